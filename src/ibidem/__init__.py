@@ -1,3 +1,32 @@
-"""ibidem: a translator with a memory that can cite its sources."""
+"""ibidem: a translator with a memory that can cite its sources.
+
+>>> from ibidem import Memory, Translator
+>>> memory = Memory.learn(train="it.tmx", dev="dev.tsv", path="memories/it")   # doctest: +SKIP
+>>> Translator(memory=memory).translate(["Zwischenablage einfügen"])          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ibidem.errors import IbidemError
+
+if TYPE_CHECKING:
+    from ibidem.decode import Translator
+    from ibidem.facade import Memory
 
 __version__ = "0.1.0"
+__all__ = ["IbidemError", "Memory", "Translator", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the heavy rooms only when somebody enters them."""
+    if name == "Memory":
+        from ibidem.facade import Memory
+
+        return Memory
+    if name == "Translator":
+        from ibidem.decode import Translator
+
+        return Translator
+    raise AttributeError(f"module 'ibidem' has no attribute '{name}'")

@@ -1,0 +1,23 @@
+"""The folder on disk that holds what was learned of one domain; it knows nothing of models or search."""
+
+from ibidem.memory.artefacts import Artefact
+from ibidem.memory.damage import Damage
+from ibidem.memory.edit import Edit
+from ibidem.memory.keys import KeyView
+from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
+from ibidem.memory.memory import Memory
+from ibidem.memory.pairs import SegmentData, StoredPair
+
+__all__ = [
+    "Artefact",
+    "ArtefactRecord",
+    "Damage",
+    "Edit",
+    "KeyView",
+    "Manifest",
+    "Memory",
+    "ModelIdentity",
+    "SegmentData",
+    "SegmentRecord",
+    "StoredPair",
+]

@@ -1,0 +1,28 @@
+"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss."""
+
+from __future__ import annotations
+
+from ibidem.retrieve.approximate import FaissIndex, load_index
+from ibidem.retrieve.building import build_index
+from ibidem.retrieve.exact import ExactIndex
+from ibidem.retrieve.keys import ArrayKeys, Keys
+from ibidem.retrieve.neighbours import Index, Neighbours
+from ibidem.retrieve.opening import open_index
+from ibidem.retrieve.recall import measure_recall
+from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
+
+__all__ = [
+    "ArrayKeys",
+    "ExactIndex",
+    "ExactSettings",
+    "FaissIndex",
+    "FaissSettings",
+    "Index",
+    "Keys",
+    "Neighbours",
+    "build_index",
+    "load_index",
+    "measure_recall",
+    "open_index",
+    "resolve",
+]

@@ -1,0 +1,273 @@
+"""Training of the base model: plain torch, bf16, resumable, dev BLEU on the way."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sacrebleu
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+from batches import Ragged, make_batches, to_tensors
+from settings import Architecture, Settings, Training
+from vocabulary import EOS, PAD
+
+
+def build_model(architecture: Architecture, vocabulary_size: int) -> MarianMTModel:
+    """A Marian model with one shared embedding for source, target and output."""
+    config = MarianConfig(
+        vocab_size=vocabulary_size,
+        d_model=architecture.d_model,
+        encoder_layers=architecture.encoder_layers,
+        decoder_layers=architecture.decoder_layers,
+        encoder_attention_heads=architecture.heads,
+        decoder_attention_heads=architecture.heads,
+        encoder_ffn_dim=architecture.ffn,
+        decoder_ffn_dim=architecture.ffn,
+        dropout=architecture.dropout,
+        attention_dropout=architecture.attention_dropout,
+        activation_dropout=0.0,
+        activation_function="swish",
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        max_position_embeddings=architecture.max_positions,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=None,
+        decoder_start_token_id=PAD,
+    )
+    model = MarianMTModel(config)
+    initialise(model)
+    model.generation_config = GenerationConfig(
+        num_beams=4,
+        max_length=architecture.max_positions,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=EOS,
+        bad_words_ids=[[PAD]],
+    )
+    return model
+
+
+@torch.no_grad()
+def initialise(model: MarianMTModel) -> None:
+    """Xavier weights and embeddings of unit length: with transformers' own small ones the encoder collapses."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not model.lm_head:
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+    embedding = model.get_input_embeddings().weight
+    nn.init.normal_(embedding, std=embedding.shape[1] ** -0.5)
+    embedding[PAD].zero_()
+
+
+class CollapsedError(RuntimeError):
+    """The model does not learn to translate: a lower learning rate or a longer warm-up is needed."""
+
+
+def compute_loss(model: MarianMTModel, sources: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Label-smoothed cross-entropy, mean over target tokens; logits are made for real tokens only."""
+    inputs = torch.cat([torch.full_like(targets[:, :1], PAD), targets[:, :-1]], dim=1)
+    states = model.model(
+        input_ids=sources,
+        attention_mask=sources.ne(PAD).long(),
+        decoder_input_ids=inputs,
+        use_cache=False,
+    ).last_hidden_state
+    real = targets.ne(PAD)
+    logits = model.lm_head(states[real]).float()
+    return functional.cross_entropy(logits, targets[real], label_smoothing=smoothing)
+
+
+def learning_rate(training: Training, step: int, progress: float) -> float:
+    """Linear warm-up, then linear decay over the run."""
+    peak = training.learning_rate - (training.learning_rate - training.final_learning_rate) * progress
+    return peak * min(1.0, (step + 1) / training.warmup_steps)
+
+
+@torch.no_grad()
+def translate_greedily(model: MarianMTModel, sources: Ragged, processor: Any) -> list[str]:
+    model.eval()
+    rows = np.argsort(sources.lengths, kind="stable")
+    outputs: dict[int, str] = {}
+    for start in range(0, len(rows), 300):
+        part = rows[start : start + 300]
+        ids = sources.pad(part)
+        result = model.generate(
+            input_ids=ids, attention_mask=ids.ne(PAD).long(), num_beams=1, max_length=128, do_sample=False
+        )
+        special = {EOS, PAD}
+        for row, sequence in zip(part, result.tolist(), strict=True):
+            outputs[int(row)] = processor.decode([token for token in sequence if token not in special])
+    return [outputs[i] for i in range(len(rows))]
+
+
+@dataclass
+class State:
+    """All that a resumed run needs besides the data."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    elapsed: float = 0.0
+    averaged: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains until the run's minutes or steps are over; `resume` continues a killed run.
+
+    On a GPU the forward and backward passes are in bf16; the optimiser works on fp32 weights, which are what is saved.
+    """
+
+    def __init__(self, settings: Settings, model: MarianMTModel, folder: Path, device: torch.device) -> None:
+        self.settings = settings
+        self.weights = model.to(device)
+        self.average = copy.deepcopy(self.weights).eval()
+        self.model = copy.deepcopy(self.weights).to(torch.bfloat16 if device.type == "cuda" else torch.float32)
+        self.folder = folder
+        self.device = device
+        self.state = State()
+        # Sinusoidal positions are parameters in transformers, but are not trained.
+        self._master = [p for p in self.weights.parameters() if p.requires_grad]
+        self._live = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter in self._master:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimizer = torch.optim.AdamW(
+            self._master, lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=device.type == "cuda"
+        )
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint beside and put it in place by rename, so that a kill leaves a whole one."""
+        temporary = self._checkpoint.with_suffix(".tmp")
+        torch.save(
+            {
+                "weights": self.weights.state_dict(),
+                "average": self.average.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "state": vars(self.state),
+            },
+            temporary,
+        )
+        temporary.replace(self._checkpoint)
+
+    def resume(self) -> bool:
+        if not self._checkpoint.exists():
+            return False
+        saved = torch.load(self._checkpoint, map_location=self.device, weights_only=True)
+        self.weights.load_state_dict(saved["weights"])
+        self.average.load_state_dict(saved["average"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.state = State(**saved["state"])
+        with torch.no_grad():
+            torch._foreach_copy_(self._live, self._master)
+        return True
+
+    def progress(self) -> float:
+        training = self.settings.training
+        return min(1.0, max(self.state.step / training.steps, self.state.elapsed / (60 * training.minutes)))
+
+    def run(
+        self,
+        sources: Ragged,
+        targets: Ragged,
+        corpus: np.ndarray,
+        dev_sources: Ragged,
+        dev_references: list[str],
+        processor: Any,
+    ) -> None:
+        """Train on rows of `sources` and `targets`; `corpus` gives the number of each row's corpus."""
+        training = self.settings.training
+        clock = time.monotonic() - self.state.elapsed
+        evaluated = saved = self.state.elapsed
+        losses: list[Tensor] = []
+        while self.progress() < 1.0:
+            random = np.random.default_rng([self.settings.seed, self.state.epoch])
+            rows = self._choose_rows(corpus, sources, targets, random)
+            batches = make_batches(sources, targets, rows, training.max_tokens, random)[self.state.batch :]
+            for batch_sources, batch_targets in to_tensors(sources, targets, batches):
+                losses.append(self._step(batch_sources, batch_targets))
+                self.state.batch += 1
+                self.state.elapsed = time.monotonic() - clock
+                progress = self.progress()
+                if progress >= training.average_from and self.state.step % 10 == 0:
+                    self._add_to_average()
+                if self.state.elapsed - evaluated >= 60 * training.evaluate_every_minutes or progress >= 1.0:
+                    self._report(torch.stack(losses).mean().item(), dev_sources, dev_references, processor)
+                    losses, evaluated = [], self.state.elapsed
+                if self.state.elapsed - saved >= 60 * training.checkpoint_every_minutes:
+                    self.save()
+                    saved = self.state.elapsed
+                if progress >= 1.0:
+                    break
+            else:
+                self.state.epoch += 1
+                self.state.batch = 0
+        self.save()
+
+    def _choose_rows(
+        self, corpus: np.ndarray, sources: Ragged, targets: Ragged, random: np.random.Generator
+    ) -> np.ndarray:
+        """Rows of an epoch: each corpus at its weight while it is in use, without over-long pairs."""
+        limit, progress = self.settings.training.max_length, self.progress()
+        keep = (sources.lengths <= limit) & (targets.lengths <= limit)
+        for number, files in enumerate(self.settings.corpora):
+            weight = files.weight if progress < files.until else 0.0
+            keep &= (corpus != number) | (random.random(len(corpus)) < weight)
+        return np.flatnonzero(keep)
+
+    def _step(self, sources: Tensor, targets: Tensor) -> Tensor:
+        training = self.settings.training
+        self.model.train()
+        rate = learning_rate(training, self.state.step, self.progress())
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = compute_loss(self.model, sources, targets, training.label_smoothing)
+        loss.backward()
+        with torch.no_grad():
+            torch._foreach_copy_([p.grad for p in self._master], [p.grad for p in self._live])
+            nn.utils.clip_grad_norm_(self._master, training.clip)
+            self.optimizer.step()
+            torch._foreach_copy_(self._live, self._master)
+        self.model.zero_grad(set_to_none=True)
+        self.state.step += 1
+        return loss.detach()
+
+    @torch.no_grad()
+    def _add_to_average(self) -> None:
+        self.state.averaged += 1
+        weight = 1.0 / self.state.averaged
+        mean = [p for p in self.average.parameters() if p.requires_grad]
+        torch._foreach_lerp_(mean, self._master, weight)
+
+    def _report(self, loss: float, dev_sources: Ragged, dev_references: list[str], processor: Any) -> None:
+        entry = {
+            "step": self.state.step,
+            "epoch": self.state.epoch,
+            "minutes": round(self.state.elapsed / 60, 2),
+            "loss": round(loss, 4),
+            "dev_bleu": self.dev_bleu(self.model, dev_sources, dev_references, processor),
+        }
+        if self.state.averaged:
+            entry["dev_bleu_average"] = self.dev_bleu(self.average, dev_sources, dev_references, processor)
+        self.state.history.append(entry)
+        print(json.dumps(entry), flush=True)
+        if entry["minutes"] >= self.settings.training.guard_minutes and entry["dev_bleu"] < 1.0:
+            raise CollapsedError(f"dev BLEU is {entry['dev_bleu']} after {entry['minutes']} minutes")
+
+    def dev_bleu(self, model: MarianMTModel, sources: Ragged, references: list[str], processor: Any) -> float:
+        hypotheses = translate_greedily(model, sources, processor)
+        return round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)

@@ -1,0 +1,43 @@
+"""The verbs and their help."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ibidem import __version__
+from ibidem.cli import learning, memories, translation
+
+app = typer.Typer(
+    help="Adapt a frozen translation model to a domain with a memory, and cite every word it took from there.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ibidem {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("learn")(learning.learn)
+app.command("translate")(translation.translate)
+app.command("evaluate")(translation.evaluate)
+app.command("inspect")(memories.inspect)
+app.command("verify")(memories.verify)
+app.command("extract")(learning.extract)
+app.command("index")(learning.index)
+app.command("tune")(learning.tune)

@@ -1,0 +1,171 @@
+"""learn, extract, index, tune: from text to a memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ibidem.cli import options
+from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.memories import print_summary
+
+K = Annotated[int, typer.Option("--k", min=1, help="Most neighbours to consult (1, 2, 4, 8, …).")]
+Objective = Annotated[
+    str, typer.Option("--objective", help="Choose the fixed combiner by dev set likelihood, or by bleu of translating it.")
+]
+Validation = Annotated[
+    str, typer.Option("--validation", help="Meta-k: split holds dev sentences out; same is the paper's way.")
+]
+
+
+def learn(
+    train: options.Train,
+    output: options.Output,
+    dev: options.Dev = None,
+    model: options.Model = None,
+    k: K = 8,
+    objective: Objective = "likelihood",
+    validation: Validation = "split",
+    index: options.IndexSetting = None,
+    batch_tokens: options.BatchTokens = 4096,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    threads: options.Threads = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    source_prefix: options.SourcePrefix = "",
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
+    json: options.Json = False,
+) -> None:
+    """Learn a memory from parallel text: extract, index and tune. Interrupted, the same command goes on."""
+    from ibidem.facade import open_corpus
+    from ibidem.learn import ExtractSettings, LearnSettings
+    from ibidem.learn import learn as run
+    from ibidem.model import load_model
+
+    settings = LearnSettings(
+        extract=ExtractSettings(batch_tokens=batch_tokens),
+        tune=_tune_settings(k, objective, validation, seed),
+        index=index or "auto",
+        threads=threads,
+    )
+    use_threads(threads)
+    base = load_model(
+        model,
+        device=device,
+        dtype=dtype,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
+    dev_corpus = open_corpus(dev, base, catalogue_language=catalogue_language) if dev else None
+    with shown_progress() as progress:
+        memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
+    note(corpus.counts.describe())
+    print_summary(memory, json=json)
+
+
+def extract(
+    train: options.Train,
+    output: options.Output,
+    model: options.Model = None,
+    batch_tokens: options.BatchTokens = 4096,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    threads: options.Threads = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    source_prefix: options.SourcePrefix = "",
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
+    json: options.Json = False,
+) -> None:
+    """First stage of learn: store every target token with its decoder state. Interrupted, it goes on."""
+    from ibidem.facade import open_corpus
+    from ibidem.learn import ExtractSettings
+    from ibidem.learn import extract as run
+    from ibidem.model import load_model
+
+    use_threads(threads)
+    base = load_model(
+        model,
+        device=device,
+        dtype=dtype,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
+    settings = ExtractSettings(batch_tokens=batch_tokens)
+    with shown_progress() as progress:
+        memory = run(base, corpus, output, seed=seed, settings=settings, progress=progress)
+    note(corpus.counts.describe())
+    print_summary(memory, json=json)
+
+
+def index(
+    memory: options.MemoryPath,
+    setting: Annotated[str, typer.Argument(help="auto, exact, paper, or a faiss factory string.")] = "auto",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Build the memory's search index anew."""
+    from ibidem.learn import index_memory
+    from ibidem.memory import Memory
+
+    use_threads(threads)
+    with shown_progress("keys") as progress:
+        opened, _ = index_memory(Memory.open(memory), setting, threads=threads, progress=progress)
+    print_summary(opened, json=json)
+
+
+def tune(
+    memory: options.MemoryPath,
+    dev: options.Dev = None,
+    model: options.Model = None,
+    k: K = 8,
+    objective: Objective = "likelihood",
+    validation: Validation = "split",
+    index: options.IndexSetting = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    threads: options.Threads = None,
+    source_prefix: options.SourcePrefix = "",
+    json: options.Json = False,
+) -> None:
+    """Tune the memory's combiners on a dev set: k, weight and temperature of the fixed one, Meta-k of the adaptive."""
+    from ibidem.facade import open_corpus
+    from ibidem.learn import tune as run
+    from ibidem.memory import Memory
+    from ibidem.model import load_model
+
+    use_threads(threads)
+    opened = Memory.open(memory)
+    identity = opened.identity
+    base = load_model(
+        model or identity.name,
+        device=device,
+        dtype=dtype,
+        source_language=identity.source_language,
+        target_language=identity.target_language,
+        source_prefix=source_prefix,
+    )
+    corpus = open_corpus(dev, base) if dev else None
+    settings = _tune_settings(k, objective, validation, seed)
+    with shown_progress() as progress:
+        opened = run(opened, base, corpus, settings=settings, index=index, progress=progress)
+    print_summary(opened, json=json)
+
+
+def _tune_settings(k: int, objective: str, validation: str, seed: int):  # type: ignore[no-untyped-def]
+    from ibidem.learn import MetaKSettings, TuneSettings
+
+    return TuneSettings(k=k, objective=objective, metak=MetaKSettings(validation=validation, seed=seed))
+
+

@@ -1,0 +1,255 @@
+"""translate and evaluate: lines in and out, and how good they are."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from ibidem.cli import options
+from ibidem.cli.console import note, print_table, use_threads
+from ibidem.errors import TextError, UsageError
+
+if TYPE_CHECKING:
+    from ibidem.combine import FixedCombiner
+    from ibidem.decode import Translator
+
+MemoryChoice = Annotated[
+    str, typer.Option("-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False)
+]
+K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
+Weight = Annotated[
+    float | None,
+    typer.Option("--weight", min=0, max=1, help="Fixed combiner by hand: weight (λ) of the memory.", show_default=False),
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Fixed combiner by hand: temperature.", show_default=False)
+]
+
+
+def translate(
+    input: Annotated[Path | None, typer.Option("-i", "--input", help="File to read; else stdin.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)] = None,
+    memory: MemoryChoice = "none",
+    model: options.Model = None,
+    combiner: options.Combiner = None,
+    k: K = None,
+    weight: Weight = None,
+    temperature: Temperature = None,
+    index: options.IndexSetting = None,
+    beam: options.Beam = 4,
+    length_penalty: options.LengthPenalty = 1.0,
+    batch_size: options.BatchSize = 32,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")] = 1,
+    prefixes: Annotated[
+        Path | None, typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False)
+    ] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    threads: options.Threads = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    source_prefix: options.SourcePrefix = "",
+    json: options.Json = False,
+) -> None:
+    """Translate line by line: every input line gives exactly one output line."""
+    from ibidem.decode import SearchSettings, Translator
+
+    if n_best > 1 and not json:
+        raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
+    use_threads(threads)
+    settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
+    translator = Translator(
+        model,
+        None if memory == "none" else memory,
+        combiner=_fixed_by_hand(k, weight, temperature) or combiner,
+        index=index,
+        settings=settings,
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    with ExitStack() as stack:
+        source = sys.stdin.buffer if input is None else stack.enter_context(_open(input))
+        target = sys.stdout.buffer if output is None else stack.enter_context(output.open("wb"))
+        lines = read_lines(source, str(input or "stdin"))
+        if json:
+            results = _results(translator, lines, n_best)
+            written = (json_module.dumps(result, ensure_ascii=False) for result in results)
+        elif prefixes is not None:
+            starts = list(read_lines(stack.enter_context(_open(prefixes)), str(prefixes)))
+            written = iter(translator.translate(list(lines), prefixes=starts))
+        else:
+            written = translator.translate_stream(lines)
+        for line in written:
+            target.write(line.encode("utf-8") + b"\n")
+            target.flush()
+
+
+def evaluate(
+    test: Annotated[
+        list[str],
+        typer.Option("--test", help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files."),
+    ],
+    memory: MemoryChoice = "none",
+    model: options.Model = None,
+    combiner: Annotated[
+        list[str] | None,
+        typer.Option("--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False),
+    ] = None,
+    k: K = None,
+    weight: Weight = None,
+    temperature: Temperature = None,
+    index: options.IndexSetting = None,
+    beam: options.Beam = 4,
+    length_penalty: options.LengthPenalty = 1.0,
+    batch_size: options.BatchSize = 32,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the bootstrap.")] = 12345,
+    save: Annotated[Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    threads: options.Threads = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    source_prefix: options.SourcePrefix = "",
+    json: options.Json = False,
+) -> None:
+    """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
+    from ibidem.decode import BaseScorer, SearchSettings, Translator
+    from ibidem.decode.mounting import mount
+    from ibidem.evaluate import Speed, compare, describe_machine, score
+    from ibidem.facade import open_corpus
+
+    use_threads(threads)
+    translator = Translator(
+        model,
+        None if memory == "none" else memory,
+        combiner=_fixed_by_hand(k, weight, temperature) or (combiner[0] if combiner else None),
+        index=index,
+        settings=SearchSettings(beam=beam, length_penalty=length_penalty),
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    corpus = open_corpus(test, translator.model)
+    pairs = list(corpus)
+    if not pairs:
+        raise TextError(f"The test set {corpus} holds no pair: {corpus.counts.describe()}.")
+    references = [pair.target for pair in pairs]
+    scorers: dict[str, Any] = {"base": BaseScorer()}
+    if translator.memory is not None:
+        scorers[combiner[0] if combiner else "memory"] = translator.scorer
+        for name in (combiner or [])[1:]:
+            scorers[name] = mount(translator.memory, translator.model, combiner=name, index=index)
+    systems: dict[str, dict[str, Any]] = {}
+    outputs: dict[str, list[str]] = {}
+    for name, scorer in scorers.items():
+        translator.scorer = scorer
+        translator.work = type(translator.work)()
+        outputs[name] = translator.translate([pair.source for pair in pairs])
+        work = translator.work
+        speed = Speed(work.sentences, work.tokens, work.seconds)
+        systems[name] = {
+            "scores": {found.name: found.value for found in score(outputs[name], references)},
+            "sentences_per_second": speed.sentences_per_second,
+            "tokens_per_second": speed.tokens_per_second,
+        }
+        if name != "base":
+            results = compare(outputs["base"], outputs[name], references, samples=samples, seed=seed)
+            systems[name]["p_value_against_base"] = {found.metric: found.p_value for found in results}
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
+        for name, lines in outputs.items():
+            (save / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    signatures = {found.name: found.signature for found in score(outputs["base"], references)}
+    report = {
+        "test": str(corpus),
+        "sentences": len(pairs),
+        "model": translator.model.name,
+        "memory": memory,
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "batch_size": batch_size,
+        "bootstrap": {"samples": samples, "seed": seed},
+        "signatures": signatures,
+        "machine": describe_machine(),
+        "systems": systems,
+    }
+    if json:
+        print(json_module.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _print_report(report)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    base = report["systems"]["base"]["scores"]
+    rows = []
+    for name, system in report["systems"].items():
+        cells = [name]
+        for metric, value in system["scores"].items():
+            gain = "" if name == "base" else f" ({value - base[metric]:+.2f})"
+            cells.append(f"{value:.2f}{gain}")
+        p_values = system.get("p_value_against_base", {})
+        cells.append(f"{p_values['BLEU']:.4f}" if p_values else "")
+        cells.append(f"{system['sentences_per_second']:.1f}")
+        cells.append(f"{system['tokens_per_second']:.0f}")
+        rows.append(tuple(cells))
+    header = ("system", "BLEU", "chrF", "p (BLEU)", "sentences/s", "tokens/s")
+    print_table(f"{report['test']}: {report['sentences']:,} sentences, beam {report['beam']}", rows, header)
+    for metric, signature in report["signatures"].items():
+        note(f"{metric} {signature}")
+
+
+def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+    given = [value for value in (k, weight, temperature) if value is not None]
+    if not given:
+        return None
+    if k is None or weight is None or temperature is None:
+        raise UsageError("A combiner by hand needs all three of --k, --weight and --temperature.")
+    from ibidem.combine import FixedCombiner
+
+    return FixedCombiner(k, weight, temperature)
+
+
+def _results(translator: Translator, lines: Iterator[str], count: int) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        best = translator.n_best(line, count)
+        yield {
+            "source": line,
+            "translation": best[0][0] if best else "",
+            "translations": [{"text": text, "score": score} for text, score in best],
+        }
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise TextError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+def read_lines(source: BinaryIO, name: str) -> Iterator[str]:
+    """Lines of UTF-8 without their ends (LF or CRLF); only LF separates lines."""
+    for number, raw in enumerate(source, start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TextError(
+                f"{name}, line {number}: not UTF-8 (byte {error.start + 1} of the line); "
+                "convert the file first, e.g. with `iconv -f latin1 -t utf-8`."
+            ) from None
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        yield line.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,75 @@
+"""A memory made ready for decoding with a given model: checked, indexed, with its combiner."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ibidem.combine import Combiner
+from ibidem.combine.storing import restore_adaptive, restore_fixed
+from ibidem.decode.scoring import MemoryScorer
+from ibidem.errors import MismatchError, UsageError
+from ibidem.memory import Memory
+from ibidem.model import BaseModel
+from ibidem.retrieve import Index, open_index
+
+COMBINERS = ("adaptive", "fixed")
+
+
+def check_identity(memory: Memory, model: BaseModel) -> None:
+    """Refuse a memory that another model or tokenizer made: its keys would mean nothing."""
+    identity = memory.identity
+    checks = (
+        ("dimension", identity.dimension, model.dimension),
+        ("vocabulary size", identity.vocabulary_size, model.vocabulary_size),
+        ("tokenizer", identity.tokenizer_fingerprint[:12], model.tokenizer_fingerprint[:12]),
+        ("model", identity.model_fingerprint[:12], model.fingerprint[:12]),
+    )
+    for what, stored, given in checks:
+        if stored != given:
+            raise MismatchError(
+                f"{memory.path} was learnt with the model '{identity.name}' ({what} {stored}), not with "
+                f"'{model.name}' ({what} {given}): use --model {identity.name}, or learn the memory again."
+            )
+
+
+def load_combiner(memory: Memory, name: str | None = None) -> Combiner:
+    """The named combiner, or the best one the memory has: adaptive before fixed."""
+    if name is not None and name not in COMBINERS:
+        raise UsageError(f"Unknown combiner '{name}': use one of {', '.join(COMBINERS)}.")
+    for kind in COMBINERS if name is None else (name,):
+        artefact = memory.artefact(f"combiner_{kind}")
+        if artefact is None:
+            continue
+        payload = artefact.path.read_bytes()
+        if kind == "fixed":
+            return restore_fixed(payload)
+        return restore_adaptive(payload, float(str(artefact.info["temperature"])))
+    raise UsageError(
+        f"{memory.path} has no {name + ' ' if name else ''}combiner yet: run `ibidem tune -m {memory.path} --dev …`, "
+        "or give --k, --weight and --temperature."
+    )
+
+
+def mount(
+    memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
+) -> MemoryScorer:
+    """A scorer over the memory; `index` is a setting of `ibidem index`, or None for the one the memory has."""
+    check_identity(memory, model)
+    chosen = load_combiner(memory, combiner) if combiner is None or isinstance(combiner, str) else combiner
+    found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
+    values = token_ids(memory, model.device)
+    return MemoryScorer(found, values, place(chosen, model.device))
+
+
+def place(combiner: Combiner, device: torch.device) -> Combiner:
+    """The combiner with its network, if it has one, on the device."""
+    network = getattr(combiner, "network", None)
+    if isinstance(network, torch.nn.Module):
+        network.to(device)
+    return combiner
+
+
+def token_ids(memory: Memory, device: torch.device) -> torch.Tensor:
+    """The value of every entry [entries], on the device."""
+    return torch.from_numpy(memory.values().astype(np.int64)).to(device)

@@ -1,0 +1,163 @@
+"""Text in, text out: what people call to translate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from ibidem.combine import Combiner
+from ibidem.decode.mounting import mount
+from ibidem.decode.scoring import BaseScorer, Scorer
+from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
+from ibidem.decode.splitting import split_text
+from ibidem.errors import UsageError
+from ibidem.memory import Memory
+from ibidem.model import BaseModel, load_model
+from ibidem.retrieve import Index
+
+# Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
+_SORTED_BATCHES = 16
+
+
+@dataclass
+class Work:
+    """What a translator has done so far: sentences, tokens of the best hypotheses with their ends, seconds."""
+
+    sentences: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Translator:
+    """Translates with a base model and, if there is one, a memory.
+
+    >>> translator = Translator(memory="memories/it")        # doctest: +SKIP
+    >>> translator.translate(["Zwischenablage einfügen"])    # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: BaseModel | str | Path | None = None,
+        memory: Memory | str | Path | None = None,
+        *,
+        combiner: Combiner | str | None = None,
+        index: Index | str | None = None,
+        settings: SearchSettings | None = None,
+        batch_size: int = 32,
+        device: str = "auto",
+        dtype: str = "float32",
+        source_language: str | None = None,
+        target_language: str | None = None,
+        source_prefix: str = "",
+    ) -> None:
+        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory."""
+        if batch_size < 1:
+            raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
+        opened = memory if isinstance(memory, Memory) or memory is None else Memory.open(memory)
+        if isinstance(model, BaseModel):
+            self.model = model
+        else:
+            identity = opened.identity if opened is not None else None
+            self.model = load_model(
+                model if model is not None or identity is None else identity.name,
+                device=device,
+                dtype=dtype,
+                source_language=source_language or (identity.source_language if identity else None),
+                target_language=target_language or (identity.target_language if identity else None),
+                source_prefix=source_prefix,
+            )
+        self.memory = opened
+        self.scorer: Scorer = BaseScorer()
+        if opened is not None and opened.entries:
+            self.scorer = mount(opened, self.model, combiner=combiner, index=index)
+        self.settings = settings or SearchSettings()
+        self.batch_size = batch_size
+        self.work = Work()
+
+    def translate(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[str]:
+        """One translation for each text, in order; prefixes are beginnings of the translations, forced."""
+        found = self.search(list(texts), prefixes=prefixes)
+        return [self._text(parts) for parts in found]
+
+    def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
+        """One translation for each line, as many lines ahead as fill some batches."""
+        source = iter(lines)
+        while window := list(islice(source, self.batch_size * _SORTED_BATCHES)):
+            yield from self.translate(window)
+
+    def n_best(self, text: str, count: int) -> list[tuple[str, float]]:
+        """The best translations of one text with their scores; a text of several parts has one only."""
+        settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
+        parts = self.search([text], settings=settings)[0]
+        if len(parts) != 1:
+            return [(self._text(parts), sum(part[0].score for part in parts))]
+        return [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
+
+    def search(
+        self,
+        texts: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        settings: SearchSettings | None = None,
+    ) -> list[list[list[Hypothesis]]]:
+        """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is very long."""
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
+        parts, starts = self._prepare(texts, prefixes)
+        flat = [ids for ids_of_text in parts for ids in ids_of_text]
+        forced = None if prefixes is None else [ids for ids_of_text in starts for ids in ids_of_text]
+        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings))
+        return [[next(hypotheses) for _ in ids_of_text] for ids_of_text in parts]
+
+    def _prepare(
+        self, texts: Sequence[str], prefixes: Sequence[str] | None
+    ) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+        """Token ids of the parts of each text, and the forced beginning of each part's translation."""
+        tokens = self.model.tokens
+        clean = [_clean(text) for text in texts]
+        encoded = tokens.encode_sources(clean)
+        parts: list[list[list[int]]] = []
+        starts: list[list[list[int]]] = []
+        for number, (text, ids) in enumerate(zip(clean, encoded, strict=True)):
+            if not text or len(ids) <= 1:
+                parts.append([])
+            elif len(ids) <= tokens.longest_source:
+                parts.append([ids])
+            else:
+                parts.append(tokens.encode_sources(split_text(text, self._fits)))
+            prefix = _clean(prefixes[number]) if prefixes is not None else ""
+            first = tokens.encode_targets([prefix])[0][:-1] if prefix else []
+            starts.append([first if part == 0 else [] for part in range(len(parts[-1]))])
+        return parts, starts
+
+    def _fits(self, text: str) -> bool:
+        return len(self.model.tokens.encode_sources([text])[0]) <= self.model.tokens.longest_source
+
+    def _search_sorted(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]] | None, settings: SearchSettings
+    ) -> list[list[Hypothesis]]:
+        """Search in batches of similar length; results in the order of the sources."""
+        started = time.perf_counter()
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        for first in range(0, len(order), self.batch_size):
+            rows = order[first : first + self.batch_size]
+            forced = None if prefixes is None else [prefixes[i] for i in rows]
+            found = beam_search(self.model, [sources[i] for i in rows], settings, self.scorer, forced)
+            for i, hypotheses in zip(rows, found, strict=True):
+                results[i] = hypotheses
+                self.work.tokens += len(hypotheses[0].tokens) + 1
+        self.work.sentences += len(sources)
+        self.work.seconds += time.perf_counter() - started
+        return results
+
+    def _text(self, parts: list[list[Hypothesis]]) -> str:
+        return " ".join(self.model.tokens.decode(hypotheses[0].tokens) for hypotheses in parts)
+
+
+def _clean(text: str) -> str:
+    """One line of valid Unicode: lone surrogates become U+FFFD, line breaks spaces."""
+    return " ".join(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").split())

@@ -1,0 +1,126 @@
+"""Extraction: every target token of a corpus, with the decoder state that predicts it, into a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ibidem.errors import MismatchError, TextError
+from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
+from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.model import BaseModel
+from ibidem.progress import Progress, silent
+from ibidem.text import Corpus
+
+STAGE = "extract"
+
+
+@dataclass(frozen=True)
+class ExtractSettings:
+    """`segment_bytes` of keys are held in RAM and committed at once; `batch_tokens` bounds a forward pass."""
+
+    segment_bytes: int = 256 << 20
+    batch_tokens: int = 4096
+
+    def segment_entries(self, dimension: int) -> int:
+        return max(1, self.segment_bytes // (2 * dimension))
+
+
+def identify(model: BaseModel) -> ModelIdentity:
+    """What a memory must remember of its model."""
+    return ModelIdentity(
+        name=model.name,
+        model_fingerprint=model.fingerprint,
+        tokenizer_fingerprint=model.tokenizer_fingerprint,
+        dimension=model.dimension,
+        vocabulary_size=model.vocabulary_size,
+        source_language=model.tokens.source_language,
+        target_language=model.tokens.target_language,
+    )
+
+
+def extract(
+    model: BaseModel,
+    corpus: Corpus,
+    path: Path,
+    *,
+    seed: int = 0,
+    settings: ExtractSettings | None = None,
+    progress: Progress = silent,
+) -> Memory:
+    """Write every pair of the corpus into the memory at `path`; a killed extraction goes on where it was.
+
+    Segments are committed one by one. Going on, the corpus is read again and must begin with the pairs already
+    stored; the bytes are then those of an uninterrupted run.
+    """
+    settings = settings or ExtractSettings()
+    memory = Memory.open(path) if Memory.exists(path) else Memory.create(path, identify(model), seed=seed)
+    if memory.identity != identify(model):
+        raise MismatchError(
+            f"{path} was begun with the model '{memory.identity.name}' (or another version of it), not with "
+            f"'{model.name}': name another folder, or remove this one."
+        )
+    with memory.edit() as edit:
+        memory = edit.memory
+        chunks = cut_chunks(corpus, model.tokens, settings.segment_entries(model.dimension), corpus.counts)
+        _check_stored(memory, chunks, path)
+        if memory.complete and next(chunks, None) is None:
+            return memory
+        if memory.complete:
+            raise MismatchError(f"{path} is complete, but the corpus has more pairs: name another folder for it.")
+        for chunk in chunks:
+            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress))
+            memory = edit.commit()
+        if not memory.pairs:
+            raise TextError(f"No pair of {corpus} could be used: {corpus.counts.describe()}.")
+        edit.set_stage(STAGE, {**asdict(corpus.counts), "corpus": str(corpus), "settings": asdict(settings)})
+        edit.set_complete(True)
+        return edit.commit()
+
+
+def _check_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:
+    """Pass over the chunks that are stored already, and make sure that they are these."""
+    stored = memory.sentences()
+    passed = 0
+    while passed < memory.pairs:
+        chunk = next(chunks, Chunk())
+        kept = [(pair.source, pair.target) for pair in islice(stored, len(chunk.pairs))]
+        if not kept or kept != [(pair.source, pair.target) for pair in chunk.pairs]:
+            raise MismatchError(
+                f"{path} was begun with another corpus or other settings: give the same ones to go on, "
+                "name another folder, or remove this one."
+            )
+        passed += len(kept)
+
+
+def extract_chunk(
+    model: BaseModel, chunk: Chunk, batch_tokens: int, done: int, corpus: Corpus, progress: Progress
+) -> SegmentData:
+    """The entries of a chunk, computed in batches of similar length and laid out in corpus order."""
+    lengths = np.array([len(target) for target in chunk.targets], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    keys = np.empty((chunk.entries, model.dimension), dtype=np.float16)
+    values = np.empty(chunk.entries, dtype=np.int32)
+    log_probs = np.empty(chunk.entries, dtype=np.float32)
+    for rows in make_batches(chunk.sources, chunk.targets, batch_tokens):
+        states = model.states([chunk.sources[i] for i in rows], [chunk.targets[i] for i in rows])
+        place = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in rows])
+        keys[place] = states.keys.half().cpu().numpy()
+        values[place] = states.values.cpu().numpy()
+        log_probs[place] = model.log_probs(states).cpu().numpy()
+        done += len(place)
+        progress("Extracting", corpus.fraction(), done)
+    return SegmentData(
+        keys=keys,
+        values=values,
+        log_probs=log_probs,
+        lengths=lengths,
+        sources=[pair.source for pair in chunk.pairs],
+        targets=[pair.target for pair in chunk.pairs],
+        origins=[pair.origin for pair in chunk.pairs],
+        locations=[pair.location for pair in chunk.pairs],
+    )

@@ -1,0 +1,59 @@
+"""Grid search of the fixed combiner's k, weight and temperature, on the scale of the distances at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ibidem.combine import FixedCombiner
+from ibidem.combine.adaptive import choices
+from ibidem.combine.mixing import kernel
+from ibidem.learn.examples import Examples
+
+# Temperatures as shares of the typical squared distance: from "only the nearest" to "nearly all alike".
+TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+WEIGHTS = tuple(step / 20 for step in range(1, 20))
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """A combiner and its mean negative log-likelihood on the dev set."""
+
+    combiner: FixedCombiner
+    loss: float
+
+
+def tune_fixed(examples: Examples, *, k: int | None = None) -> list[GridPoint]:
+    """All points of the grid, best first; with `k`, only those of that k (else 1, 2, 4, … up to what is there)."""
+    scale = examples.typical_distance()
+    widest = examples.distances.shape[1]
+    sizes = [k] if k is not None else choices(1 << (widest.bit_length() - 1))
+    points: list[GridPoint] = []
+    for size in sizes:
+        for share in TEMPERATURES:
+            temperature = share * scale
+            votes = vote_for_gold(examples.nearest(size), temperature)
+            for weight, loss in zip(WEIGHTS, losses_over_weights(examples, votes).tolist(), strict=True):
+                points.append(GridPoint(FixedCombiner(size, weight, temperature), loss))
+    return sorted(points, key=lambda point: point.loss)
+
+
+def vote_for_gold(examples: Examples, temperature: float) -> Tensor:
+    """The neighbours' probability [n] of the true token; NaN where there is no neighbour at all."""
+    votes = kernel(examples.distances, temperature)
+    agreed = (votes * (examples.values == examples.gold[:, None])).sum(dim=1)
+    total = votes.sum(dim=1)
+    return torch.where(total > 0, agreed / total, torch.nan)
+
+
+def losses_over_weights(examples: Examples, votes: Tensor) -> Tensor:
+    """Mean negative log-likelihood [len(WEIGHTS)] of the mixture for each weight."""
+    base = examples.base_gold.double().exp()
+    found = votes.double()
+    losses = []
+    for weight in WEIGHTS:
+        mixed = torch.where(found.isnan(), base, (1 - weight) * base + weight * found)
+        losses.append(-mixed.clamp_min(1e-30).log().mean())
+    return torch.stack(losses)

@@ -1,0 +1,165 @@
+"""Tuning of both combiners on a dev set, and storing them in the memory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ibidem.combine import FixedCombiner
+from ibidem.combine.storing import StoredCombiner, store_adaptive, store_fixed
+from ibidem.decode import Translator
+from ibidem.decode.mounting import check_identity, token_ids
+from ibidem.errors import TextError, UsageError
+from ibidem.evaluate import score
+from ibidem.learn.examples import Examples, gather_examples
+from ibidem.learn.grid import tune_fixed
+from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
+from ibidem.memory import Memory
+from ibidem.model import BaseModel
+from ibidem.progress import Progress, silent
+from ibidem.retrieve import Index, open_index
+from ibidem.text import Corpus
+
+OBJECTIVES = ("likelihood", "bleu")
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """`objective` chooses the fixed combiner: by likelihood of the dev set, or by BLEU of translating it.
+
+    Without a dev set, `borrowed` pairs of the memory stand in for one, each with its own entries hidden from it.
+    """
+
+    k: int = 8
+    objective: str = "likelihood"
+    bleu_sentences: int = 500
+    borrowed: int = 500
+    metak: MetaKSettings = field(default_factory=MetaKSettings)
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"Unknown objective '{self.objective}': use one of {', '.join(OBJECTIVES)}.")
+
+
+class DevSet(NamedTuple):
+    """Sentence pairs to tune on, where they came from, and the entries each must not see."""
+
+    sources: list[str]
+    targets: list[str]
+    description: str
+    hidden: list[range] | None
+
+
+def read_dev(corpus: Corpus) -> DevSet:
+    """A dev set from a corpus."""
+    pairs = list(corpus)
+    if not pairs:
+        raise TextError(f"The dev set {corpus} holds no pair: {corpus.counts.describe()}.")
+    return DevSet([pair.source for pair in pairs], [pair.target for pair in pairs], str(corpus), None)
+
+
+def borrow_dev(memory: Memory, count: int) -> DevSet:
+    """A seeded sample of the memory's own pairs; each one's own entries are hidden while it is scored."""
+    if memory.pairs < 2:
+        raise UsageError(f"{memory.path} has too few pairs to tune on: give a dev set with --dev.")
+    random = np.random.default_rng(memory.manifest.seed)
+    chosen = np.sort(random.permutation(memory.pairs)[: min(count, memory.pairs)])
+    pairs = [memory.sentence(int(i)) for i in chosen]
+    return DevSet(
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+        f"{len(pairs)} pairs of the memory itself, their own entries hidden",
+        [pair.entries for pair in pairs],
+    )
+
+
+def tune(
+    memory: Memory,
+    model: BaseModel,
+    dev: Corpus | None = None,
+    *,
+    settings: TuneSettings | None = None,
+    index: Index | str | None = None,
+    progress: Progress = silent,
+) -> Memory:
+    """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is."""
+    settings = settings or TuneSettings()
+    check_identity(memory, model)
+    found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
+    dev_set = borrow_dev(memory, settings.borrowed) if dev is None else read_dev(dev)
+    values = token_ids(memory, model.device)
+    examples = gather_examples(
+        model, found, values, dev_set.sources, dev_set.targets, settings.k, hidden=dev_set.hidden, progress=progress
+    )
+    grid = tune_fixed(examples)
+    widest = tune_fixed(examples, k=settings.k)[0].combiner
+    fixed = grid[0].combiner
+    bleu: list[dict[str, float]] = []
+    if settings.objective == "bleu":
+        if dev_set.hidden is not None:
+            raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
+        fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
+    trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
+    report: dict[str, object] = {
+        "dev": dev_set.description,
+        "tokens": len(examples),
+        "index": found.description,
+        "typical_distance": examples.typical_distance(),
+        "loss_base": float(-examples.base_gold.mean()),
+        "loss_fixed": grid[0].loss,
+        "loss_adaptive_validation": trained.loss,
+        "adaptive_updates": trained.updates,
+        "objective": settings.objective,
+        "bleu_search": bleu,
+        "settings": asdict(settings),
+    }
+    return store(memory, store_fixed(fixed), store_adaptive(trained.combiner), report)
+
+
+def choose_by_bleu(
+    memory: Memory,
+    model: BaseModel,
+    index: Index,
+    dev: DevSet,
+    start: FixedCombiner,
+    sentences: int,
+    progress: Progress,
+) -> tuple[FixedCombiner, list[dict[str, float]]]:
+    """The best weight at the start's temperature, then the best temperature about it, by dev BLEU."""
+    sources, references = dev.sources[:sentences], dev.targets[:sentences]
+    tried: list[dict[str, float]] = []
+
+    def measure(combiner: FixedCombiner) -> float:
+        translator = Translator(model, memory, combiner=combiner, index=index, batch_size=64)
+        bleu = score(translator.translate(sources), references)[0].value
+        tried.append({**asdict(combiner), "bleu": bleu})
+        progress("Translating the dev set", None, len(tried))
+        return bleu
+
+    weights = sorted({start.weight, 0.4, 0.5, 0.6, 0.7, 0.8})
+    best = max((FixedCombiner(start.k, weight, start.temperature) for weight in weights), key=measure)
+    others = [FixedCombiner(best.k, best.weight, best.temperature * factor) for factor in (0.5, 2.0)]
+    scores = {combiner: measure(combiner) for combiner in others}
+    scores[best] = max(row["bleu"] for row in tried if row["temperature"] == best.temperature)
+    return max(scores, key=lambda combiner: scores[combiner]), tried
+
+
+def train_by_temperature(
+    examples: Examples, temperature: float, settings: MetaKSettings, progress: Progress
+) -> TrainedMetaK:
+    """The Meta-k Network with the best validation loss among temperatures about the given one."""
+    runs = [
+        train_adaptive(examples, temperature * factor, settings, progress=progress) for factor in (0.5, 1.0, 2.0)
+    ]
+    return min(runs, key=lambda run: run.loss)
+
+
+def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
+    """Commit both combiners in one generation."""
+    with memory.edit() as edit:
+        for name, stored in (("fixed", fixed), ("adaptive", adaptive)):
+            edit.put_artefact(f"combiner_{name}", stored.extension, stored.payload, stored.summary)
+        edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})
+        return edit.commit()

@@ -1,0 +1,78 @@
+"""Artefacts: opaque files that other rooms keep in a memory, such as a combiner or an index."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ibidem.errors import UsageError
+from ibidem.memory.digests import blocks_of, blocks_of_file, check_file
+from ibidem.memory.files import rename, temporary, write_blocks
+from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, ArtefactRecord
+from ibidem.memory.segment import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A verified file of another room, and what that room noted about it."""
+
+    path: Path
+    info: Mapping[str, Any]
+
+
+def write_artefact(
+    folder: Path, name: str, generation: int, extension: str, payload: bytes | Path, info: Mapping[str, Any]
+) -> ArtefactRecord:
+    """Write bytes, or a copy of a file, durably as folder/NAME-GENERATION.EXTENSION."""
+    if not re.fullmatch(ARTEFACT_NAME, name) or name in DTYPES:
+        raise UsageError(
+            f"{name!r} cannot name an artefact: use a-z, 0-9 and _, and none of {', '.join(DTYPES)}"
+        )
+    path = folder / f"{name}-{generation:06d}.{extension.removeprefix('.')}"
+    if not re.fullmatch(ARTEFACT_FILE, path.name):
+        raise UsageError(f"{extension!r} cannot be an artefact's extension: use a-z and 0-9")
+    notes = json_copy(info, f"the info of artefact {name!r}")
+    beside = temporary(path)
+    if isinstance(payload, Path):
+        if not payload.is_file():
+            raise UsageError(f"artefact {name!r} was to be copied from {payload}, which is no file")
+        with payload.open("rb") as file:
+            digest = write_blocks(beside, blocks_of_file(file))
+    else:
+        digest = write_blocks(beside, blocks_of(np.frombuffer(payload, np.uint8)))
+    rename(beside, path)
+    return ArtefactRecord(path.name, digest.bytes, digest.sha256, notes)
+
+
+def check_artefact(
+    folder: Path, name: str, record: ArtefactRecord, advance: Callable[[int], None] | None = None
+) -> None:
+    """Read an artefact's file wholly; raises DamagedMemoryError naming the artefact."""
+    path = folder / record.file
+    check_file(
+        path,
+        record.bytes,
+        record.sha256,
+        advance=advance,
+        remedy=f"make the {name} again, or restore the file from a copy",
+        name=f"artefact {name!r} ({path})",
+    )
+
+
+def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """A copy as JSON will give it back; raises UsageError for what JSON cannot hold."""
+    try:
+        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} cannot be written as JSON: {error}") from error
+    copy: dict[str, Any] = json.loads(text)
+    return copy

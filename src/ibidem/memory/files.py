@@ -1,0 +1,92 @@
+"""Writing files so that a killed process or a full disk leaves either the old file or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ibidem.errors import MemoryFolderError
+from ibidem.memory.digests import Digest, Digester, blocks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+TEMPORARY = ".tmp-"
+
+
+def temporary(path: Path) -> Path:
+    """The name beside `path` under which it is written before it is renamed."""
+    return path.with_name(TEMPORARY + path.name)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    if os.name == "nt":  # Windows cannot open a directory; its renames are journalled
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, durably."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
+    """Write blocks of BLOCK_BYTES to a new file, durably, and return their digest."""
+    digester = Digester()
+    with path.open("wb") as file:
+        for block in blocks:
+            file.write(block)
+            digester.add(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return digester.digest()
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a written file or directory its name, durably, in place of any file of that name."""
+    os.replace(source, target)  # noqa: PTH105 (one name for tests to make fail)
+    sync_directory(target.parent)
+
+
+def replace_file(path: Path, content: bytes) -> Digest:
+    """Put a file with this content in place at once."""
+    beside = temporary(path)
+    digest = write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
+    rename(beside, path)
+    return digest
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory if the system lets us."""
+    # Windows keeps what a reader has mapped: such a file stays until a later writer sweeps.
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextlib.contextmanager
+def reported_writes(folder: Path) -> Iterator[None]:
+    """Turn a failed write (disk full, no permission) into a MemoryFolderError."""
+    try:
+        yield
+    except OSError as error:
+        raise MemoryFolderError(
+            f"could not write to {error.filename or folder}: {error.strerror}; the memory {folder} stays at "
+            "its last committed generation: make room, or gain the permission, and run again"
+        ) from error

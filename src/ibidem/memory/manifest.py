@@ -1,0 +1,181 @@
+"""What a memory's manifest says: one generation of the folder, and nothing else is part of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ibidem.errors import MemoryFolderError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ibidem.memory.fields import Fields
+
+FORMAT = 1
+LARGEST_DIMENSION = 1 << 20
+LARGEST_VOCABULARY = 1 << 31
+SEEDS = range(-(1 << 63), 1 << 64)
+
+SEGMENT_NAME = r"[0-9]{6,12}"
+ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
+ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """The base model and the tokenizer that a memory belongs to."""
+
+    name: str
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    dimension: int
+    vocabulary_size: int
+    source_language: str | None
+    target_language: str | None
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("dimension", self.dimension, LARGEST_DIMENSION),
+            ("vocabulary_size", self.vocabulary_size, LARGEST_VOCABULARY),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise UsageError(
+                    f"the {name} of model {self.name!r} is {value!r}: give a whole number from 1 to {most}"
+                )
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> ModelIdentity:
+        """Read and check; raises DamagedMemoryError."""
+        return cls(
+            name=fields.text("name"),
+            model_fingerprint=fields.text("model_fingerprint"),
+            tokenizer_fingerprint=fields.text("tokenizer_fingerprint"),
+            dimension=fields.integer("dimension", 1, LARGEST_DIMENSION),
+            vocabulary_size=fields.integer("vocabulary_size", 1, LARGEST_VOCABULARY),
+            source_language=fields.optional_text("source_language"),
+            target_language=fields.optional_text("target_language"),
+        )
+
+
+@dataclass(frozen=True)
+class SegmentRecord:
+    """A sealed segment: its folder's name, its counts, and the sha256 of its segment.json."""
+
+    name: str
+    entries: int
+    pairs: int
+    sha256: str
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> SegmentRecord:
+        """Read and check; raises DamagedMemoryError."""
+        return cls(
+            name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
+            entries=fields.integer("entries"),
+            pairs=fields.integer("pairs"),
+            sha256=fields.sha256("sha256"),
+        )
+
+
+@dataclass(frozen=True)
+class ArtefactRecord:
+    """An opaque file of another room: its name under artefacts/, size, sha256, and that room's notes."""
+
+    file: str
+    bytes: int
+    sha256: str
+    info: Mapping[str, Any]
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> ArtefactRecord:
+        """Read and check; raises DamagedMemoryError."""
+        return cls(
+            file=fields.text("file", ARTEFACT_FILE, "the name of an artefact's file"),
+            bytes=fields.integer("bytes"),
+            sha256=fields.sha256("sha256"),
+            info=fields.mapping("info"),
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generation of a memory; `created` and `updated` are ISO 8601 in UTC."""
+
+    generation: int
+    created: str
+    updated: str
+    ibidem_version: str
+    identity: ModelIdentity
+    seed: int
+    origins: tuple[str, ...]
+    segments: tuple[SegmentRecord, ...]
+    artefacts: Mapping[str, ArtefactRecord]
+    stages: Mapping[str, Mapping[str, Any]]
+    complete: bool
+    format: int = FORMAT
+
+    @property
+    def entries(self) -> int:
+        """The number of entries in all segments."""
+        return sum(segment.entries for segment in self.segments)
+
+    @property
+    def pairs(self) -> int:
+        """The number of sentence pairs in all segments."""
+        return sum(segment.pairs for segment in self.segments)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with `format` first."""
+        value = asdict(self)
+        return {"format": value.pop("format"), **value}
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> Manifest:
+        """Read and check all fields; raises DamagedMemoryError, or MemoryFolderError for a newer format."""
+        number = fields.integer("format", 1)
+        if number > FORMAT:
+            raise MemoryFolderError(newer_format(str(fields.file), number))
+        segments = tuple(SegmentRecord.from_fields(item) for item in fields.list_of_fields("segments"))
+        if len({segment.name for segment in segments}) < len(segments):
+            raise fields.fault("segments", "a list of segments, each once")
+        artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
+        return cls(
+            format=number,
+            generation=fields.integer("generation", 1),
+            created=_moment(fields, "created"),
+            updated=_moment(fields, "updated"),
+            ibidem_version=fields.text("ibidem_version"),
+            identity=ModelIdentity.from_fields(fields.fields("identity")),
+            seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
+            origins=fields.texts("origins"),
+            segments=segments,
+            artefacts={
+                name: ArtefactRecord.from_fields(artefacts.fields(name)) for name in artefacts.names()
+            },
+            stages={name: stages.mapping(name) for name in stages.names()},
+            complete=fields.flag("complete"),
+        )
+
+
+def newer_format(file: str, number: int) -> str:
+    """What is said of a memory that this version is too old to read."""
+    read = f"format {number}; this one reads up to {FORMAT}"
+    return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
+
+
+def moment(value: datetime | None = None) -> str:
+    """A moment (now, unless given) as ISO 8601 in UTC; raises UsageError for one without a time zone."""
+    if value is not None and value.tzinfo is None:
+        raise UsageError(f"the moment {value.isoformat()} has no time zone: give one, such as datetime.UTC")
+    return (value or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _moment(fields: Fields, name: str) -> str:
+    value = fields.text(name, wanted="a moment in ISO 8601")
+    try:
+        datetime.fromisoformat(value)
+    except ValueError as error:
+        raise fields.fault(name, "a moment in ISO 8601") from error
+    return value

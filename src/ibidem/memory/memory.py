@@ -1,0 +1,262 @@
+"""A memory: the folder that holds all that was learned of one domain, as one generation of it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import ibidem
+from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.memory.artefacts import Artefact, check_artefact
+from ibidem.memory.damage import Damage, DamagedFile
+from ibidem.memory.edit import Edit
+from ibidem.memory.files import TEMPORARY, make_directory, reported_writes
+from ibidem.memory.generations import (
+    ARTEFACTS,
+    MANIFEST,
+    PREVIOUS,
+    SEGMENTS,
+    current_manifest,
+    put_manifest,
+    sweep,
+)
+from ibidem.memory.keys import KeyView
+from ibidem.memory.lock import LOCK, writer_lock
+from ibidem.memory.manifest import SEEDS, Manifest, ModelIdentity, moment
+from ibidem.memory.pairs import StoredPair
+from ibidem.memory.segment import DTYPES, Segment
+from ibidem.memory.verification import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+
+class Memory:
+    """One generation of a memory, read-only; `edit` makes the next one, `refresh` opens the newest.
+
+    Nothing is read before it is needed, and nothing is used before its checksum was found right: every method
+    may raise DamagedMemoryError. Made by `create` and `open`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, known: Memory | None = None) -> None:
+        self.path = path
+        self.manifest = manifest
+        # Segments never change: a newer generation keeps the open files and verified blocks of an older one.
+        opened = {segment.record: segment for segment in known._segments} if known is not None else {}
+        self._segments: Sequence[Segment] = [
+            opened.get(record) or Segment(path / SEGMENTS / record.name, record, manifest.identity.dimension)
+            for record in manifest.segments
+        ]
+        self._sound_artefacts: set[str] = set(known._sound_artefacts) if known is not None else set()
+        self._columns: dict[str, NDArray[np.generic]] = {}
+        self._first_entries = np.cumsum(
+            [0] + [record.entries for record in manifest.segments], dtype=np.int64
+        )
+        self._first_pairs = np.cumsum([0] + [record.pairs for record in manifest.segments], dtype=np.int64)
+        self.keys = KeyView(self._segments, manifest.identity.dimension)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | PathLike[str],
+        identity: ModelIdentity,
+        *,
+        seed: int = 0,
+        created: datetime | None = None,
+    ) -> Memory:
+        """Make an empty memory, generation 1, in a folder that is new or empty."""
+        if not SEEDS.start <= seed < SEEDS.stop:
+            raise UsageError(
+                f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}"
+            )
+        folder = Path(path)
+        _check_vacant(folder)
+        with reported_writes(folder):
+            make_directory(folder)
+        with writer_lock(folder), reported_writes(folder):
+            _check_vacant(folder)  # another process may have made one before the lock was taken
+            make_directory(folder / SEGMENTS)
+            make_directory(folder / ARTEFACTS)
+            now = moment(created)
+            manifest = Manifest(
+                generation=1,
+                created=now,
+                updated=now,
+                ibidem_version=ibidem.__version__,
+                identity=identity,
+                seed=seed,
+                origins=(),
+                segments=(),
+                artefacts={},
+                stages={},
+                complete=False,
+            )
+            put_manifest(folder, manifest)
+            sweep(folder)
+        return cls(folder, manifest)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Memory:
+        """Open the current generation; raises MemoryFolderError if there is none, or a newer format."""
+        return cls(Path(path), current_manifest(Path(path)))
+
+    @staticmethod
+    def exists(path: str | PathLike[str]) -> bool:
+        """Whether there is a manifest, be it only the previous one."""
+        return any((Path(path) / name).is_file() for name in (MANIFEST, PREVIOUS))
+
+    def refresh(self) -> Memory:
+        """The newest generation of this memory."""
+        return type(self)(self.path, current_manifest(self.path), self)
+
+    @contextlib.contextmanager
+    def edit(self) -> Iterator[Edit]:
+        """Hold the writer's lock and change the newest generation; only what is committed in the block stays.
+
+        Raises LockedMemoryError at once if another writer holds the lock.
+        """
+        with writer_lock(self.path):
+            edit = Edit(self.refresh())
+            sweep(self.path)
+            try:
+                yield edit
+            finally:
+                edit.close()
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The base model that this memory belongs to."""
+        return self.manifest.identity
+
+    @property
+    def generation(self) -> int:
+        """The number of this generation, from 1."""
+        return self.manifest.generation
+
+    @property
+    def complete(self) -> bool:
+        """Whether learning came to its end."""
+        return self.manifest.complete
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return int(self._first_entries[-1])
+
+    @property
+    def pairs(self) -> int:
+        """The number of sentence pairs."""
+        return int(self._first_pairs[-1])
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the keys."""
+        return self.identity.dimension
+
+    def values(self) -> NDArray[np.int32]:
+        """[entries] the token id of every entry, read-only."""
+        return self._column("values").astype(np.int32, copy=False)
+
+    def log_probs(self) -> NDArray[np.float32]:
+        """[entries] the base model's log-probability of every entry's value, read-only."""
+        return self._column("log_probs").astype(np.float32, copy=False)
+
+    def sentence(self, index: int) -> StoredPair:
+        """The sentence pair with this number; raises UsageError out of range."""
+        number, pair = _place(self._first_pairs, index, "sentence")
+        return next(self._pairs(number, pair, pair + 1))
+
+    def sentences(self) -> Iterator[StoredPair]:
+        """All sentence pairs, in the order in which they were learned."""
+        for number, segment in enumerate(self._segments):
+            yield from self._pairs(number, 0, segment.record.pairs)
+
+    def locate(self, entry: int) -> tuple[int, int]:
+        """The sentence of an entry, and the entry's position in it; raises UsageError out of range."""
+        number, local = _place(self._first_entries, entry, "entry")
+        pair, position = self._segments[number].locate(local)
+        return int(self._first_pairs[number]) + pair, position
+
+    def artefact(self, name: str) -> Artefact | None:
+        """An artefact, its file verified once, or None if the memory has none of this name."""
+        record = self.manifest.artefacts.get(name)
+        if record is None:
+            return None
+        path = self.path / ARTEFACTS / record.file
+        if record.file not in self._sound_artefacts:
+            try:
+                check_artefact(self.path / ARTEFACTS, name, record)
+            except DamagedFile as damage:
+                self._check_still_kept(name, path, damage)
+                raise
+            self._sound_artefacts.add(record.file)
+        return Artefact(path, record.info)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
+        """Check every byte of this generation; `progress` is told the bytes read and the bytes in all."""
+        return verify(self.path, self.manifest, progress)
+
+    def bytes_by_array(self) -> dict[str, int]:
+        """The bytes on disk of every kind of array over all segments, then of every artefact."""
+        arrays = {name: sum(segment.records[name].bytes for segment in self._segments) for name in DTYPES}
+        return arrays | {name: record.bytes for name, record in self.manifest.artefacts.items()}
+
+    def __repr__(self) -> str:
+        counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs"
+        return f"Memory({str(self.path)!r}, {counts})"
+
+    def _column(self, name: str) -> NDArray[np.generic]:
+        if name not in self._columns:
+            parts = [segment.array(name).all() for segment in self._segments]
+            column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
+            column.flags.writeable = False
+            self._columns[name] = column
+        return self._columns[name]
+
+    def _pairs(self, number: int, start: int, stop: int) -> Iterator[StoredPair]:
+        segment = self._segments[number]
+        base = int(self._first_entries[number])
+        for source, target, origin, location, first, last in segment.pairs(start, stop):
+            if not 0 <= origin < len(self.manifest.origins):
+                raise DamagedFile(segment.file("origins"), f"origin {origin} is not in the manifest")
+            yield StoredPair(
+                source, target, self.manifest.origins[origin], location, range(base + first, base + last)
+            )
+
+    def _check_still_kept(self, name: str, path: Path, damage: DamagedFile) -> None:
+        newest = current_manifest(self.path).generation
+        if newest > self.generation and not path.exists():
+            raise MemoryFolderError(
+                f"artefact {name!r} of generation {self.generation} of {self.path} is gone, since generation "
+                f"{newest} was committed meanwhile: refresh the memory"
+            ) from damage
+
+
+def _place(firsts: NDArray[np.int64], index: int, what: str) -> tuple[int, int]:
+    """The segment in which a numbered thing lies, and its number there."""
+    if not 0 <= index < firsts[-1]:
+        raise UsageError(f"there is no {what} {index}: this memory has {firsts[-1]}, numbered from 0")
+    number = int(np.searchsorted(firsts, index, side="right")) - 1
+    return number, index - int(firsts[number])
+
+
+def _check_vacant(folder: Path) -> None:
+    """Refuse a folder that holds anything but what a `create` that was killed leaves behind."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
+    for path in folder.iterdir():
+        left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
+        empty = path.name in (SEGMENTS, ARTEFACTS) and path.is_dir() and not any(path.iterdir())
+        if not left_over and not empty:
+            raise MemoryFolderError(
+                f"{folder} is not empty ({path.name} is there): give the path of a new folder"
+            )

@@ -1,0 +1,145 @@
+"""Sentence pairs with their entries: as they are given to a memory, and as they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ibidem.errors import MemoryFolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_LINES = (1 << 63) - 1
+_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPair:
+    """A sentence pair of a memory, where it came from, and the numbers of its entries in the whole memory."""
+
+    source: str
+    target: str
+    origin: str
+    location: int
+    entries: range
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentData:
+    """Pairs and their entries for one segment, checked when made.
+
+    keys [n, d] float16, values [n] int32, log_probs [n] float32, lengths [pairs] (the entries of each pair;
+    they sum to n); sources, targets, origins and locations: one for each pair. Raises MemoryFolderError.
+    """
+
+    keys: NDArray[np.float16]
+    values: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    lengths: NDArray[np.integer]
+    sources: Sequence[str]
+    targets: Sequence[str]
+    origins: Sequence[str]
+    locations: Sequence[int]
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_counts()
+        self._check_numbers()
+        self._check_texts()
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return len(self.values)
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return len(self.lengths)
+
+    def offsets(self) -> NDArray[np.int64]:
+        """[pairs + 1] the entries of pair i are offsets[i]:offsets[i + 1]."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    def pair_name(self, pair: int) -> str:
+        """A pair as messages name it."""
+        return f"pair {pair} (line {self.locations[pair]} of {self.origins[pair]!r})"
+
+    def pair_of(self, entry: int) -> int:
+        """The pair that an entry belongs to."""
+        return int(np.searchsorted(self.offsets(), entry, side="right")) - 1
+
+    def _check_types(self) -> None:
+        for name, dimensions, dtype in (
+            ("keys", 2, np.float16),
+            ("values", 1, np.int32),
+            ("log_probs", 1, np.float32),
+            ("lengths", 1, np.integer),
+        ):
+            array = getattr(self, name)
+            if (
+                not isinstance(array, np.ndarray)
+                or array.ndim != dimensions
+                or not np.issubdtype(array.dtype, dtype)
+            ):
+                found = (
+                    f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+                )
+                raise MemoryFolderError(
+                    f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array: {found}"
+                )
+
+    def _check_counts(self) -> None:
+        pairs = {
+            name: len(getattr(self, name))
+            for name in ("lengths", "sources", "targets", "origins", "locations")
+        }
+        _check_equal(pairs, "pairs")
+        if (odd := np.flatnonzero((self.lengths < 0) | (self.lengths > self.entries))).size:
+            pair = int(odd[0])
+            raise MemoryFolderError(
+                f"{self.pair_name(pair)} has {self.lengths[pair]} entries: the segment has {self.entries}"
+            )
+        entries = {name: len(getattr(self, name)) for name in ("keys", "values", "log_probs")}
+        _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
+
+    def _check_numbers(self) -> None:
+        for name in ("keys", "log_probs"):
+            array = getattr(self, name)
+            for start in range(0, len(array), _ROWS):  # a whole mask of the keys would need half their memory
+                finite = np.isfinite(array[start : start + _ROWS])
+                if not finite.all():
+                    entry = start + int(np.argwhere(~finite)[0][0])
+                    raise MemoryFolderError(
+                        f"{self.pair_name(self.pair_of(entry))} has NaN or infinity in its {name}: "
+                        "leave the pair out, or run the model in a wider type"
+                    )
+        if (negative := np.flatnonzero(self.values < 0)).size:
+            entry = int(negative[0])
+            raise MemoryFolderError(
+                f"{self.pair_name(self.pair_of(entry))} has the token id {self.values[entry]}: ids start at 0"
+            )
+
+    def _check_texts(self) -> None:
+        for pair, location in enumerate(self.locations):
+            if not 0 <= location <= _LINES:
+                raise MemoryFolderError(f"{self.pair_name(pair)} has no line number that can be stored")
+        for name in ("sources", "targets", "origins"):
+            for pair, text in enumerate(getattr(self, name)):
+                try:
+                    text.encode("utf-8")
+                except UnicodeEncodeError as error:
+                    raise MemoryFolderError(
+                        f"{self.pair_name(pair)} has a lone surrogate at character {error.start} of its "
+                        f"{name.removesuffix('s')}: mend its encoding, or leave the pair out"
+                    ) from error
+
+
+def _check_equal(counts: dict[str, int], what: str) -> None:
+    if len(set(counts.values())) > 1:
+        raise MemoryFolderError(f"a segment must have one number of {what} throughout, not {counts}")

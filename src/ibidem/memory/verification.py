@@ -1,0 +1,133 @@
+"""Checking every byte of a memory, and that what the bytes say holds together."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ibidem.memory.artefacts import check_artefact
+from ibidem.memory.damage import Damage, DamagedFile
+from ibidem.memory.digests import check_file
+from ibidem.memory.generations import ARTEFACTS, MANIFEST, PREVIOUS, SEGMENTS, load_manifest
+from ibidem.memory.segment import DTYPES, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ibidem.memory.manifest import Manifest
+
+_ROWS = 65536
+
+
+def verify(
+    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None
+) -> list[Damage]:
+    """All damage of one generation: a row for each file, in the order of the folder; empty if all is well.
+
+    `progress` is told the bytes read and the bytes in all. The lock is no part of a generation.
+    """
+    found: list[Damage] = []
+    advance = _counter(folder, manifest, progress)
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except DamagedFile as damage:
+            row = Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
+            if row.file not in {other.file for other in found}:
+                found.append(row)
+
+    with noted():
+        load_manifest(folder / MANIFEST)
+    if manifest.generation > 1:
+        with noted():
+            load_manifest(folder / PREVIOUS)
+    for record in manifest.segments:
+        segment = Segment(folder / SEGMENTS / record.name, record, manifest.identity.dimension)
+        with noted():
+            _ = segment.records
+            sound = set()
+            for name, array in segment.records.items():
+                with noted():
+                    check_file(segment.file(name), array.bytes, array.sha256, array.crcs, advance=advance)
+                    sound.add(name)
+            for needed, check in _CHECKS:
+                if needed <= sound:
+                    with noted():
+                        check(segment, manifest)
+    for name, artefact in manifest.artefacts.items():
+        with noted():
+            check_artefact(folder / ARTEFACTS, name, artefact, advance)
+    return found
+
+
+def _check_keys(segment: Segment, _: Manifest) -> None:
+    keys = segment.array("keys")
+    for start in range(0, len(keys), _ROWS):
+        if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
+            raise DamagedFile(segment.file("keys"), f"it holds NaN or infinity after row {start}")
+
+
+def _check_log_probs(segment: Segment, _: Manifest) -> None:
+    if not np.isfinite(segment.array("log_probs").all()).all():
+        raise DamagedFile(segment.file("log_probs"), "it holds NaN or infinity")
+
+
+def _check_values(segment: Segment, manifest: Manifest) -> None:
+    _check_range(segment, "values", manifest.identity.vocabulary_size)
+
+
+def _check_origins(segment: Segment, manifest: Manifest) -> None:
+    _check_range(segment, "origins", len(manifest.origins))
+
+
+def _check_range(segment: Segment, name: str, end: int) -> None:
+    numbers = segment.array(name).all()
+    if ((numbers < 0) | (numbers >= end)).any():
+        raise DamagedFile(segment.file(name), f"it holds numbers outside 0 to {end - 1}")
+
+
+def _check_offsets(segment: Segment, name: str, target: str) -> None:
+    segment.checked_offsets(name, len(segment.array(target)))
+
+
+def _check_pairs(segment: Segment, _: Manifest) -> None:
+    for _pair in segment.pairs(0, segment.record.pairs):
+        pass
+
+
+# Each check and the arrays it reads: it is left out where one of them is already known to be damaged.
+_CHECKS: tuple[tuple[set[str], Callable[[Segment, Manifest], None]], ...] = (
+    ({"keys"}, _check_keys),
+    ({"values"}, _check_values),
+    ({"log_probs"}, _check_log_probs),
+    ({"origins"}, _check_origins),
+    ({"offsets", "values"}, lambda segment, _: _check_offsets(segment, "offsets", "values")),
+    ({"source_offsets", "sources"}, lambda segment, _: _check_offsets(segment, "source_offsets", "sources")),
+    ({"target_offsets", "targets"}, lambda segment, _: _check_offsets(segment, "target_offsets", "targets")),
+    (set(DTYPES) - {"keys", "values", "log_probs"}, _check_pairs),
+)
+
+
+def _counter(
+    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
+) -> Callable[[int], None]:
+    """A function that adds the bytes it is given and reports the sum."""
+    files = [
+        folder / SEGMENTS / record.name / f"{name}.bin" for record in manifest.segments for name in DTYPES
+    ]
+    files += [folder / ARTEFACTS / artefact.file for artefact in manifest.artefacts.values()]
+    total = sum(file.stat().st_size for file in files if file.is_file())
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return advance

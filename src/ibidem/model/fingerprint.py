@@ -1,0 +1,40 @@
+"""Fingerprints that tell whether a memory and a model belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import torch
+from torch import nn
+
+from ibidem.model.tokens import Tokens
+
+# Text that exercises casing, umlauts, numbers, punctuation and rare characters of a tokenizer.
+_PROBES = (
+    "Die Zwischenablage enthält 1.234 Objekte.",
+    "Grundstücksverkehrsgenehmigungszuständigkeit",
+    'He said: "It\'s 50 % off – buy now!"',
+    "ΑΒΓ 漢字 żółć 🙂\u200d\u00ad",
+    "%s {name} <b>&amp;</b> C:\\foo_bar",
+)
+
+
+def fingerprint_network(network: nn.Module) -> str:
+    """sha256 over names, shapes and fp32 values of all parameters, whatever device or file format they came in."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(network.named_parameters()):
+        digest.update(f"{name}:{tuple(parameter.shape)};".encode())
+        digest.update(parameter.detach().to("cpu", torch.float32).contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def fingerprint_tokens(tokens: Tokens) -> str:
+    """sha256 over what the tokenizer does: its vocabularies, and probes encoded on both sides."""
+    behaviour = {
+        "vocabulary": sorted(tokens.vocabulary().items()),
+        "sources": tokens.encode_sources(_PROBES),
+        "targets": tokens.encode_targets(_PROBES),
+        "start": tokens.start,
+    }
+    return hashlib.sha256(json.dumps(behaviour, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,104 @@
+"""Loading a base model by name or folder."""
+
+from __future__ import annotations
+
+import logging
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ibidem.errors import ModelError, UsageError
+from ibidem.model.base import BaseModel
+from ibidem.model.packing import load_packed
+from ibidem.model.tokens import Tokens
+
+SHIPPED = "ibidem-base-de-en"
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def load_model(
+    name: str | Path | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    source_language: str | None = None,
+    target_language: str | None = None,
+    source_prefix: str = "",
+) -> BaseModel:
+    """Load a folder, a name on the Hugging Face hub, or (None) the shipped German-English model.
+
+    `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
+    `source_prefix` is put before every source (T5's "translate German to English: ").
+    """
+    chosen = str(name) if name is not None else SHIPPED
+    folder = _shipped_folder() if chosen == SHIPPED else chosen
+    place = resolve_device(device)
+    if dtype not in _DTYPES:
+        raise UsageError(f"Unknown dtype '{dtype}': use one of {', '.join(_DTYPES)}.")
+    network, tokenizer = _load_transformers(folder, chosen)
+    tokens = Tokens(
+        tokenizer,
+        network.config,
+        network.generation_config,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens)
+
+
+def resolve_device(device: str) -> torch.device:
+    """`auto` is a CUDA device where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise UsageError(f"Unknown device '{device}': use auto, cpu, cuda or cuda:N.") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("This machine has no CUDA device that torch can use: use --device cpu.")
+    return place
+
+
+def _shipped_folder() -> str:
+    return str(resources.files("ibidem.model") / "shipped" / SHIPPED)
+
+
+def _load_transformers(folder: str, name: str) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    # The tokenizer advises on line lengths that ibidem splits itself.
+    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
+    path = Path(folder)
+    if path.exists() and not (path / "config.json").is_file():
+        raise ModelError(f"{name} holds no config.json: give the folder of a Hugging Face model.")
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        if not config.is_encoder_decoder:
+            raise ModelError(f"{name} is a {config.model_type} model, not an encoder-decoder that translates.")
+        weights = load_packed(path)
+        if weights is None:
+            network = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+        else:
+            network = _from_weights(AutoModelForSeq2SeqLM, config, folder, weights)
+        return network, AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(
+            f"Cannot load the model '{name}': {reason} Give a folder with config.json, model.safetensors and "
+            "tokenizer files, or a name on the hub that this machine can reach."
+        ) from error
+
+
+def _from_weights(auto: Any, config: Any, folder: str, weights: dict[str, torch.Tensor]) -> Any:
+    """A model of the folder's architecture with the given weights, and the folder's generation settings."""
+    from transformers import GenerationConfig
+
+    blank = auto.from_config(config)
+    network = type(blank).from_pretrained(None, config=config, state_dict=weights, dtype=torch.float32)
+    network.generation_config = GenerationConfig.from_pretrained(folder)
+    return network

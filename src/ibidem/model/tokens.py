@@ -1,0 +1,135 @@
+"""Text to token ids and back, in the way the base model was trained with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ibidem.model.languages import find_language, known_languages
+
+# Models with relative positions (T5) know no limit: what they were trained on is the sensible one.
+_POSITIONS = 512
+
+
+class Tokens:
+    """Both sides' tokenizers, and the tokens every translation starts and ends with.
+
+    `start` is the decoder's prompt: its start token and, for multilingual models, the forced language tag.
+    A target is its text's tokens and the end-of-sentence token, without any tag.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        config: Any,
+        generation: Any,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        source_prefix: str = "",
+    ) -> None:
+        self.source_language = source_language or _own_language(tokenizer, "source_lang", "src_lang")
+        self.target_language = target_language or _own_language(tokenizer, "target_lang", "tgt_lang")
+        self.source_prefix = source_prefix
+        start = _first(generation.decoder_start_token_id, config.decoder_start_token_id, config.bos_token_id)
+        forced = generation.forced_bos_token_id
+        if known_languages(tokenizer):
+            tokenizer = copy.copy(tokenizer)
+            self.source_language, _ = find_language(tokenizer, source_language, "source")
+            self.target_language, tag = find_language(tokenizer, target_language, "target")
+            tokenizer.src_lang, tokenizer.tgt_lang = self.source_language, self.target_language
+            # mBART of 2020 starts the decoder with the tag itself; every later model forces it as first word.
+            if config.model_type == "mbart" and type(tokenizer).__name__.startswith("MBartTokenizer"):
+                start, forced = tag, None
+            else:
+                forced = tag
+        self.start = [start] if forced is None else [start, forced]
+        self.eos: int = _first(*_as_list(generation.eos_token_id), *_as_list(config.eos_token_id))
+        self.pad: int = _first(generation.pad_token_id, config.pad_token_id, self.eos)
+        positions = int(getattr(config, "max_position_embeddings", _POSITIONS))
+        self.longest_source = min(int(tokenizer.model_max_length), positions)
+        self.longest_target = positions - len(self.start)
+        self._source = tokenizer
+        self._target = _target_tokenizer(tokenizer)
+
+    def encode_sources(self, texts: Iterable[str]) -> list[list[int]]:
+        """Token ids of each source, with the model's own special tokens, never truncated."""
+        batch = [self.source_prefix + text for text in texts]
+        if not batch:
+            return []
+        quick = _encode_marian(self._source, batch, target=False)
+        if quick is not None:
+            return quick
+        encoded: list[list[int]] = self._source(batch, **_WHOLE).input_ids
+        return encoded
+
+    def encode_targets(self, texts: Iterable[str]) -> list[list[int]]:
+        """Token ids of each target with the end-of-sentence token last, and no language tag."""
+        batch = list(texts)
+        if not batch:
+            return []
+        quick = _encode_marian(self._target, batch, target=True)
+        if quick is not None:
+            return quick
+        encoded = self._target(text_target=batch, add_special_tokens=False, **_WHOLE).input_ids
+        return [[*ids, self.eos] for ids in encoded]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of target token ids, special tokens left out."""
+        text: str = self._source.decode(list(ids), skip_special_tokens=True)
+        return " ".join(text.split())
+
+    def show(self, ids: Sequence[int]) -> list[str]:
+        """Each target token as a person would read it."""
+        shown: list[str] = self._source.convert_ids_to_tokens(list(ids))
+        return shown
+
+    def vocabulary(self) -> dict[str, int]:
+        """Pieces of both sides; where they differ, a target piece that the source side lacks or numbers otherwise."""
+        merged = dict(self._source.get_vocab())
+        own = getattr(self._target, "target_encoder", None) or self._target.get_vocab()
+        merged.update({f"target {piece}": number for piece, number in own.items() if merged.get(piece) != number})
+        return merged
+
+
+# `split_special_tokens`: a "</s>" that a user typed is text, not the end of the sentence.
+_WHOLE = {"truncation": False, "padding": False, "return_attention_mask": False, "split_special_tokens": True}
+
+
+def _encode_marian(tokenizer: Any, texts: Sequence[str], *, target: bool) -> list[list[int]] | None:
+    """Encode by SentencePiece directly, some ten times faster than the Python tokenizer around it; None for others.
+
+    Only a text that starts with a >>language<< tag needs that tokenizer.
+    """
+    if type(tokenizer).__name__ != "MarianTokenizer" or any(text.startswith(">>") for text in texts):
+        return None
+    numbers = tokenizer.target_encoder if target and tokenizer.separate_vocabs else tokenizer.encoder
+    unknown = numbers[tokenizer.unk_token]
+    eos = tokenizer.eos_token_id
+    processor = tokenizer.spm_target if target else tokenizer.spm_source
+    pieces = processor.encode(list(texts), out_type=str)
+    return [[*(numbers.get(piece, unknown) for piece in line), eos] for line in pieces]
+
+
+def _target_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer of targets: FSMT's has no target mode, so it gets a twin with the target's language and pieces."""
+    if type(tokenizer).__name__ != "FSMTTokenizer":
+        return tokenizer
+    twin = copy.copy(tokenizer)
+    twin.src_lang = tokenizer.tgt_lang
+    twin.encoder = {piece: number for number, piece in tokenizer.decoder.items()}
+    return twin
+
+
+def _own_language(tokenizer: Any, *names: str) -> str | None:
+    found = (getattr(tokenizer, name, None) for name in names)
+    return next((value for value in found if isinstance(value, str)), None)
+
+
+def _as_list(value: int | list[int] | None) -> list[int | None]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)

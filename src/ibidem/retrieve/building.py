@@ -1,0 +1,146 @@
+"""Building the index that a setting asks for, in bounded memory and the same for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.retrieve.approximate import FaissIndex
+from ibidem.retrieve.exact import ExactIndex
+from ibidem.retrieve.library import EXAMPLE, layers, limit_threads, load_faiss, make_index, reason, seed_index
+from ibidem.retrieve.recall import draw_probe, recall_at
+from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from ibidem.retrieve.keys import Floats, Keys
+    from ibidem.retrieve.neighbours import Index
+
+# (stage: 'train', 'add' or 'measure'; done; total)
+Progress = Callable[[str, int, int], None]
+
+TRAIN_PER_LIST = 64
+TRAIN_AT_LEAST = 65_536
+TRAIN_AT_MOST = 2**20
+MOST_PROBES = 512
+RECALL_SAMPLES = 256
+
+_ADD_ELEMENTS = 2**22
+
+
+def build_index(
+    keys: Keys,
+    setting: str,
+    *,
+    seed: int,
+    threads: int | None = None,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Index:
+    """Build the index of a setting (see `resolve`) over all keys.
+
+    threads: for building and searching with faiss, given None all; device: where exact search runs.
+    The same keys, setting, seed, threads and faiss give the same index: graphs (HNSW, NSG) are built on one
+    thread, since on more they depend on which came first.
+    """
+    settings = resolve(setting, keys.size, keys.dimension, device=device)
+    if isinstance(settings, ExactSettings):
+        return ExactIndex(keys, device)
+    if keys.size == 0:
+        raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")
+    report = progress or (lambda _stage, _done, _total: None)
+    try:
+        index = _fill(keys, settings, seed, threads, report)
+    except RuntimeError as error:
+        raise UsageError(
+            f"faiss could not build {settings.factory!r} over {keys.size} keys of {keys.dimension} "
+            f"dimensions: {reason(error)}. Choose 'auto', or a setting like {EXAMPLE!r}."
+        ) from error
+    return _tune(FaissIndex(index, settings, threads=threads), keys, seed, report)
+
+
+def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, report: Progress) -> Any:
+    """Train an empty index on a sample and add all keys, block by block."""
+    faiss = load_faiss()
+    index = make_index(settings.factory, keys.size, keys.dimension)
+    seed_index(index, seed)
+    # An IVF's own graph is over its few centroids, and `_train` sees to it.
+    graph = any(isinstance(layer, faiss.IndexHNSW | faiss.IndexNSG) for layer in layers(index))
+    own_graph = graph and not isinstance(index, faiss.IndexIVF)
+    with limit_threads(1 if own_graph else threads):
+        if not index.is_trained:
+            sample = _draw_sample(keys, index, seed)
+            report("train", 0, len(sample))
+            _train(index, sample)
+            report("train", len(sample), len(sample))
+        rows = max(1, _ADD_ELEMENTS // keys.dimension)
+        for block in keys.blocks(rows):
+            index.add(_checked(block, index.ntotal))
+            report("add", index.ntotal, keys.size)
+    if index.ntotal != keys.size:
+        raise MemoryFolderError(
+            f"The keys should be {keys.size}, but {index.ntotal} were read. "
+            "Check the memory with `ibidem verify`."
+        )
+    return index
+
+
+def _draw_sample(keys: Keys, index: Any, seed: int) -> NDArray[np.float32]:
+    """Draw the keys to train on, [n, d] float32, in the order of their entries."""
+    lists = max((layer.nlist for layer in layers(index) if hasattr(layer, "nlist")), default=1)
+    wanted = min(max(TRAIN_PER_LIST * lists, TRAIN_AT_LEAST), max(TRAIN_AT_MOST, lists), keys.size)
+    ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
+    return _checked(keys.gather(ids), None)
+
+
+def _train(index: Any, sample: NDArray[np.float32]) -> None:
+    """Train an index; where the lists of an IVF are found by a graph, build that on one thread."""
+    faiss = load_faiss()
+    graph = faiss.downcast_index(index.quantizer) if isinstance(index, faiss.IndexIVF) else None
+    if isinstance(graph, faiss.IndexHNSW):
+        clustering = faiss.Clustering(index.d, index.nlist, index.cp)
+        clustering.train(sample, faiss.IndexFlatL2(index.d))
+        centroids = faiss.vector_to_array(clustering.centroids).reshape(index.nlist, index.d)
+        with limit_threads(1):
+            graph.add(centroids)
+    index.train(sample)
+
+
+def _checked(block: Floats, first: int | None) -> NDArray[np.float32]:
+    """Copy keys to float32, and refuse those that are not finite: a graph or a k-means would be spoilt."""
+    plain = np.ascontiguousarray(block, dtype=np.float32)
+    finite = np.isfinite(plain).all(axis=1)
+    if not finite.all():
+        where = "" if first is None else f", the first of them entry {first + int(np.argmin(finite))}"
+        raise MemoryFolderError(
+            f"{int((~finite).sum())} keys are not finite numbers{where}. "
+            "Check the memory with `ibidem verify`, or use the index setting 'exact', which passes over them."
+        )
+    return plain
+
+
+def _tune(index: FaissIndex, keys: Keys, seed: int, report: Progress) -> FaissIndex:
+    """Double nprobe until the target recall is reached, or looking into more lists no longer helps."""
+    target, nprobe = index.settings.target_recall, index.settings.nprobe
+    if target is None or nprobe is None:
+        return index
+    report("measure", 0, 1)
+    probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed)
+    recall = recall_at(index, keys, probe)
+    while recall < target and nprobe < MOST_PROBES:
+        wider = replace(index, settings=replace(index.settings, nprobe=2 * nprobe))
+        found = recall_at(wider, keys, probe)
+        if found <= recall:
+            break
+        index, recall, nprobe = wider, found, 2 * nprobe
+    report("measure", 1, 1)
+    notes = index.settings.notes
+    if recall < target:
+        notes += (f"recall@16 is {recall:.3f}, below {target}: the setting 'exact' finds every neighbour.",)
+    return replace(index, recall=recall, settings=replace(index.settings, notes=notes))

@@ -1,0 +1,169 @@
+"""Parallel text from files of any known format, as a stream of pairs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from ibidem.errors import UsageError
+from ibidem.text.aligned import read_aligned
+from ibidem.text.counts import Counts
+from ibidem.text.jsonl import read_jsonl
+from ibidem.text.language import Languages
+from ibidem.text.mo import read_mo
+from ibidem.text.pair import Dropped, Found, Pair, join_lines
+from ibidem.text.po import read_po
+from ibidem.text.stream import COMPRESSED, STDIN, Stream
+from ibidem.text.tmx import read_tmx
+from ibidem.text.tsv import read_tsv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ALIGNED = "lines"
+
+
+class _Format(NamedTuple):
+    endings: tuple[str, ...]
+    read: Callable[[Stream, Languages], Iterator[Found]]
+    on_stdin: bool = True
+
+
+_FORMATS = {
+    "tsv": _Format((".tsv",), lambda stream, _: read_tsv(stream)),
+    "jsonl": _Format((".jsonl",), read_jsonl),
+    "tmx": _Format((".tmx",), read_tmx),
+    "po": _Format((".po", ".pot"), read_po),
+    "mo": _Format((".mo", ".gmo"), read_mo, on_stdin=False),
+}
+
+
+class Corpus:
+    """Parallel text that is read anew, in bounded memory, each time it is iterated.
+
+    One path is TSV, JSONL, TMX, PO or MO by its ending, `.gz` or `.xz` set aside, or by `format`. Two paths
+    are plain text, source first, aligned line by line (`format` "lines"). "-" is standard input, TSV unless
+    `format` says otherwise, and can be iterated once.
+
+    `counts` tells what the last iteration read, kept and dropped. Languages are compared by their first
+    subtag; `catalogue_language` is the one that the msgstr entries of a PO or MO file are in, where neither
+    its header nor its path says so.
+
+    Raises UsageError for arguments that do not fit together, and TextError for a file that cannot be read,
+    there and then where it is missing, else when the place is reached.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        source_language: str = "de",
+        target_language: str = "en",
+        format: str | None = None,
+        catalogue_language: str | None = None,
+    ) -> None:
+        if isinstance(paths, str | os.PathLike):
+            raise UsageError(f"The paths of a corpus are a list. Write Corpus([{os.fspath(paths)!r}]).")
+        self.origins = tuple(os.fspath(path) for path in paths)
+        self.languages = Languages.from_tags(source_language, target_language, catalogue_language)
+        self.format = _choose_format(self.origins, format)
+        self.counts = Counts()
+        self._streams = [Stream(origin) for origin in self.origins]
+        self._stdin_is_spent = False
+
+    def __iter__(self) -> Iterator[Pair]:
+        if STDIN in self.origins:
+            if self._stdin_is_spent:
+                raise UsageError("Standard input can be read only once. Save it to a file and give its path.")
+            self._stdin_is_spent = True
+        self.counts = Counts()
+        self._streams = [Stream(origin) for origin in self.origins]
+        return self._pairs(self._streams, self.counts)
+
+    def __repr__(self) -> str:
+        return f"<Corpus {self.description}>"
+
+    @property
+    def description(self) -> str:
+        """Name the format, the files and the direction in one line."""
+        files = " and ".join("standard input" if origin == STDIN else origin for origin in self.origins)
+        return f"{self.format} from {files}, {self.languages.source} to {self.languages.target}"
+
+    def fraction(self) -> float | None:
+        """Return the share of the (compressed) bytes consumed so far, None where the size is not known."""
+        sizes = [stream.size for stream in self._streams if stream.size is not None]
+        if len(sizes) < len(self._streams):
+            return None
+        total = sum(sizes)
+        return sum(stream.consumed() for stream in self._streams) / total if total else 1.0
+
+    def _pairs(self, streams: Sequence[Stream], counts: Counts) -> Iterator[Pair]:
+        origin = self.origins[0]
+        with ExitStack() as stack:
+            for stream in streams:
+                stack.enter_context(stream)
+            for found in self._read(streams):
+                if isinstance(found, Dropped):
+                    counts.drop(found.reason)
+                    continue
+                source, target = join_lines(found.source), join_lines(found.target)
+                if not source:
+                    counts.drop("empty source")
+                elif not target:
+                    counts.drop("empty target")
+                else:
+                    counts.keep()
+                    yield Pair(source, target, origin, found.location)
+
+    def _read(self, streams: Sequence[Stream]) -> Iterator[Found]:
+        if self.format == ALIGNED:
+            return read_aligned(*streams)
+        return _FORMATS[self.format].read(streams[0], self.languages)
+
+
+def _choose_format(origins: Sequence[str], stated: str | None) -> str:
+    if stated is not None and stated != ALIGNED and stated not in _FORMATS:
+        names = ", ".join([*_FORMATS, ALIGNED])
+        raise UsageError(f"{stated!r} is not a format. Choose one with --format: {names}.")
+    if len(origins) == 1 and stated != ALIGNED:
+        return _choose_single(origins[0], stated)
+    if len(origins) == 2 and stated in (None, ALIGNED):
+        if origins == (STDIN, STDIN):
+            raise UsageError("Both files are standard input ('-'). Save one to a file and give its path.")
+        if stated is None and (known := next(filter(None, map(_format_of, origins)), None)):
+            raise UsageError(
+                f"Two paths are plain text aligned line by line, but one ends as {known}, which holds both "
+                f"sides. Give one {known} file at a time, or say --format {ALIGNED} if the lines are plain "
+                "text."
+            )
+        return ALIGNED
+    raise UsageError(
+        f"{len(origins)} {'path does' if len(origins) == 1 else 'paths do'} not make a corpus"
+        f"{f' of format {stated}' if stated else ''}. Give one file ({', '.join(_FORMATS)}), or two plain "
+        f"text files aligned line by line ({ALIGNED}), the source first."
+    )
+
+
+def _choose_single(origin: str, stated: str | None) -> str:
+    if origin == STDIN:
+        choice = stated or "tsv"
+        if not _FORMATS[choice].on_stdin:
+            allowed = ", ".join(name for name, known in _FORMATS.items() if known.on_stdin)
+            raise UsageError(f"{choice} cannot come from standard input, only {allowed}. Save it to a file.")
+        return choice
+    if known := stated or _format_of(origin):
+        return known
+    endings = ", ".join(ending for format in _FORMATS.values() for ending in format.endings)
+    raise UsageError(
+        f"{origin}: the ending names no known format. Known are {endings}, each also with "
+        f"{' or '.join(COMPRESSED)}; choose one with --format: {', '.join(_FORMATS)}. "
+        "Plain text needs two files, the source first."
+    )
+
+
+def _format_of(origin: str) -> str | None:
+    name = origin.lower()
+    for compressed in COMPRESSED:
+        name = name.removesuffix(compressed)
+    return next((format for format, known in _FORMATS.items() if name.endswith(known.endings)), None)

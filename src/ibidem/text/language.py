@@ -1,0 +1,75 @@
+"""Language tags, compared by their primary subtag."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SEPARATOR = re.compile(r"[-_.@]")
+_PRIMARY = re.compile(r"[a-z]{2,8}")
+
+
+def primary(tag: str) -> str:
+    """Return what two spellings of a language share: `de` for de, DE, de-DE, de_AT.UTF-8."""
+    return _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """The primary subtags of the two sides, and of a catalogue's translations where the user states it."""
+
+    source: str
+    target: str
+    catalogue: str | None = None
+
+    @classmethod
+    def from_tags(cls, source: str, target: str, catalogue: str | None) -> Languages:
+        """Reduce the user's tags, and refuse those that name no language or not two different ones."""
+        languages = cls(primary(source), primary(target), None if catalogue is None else primary(catalogue))
+        for tag, subtag in ((source, languages.source), (target, languages.target)):
+            if not _PRIMARY.fullmatch(subtag):
+                raise UsageError(f"{tag!r} is not a language tag. Use one such as 'de', 'en' or 'pt-BR'.")
+        if languages.source == languages.target:
+            raise UsageError(
+                f"The source language {source!r} and the target language {target!r} are the same: "
+                "languages are told apart by their first subtag. Name two different ones."
+            )
+        if languages.catalogue not in (None, languages.source, languages.target):
+            raise UsageError(
+                f"The catalogue language {catalogue!r} is neither the source language {source!r} nor the "
+                f"target language {target!r}. Give one of these with --catalogue-language."
+            )
+        return languages
+
+    def match(self, tag: str) -> str | None:
+        """Return the side's subtag that this tag means, or None for a third language."""
+        subtag = primary(tag)
+        return subtag if subtag in (self.source, self.target) else None
+
+
+def infer_language(path: str, languages: Languages) -> str | None:
+    """Guess from its path which of the two languages a catalogue holds, or None.
+
+    Known are gettext's `de/LC_MESSAGES/x.mo` and the names `de.po`, `x.de.po`, `x-de_DE.po` and `x_de.po`,
+    each with or without the ending of a compressed file.
+    """
+    *folders, name = PurePath(path).parts or ("",)
+    if len(folders) > 1 and folders[-1] == "LC_MESSAGES" and (found := languages.match(folders[-2])):
+        return found
+    stem = re.sub(r"\.(?:po|pot|mo|gmo)(?:\.(?:gz|xz))?$", "", name, flags=re.IGNORECASE)
+    return next(filter(None, map(languages.match, _candidates(stem))), None)
+
+
+def _candidates(stem: str) -> Iterable[str]:
+    """Yield the parts of a file name that may be its language, the likeliest first."""
+    parts = _SEPARATOR.split(stem.partition("@")[0])
+    if len(parts) > 1 and parts[-1].isupper():
+        yield parts[-2]
+    yield parts[-1]

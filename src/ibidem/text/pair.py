@@ -1,0 +1,48 @@
+"""A pair of segments, and what a reader finds on the way to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One segment and its translation, each a single line without surrounding whitespace.
+
+    `origin` is the path as the user gave it ("-" for standard input). `location` is the line, from 1, in the
+    uncompressed file (of the `<tu>` in TMX, of the `msgid` in PO), and the number of the entry in MO.
+    """
+
+    source: str
+    target: str
+    origin: str
+    location: int
+
+
+class Unit(NamedTuple):
+    """Two sides as they stand in a file, before whitespace is tidied."""
+
+    source: str
+    target: str
+    location: int
+
+
+class Dropped(NamedTuple):
+    """A pair that a reader leaves out, and why."""
+
+    reason: str
+
+
+Found: TypeAlias = Unit | Dropped
+
+
+def join_lines(text: str) -> str:
+    """Make one line of a segment: strip it, and turn each run of newlines and tabs inside into one space.
+
+    Spaces and carriage returns beside such a run go with it, so that indented XML reads as prose.
+    """
+    if "\n" not in text and "\t" not in text:
+        return text.strip()
+    parts = (part.strip(" \r") for part in text.replace("\t", "\n").split("\n"))
+    return " ".join(part for part in parts if part).strip()

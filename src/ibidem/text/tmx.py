@@ -1,0 +1,148 @@
+"""TMX 1.4, as a stream of parse events: no tree is built, no entity expanded, no other file opened.
+
+The standard library's expat is used, because it counts lines exactly in files of any length (lxml is off by
+some lines after the 65,535th) and holds nothing but the unit at hand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+from xml.parsers import expat
+
+from ibidem.errors import TextError
+from ibidem.text.pair import Dropped, Found, Unit
+from ibidem.text.stream import LONGEST, Stream, bad_byte
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ibidem.text.language import Languages
+
+_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
+_BLOCK = 2**16
+_INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
+
+
+def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
+    """Yield the first segment of either language from each `<tu>`; a unit that lacks one is dropped.
+
+    Text inside `<hi>` is kept. The content of `<bpt>`, `<ept>`, `<it>`, `<ph>` and `<ut>` is native code and
+    is left out, along with any `<sub>` in it, which is a text apart (a footnote, a title). The encoding is
+    the one that the XML declares: UTF-8, unless it says otherwise.
+    """
+    parser = expat.ParserCreate()
+    units = _Units(parser, stream.name, languages)
+    fed = 0
+    while True:
+        block = stream.read(_BLOCK)
+        try:
+            parser.Parse(block, not block)
+        except (expat.ExpatError, LookupError, ValueError) as error:
+            raise _malformed(stream.name, parser, error, block, fed) from error
+        yield from units.take()
+        if not block:
+            return
+        fed += len(block)
+        # expat keeps a tag until it is complete: one without end would fill the memory.
+        if fed - parser.CurrentByteIndex > LONGEST:
+            raise TextError(
+                f"{stream.name}, line {parser.CurrentLineNumber}: a tag longer than {LONGEST:,} bytes. "
+                "Check that it is a TMX file."
+            )
+
+
+class _Units:
+    """Collects units from expat's events."""
+
+    def __init__(self, parser: expat.XMLParserType, name: str, languages: Languages) -> None:
+        self._parser = parser
+        self._name = name
+        self._languages = languages
+        self._found: deque[Found] = deque()
+        self._line = 0
+        self._sides: dict[str, str] = {}
+        self._language: str | None = None
+        self._segment: list[str] | None = None
+        self._length = 0
+        self._code_depth = 0
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.EntityDeclHandler = self._refuse_declaration
+        parser.SkippedEntityHandler = self._refuse_entity
+
+    def take(self) -> Iterator[Found]:
+        """Yield what was completed since the last call."""
+        while self._found:
+            yield self._found.popleft()
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2]
+        if self._segment is not None:
+            self._code_depth += self._code_depth > 0 or name in _CODE
+        elif name == "tu":
+            self._line = self._parser.CurrentLineNumber
+            self._sides = {}
+        elif name == "tuv":
+            self._language = self._languages.match(attributes.get("xml:lang") or attributes.get("lang") or "")
+        elif name == "seg" and self._language and self._language not in self._sides:
+            self._segment, self._length, self._code_depth = [], 0, 0
+
+    def _end(self, name: str) -> None:
+        name = name.rpartition(":")[2]
+        if self._segment is not None and self._language is not None:
+            if name == "seg":
+                self._sides[self._language] = "".join(self._segment)
+                self._segment = None
+            elif self._code_depth:
+                self._code_depth -= 1
+        elif name == "tuv":
+            self._language = None
+        elif name == "tu":
+            self._found.append(self._unit())
+
+    def _text(self, text: str) -> None:
+        if self._segment is None or self._code_depth:
+            return
+        self._length += len(text)
+        if self._length > LONGEST:
+            raise TextError(
+                f"{self._name}, line {self._line}: a segment of this unit is longer than {LONGEST:,} "
+                "characters. Remove or split the unit."
+            )
+        self._segment.append(text)
+
+    def _unit(self) -> Found:
+        for language in (self._languages.source, self._languages.target):
+            if language not in self._sides:
+                return Dropped(f"no {language!r} segment")
+        return Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
+
+    def _refuse_declaration(self, name: str, *_: object) -> None:
+        self._refuse_entity(name)
+
+    def _refuse_entity(self, name: str, *_: object) -> None:
+        raise TextError(
+            f"{self._name}, line {self._parser.CurrentLineNumber}: the entity {name!r} is refused, because "
+            "entities can open other files or fill the memory. Put its text in its place and remove its "
+            "declaration."
+        )
+
+
+def _malformed(name: str, parser: expat.XMLParserType, error: Exception, block: bytes, fed: int) -> TextError:
+    if not isinstance(error, expat.ExpatError):
+        return TextError(f"{name}, line 1: {error}. Convert the file to UTF-8 and declare that encoding.")
+    position = parser.ErrorByteIndex - fed
+    if error.code == _INVALID_TOKEN and 0 <= position < len(block):
+        # expat reports a byte that is not UTF-8 like any other misplaced one.
+        try:
+            block[position : position + 4].decode("utf-8")
+        except UnicodeDecodeError as undecoded:
+            if undecoded.start == 0:
+                return bad_byte(name, error.lineno, block[position])
+    return TextError(
+        f"{name}, line {error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}). "
+        "Repair the file or export it again; `xmllint --noout FILE` shows the place."
+    )

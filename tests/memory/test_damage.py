@@ -1,0 +1,291 @@
+"""Every damaged byte is found before it is used, and named by file and block."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ibidem.errors import DamagedMemoryError, MemoryFolderError
+from ibidem.memory import Memory, ModelIdentity
+from ibidem.memory.segment import DTYPES
+
+from .samples import append, sample
+from .test_manifest import rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BLOCK = 1 << 20
+BIG, SMALL = "segments/000001/", "segments/000002/"
+ARRAYS = [f"{folder}{name}.bin" for folder in (BIG, SMALL) for name in DTYPES]
+HEADERS = [f"{folder}segment.json" for folder in (BIG, SMALL)]
+ARTEFACT = "artefacts/index-000003.bin"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with a segment of several blocks, a small one, and an artefact of several blocks."""
+    folder = tmp_path_factory.mktemp("damage") / "memory"
+    memory = Memory.create(folder, ModelIdentity("m", "a", "b", 512, 100, "de", "en"))
+    with memory.edit() as edit:
+        edit.append_segment(sample(1, pairs=1000, dimension=512, width=90))
+        edit.commit()
+        edit.append_segment(sample(2, dimension=512))
+        edit.put_artefact("index", "bin", bytes(range(256)) * 8192, {})
+        edit.commit()
+    assert (folder / BIG / "keys.bin").stat().st_size > 2 * BLOCK
+    assert (folder / BIG / "sources.bin").stat().st_size > BLOCK
+    use(folder)
+    return folder
+
+
+def use(folder: Path) -> None:
+    """Open a memory and read all of it, as the other rooms do."""
+    memory = Memory.open(folder)
+    memory.bytes_by_array()
+    for _ in memory.keys.blocks(1000):
+        pass
+    memory.values()
+    memory.log_probs()
+    for pair in memory.sentences():
+        for entry in pair.entries:
+            memory.locate(entry)
+    for name in memory.manifest.artefacts:
+        memory.artefact(name)
+
+
+@contextmanager
+def replaced(file: Path, content: bytes | None) -> Iterator[None]:
+    """A file with another content, or missing, for the while."""
+    good = file.read_bytes()
+    # A new file, since what a test has mapped must not shrink under it.
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        file.write_bytes(good)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def damages(content: bytes) -> Iterator[bytes | None]:
+    """The file missing; cut at 0, 1, half and one less; one longer; a bit flipped in each block."""
+    yield None
+    yield from (content[:length] for length in sorted({0, 1, len(content) // 2, len(content) - 1}))
+    yield content + b"\0"
+    for start in range(0, len(content), BLOCK):
+        size = min(BLOCK, len(content) - start)
+        yield flipped(content, 8 * start + (7919 * (start + 1)) % (8 * size))
+
+
+@pytest.mark.parametrize("name", [*ARRAYS, *HEADERS, ARTEFACT])
+def test_damage_is_found_on_use_and_by_verify(whole: Path, name: str) -> None:
+    memory = Memory.open(whole)
+    for content in damages((whole / name).read_bytes()):
+        with replaced(whole / name, content):
+            with pytest.raises(DamagedMemoryError) as caught:
+                use(whole)
+            assert name.rpartition("/")[2] in str(caught.value)
+            assert [damage.file for damage in memory.verify()] == [name]
+    assert memory.verify() == []
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.previous.json"])
+def test_damaged_manifests_are_found(whole: Path, name: str) -> None:
+    memory = Memory.open(whole)
+    for content in damages((whole / name).read_bytes()):
+        with replaced(whole / name, content):
+            assert [damage.file for damage in memory.verify()] == [name]
+            if name == "manifest.json":
+                with pytest.raises(
+                    DamagedMemoryError, match=r"copy manifest\.previous\.json over manifest\.json"
+                ):
+                    use(whole)
+            else:
+                use(whole)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([name for name in ARRAYS if name.startswith(SMALL)] + HEADERS))
+    content = (whole / name).read_bytes()
+    with replaced(whole / name, flipped(content, data.draw(st.integers(0, 8 * len(content) - 1)))):
+        with pytest.raises(DamagedMemoryError):
+            use(whole)
+        assert [damage.file for damage in Memory.open(whole).verify()] == [name]
+
+
+def test_only_touched_blocks_are_verified(whole: Path) -> None:
+    """Damage in the last block does not keep one from the first; each way to the last block finds it."""
+    file = whole / BIG / "keys.bin"
+    content = file.read_bytes()
+    last = (len(content) - 1) // BLOCK
+    row = len(content) // 1024 - 1
+    with replaced(file, flipped(content, 8 * len(content) - 1)):
+        memory = Memory.open(whole)
+        memory.keys.read(0, 1)
+        memory.keys.gather(np.array([1, 0]))
+        for touch in (lambda: memory.keys.read(row, row + 1), lambda: memory.keys.gather(np.array([0, row]))):
+            with pytest.raises(
+                DamagedMemoryError, match=rf"keys\.bin is damaged: block {last} .*restore it from a copy"
+            ):
+                touch()
+        (damage,) = memory.verify()
+        assert damage.reason.startswith(f"block {last} ")
+
+
+def test_verify_goes_on_and_reports_progress(whole: Path) -> None:
+    keys, values, index = whole / BIG / "keys.bin", whole / SMALL / "values.bin", whole / ARTEFACT
+    steps: list[tuple[int, int]] = []
+    memory = Memory.open(whole)
+    assert memory.verify(lambda done, total: steps.append((done, total))) == []
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1] == (sum(memory.bytes_by_array().values()),) * 2
+    with (
+        replaced(keys, bytes(len(keys.read_bytes()))),
+        replaced(values, None),
+        replaced(index, b"short"),
+        replaced(whole / "manifest.previous.json", b"{}"),
+    ):
+        found = {damage.file: damage.reason for damage in memory.verify()}
+    assert list(found) == ["manifest.previous.json", BIG + "keys.bin", SMALL + "values.bin", ARTEFACT]
+    assert found[BIG + "keys.bin"].startswith("block 0, 1, 2")
+    assert found[SMALL + "values.bin"] == "the file is missing"
+    assert found[ARTEFACT] == "it has 5 bytes, and 2097152 were recorded"
+
+
+def test_damaged_artefact_is_named(whole: Path) -> None:
+    with replaced(whole / ARTEFACT, b"x" * 2097152):
+        memory = Memory.open(whole)
+        with pytest.raises(DamagedMemoryError, match=r"artefact 'index' .*sha256.*make the index again"):
+            memory.artefact("index")
+        memory.values()
+
+
+def test_unreadable_file_is_not_called_damaged(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    memory = Memory.open(whole)
+    memory.bytes_by_array()
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(MemoryFolderError, match="Too many open files") as caught:
+        memory.values()
+    assert not isinstance(caught.value, DamagedMemoryError)
+
+
+def forge(folder: Path, segment: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a segment.json, and the manifest's sha256 of it, as one who knows the format could."""
+    file = folder / "segments" / segment / "segment.json"
+    document = json.loads(file.read_bytes())
+    change(document)
+    file.write_bytes(json.dumps(document).encode())
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    rewrite(folder, lambda manifest: manifest["segments"][int(segment) - 1].update(sha256=sha256))
+
+
+HUGE = [2**40, 2**62, 2**64, 2**200, -1, 1.0, "9", None]
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_lies_about_one_size_are_refused(path: Path, size: object) -> None:
+    append(path, 1)
+    good = (path / "segments/000001/segment.json").read_bytes()
+    lies: list[Callable[[dict[str, Any]], object]] = [
+        lambda d: d["arrays"]["keys"].update(shape=[size, 4]),
+        lambda d: d["arrays"]["sources"].update(shape=[size]),
+        lambda d: d["arrays"]["values"].update(bytes=size),
+        lambda d: d["arrays"]["values"].update(crcs=[size]),
+        lambda d: d["arrays"]["offsets"].update(shape=size),
+        lambda d: d.update(entries=size),
+        lambda d: d.update(block_bytes=size),
+    ]
+    for lie in lies:
+        (path / "segments/000001/segment.json").write_bytes(good)
+        forge(path, "000001", lie)
+        with pytest.raises(DamagedMemoryError, match=r"segment\.json"):
+            use(path)
+        assert [damage.file for damage in Memory.open(path).verify()] == ["segments/000001/segment.json"]
+
+
+def test_headers_that_lie_in_agreement_are_found_by_the_file_size(path: Path) -> None:
+    append(path, 1, 2)
+    entries = 2**34
+
+    def lie(document: dict[str, Any]) -> None:
+        document["entries"] = entries
+        for name, row in (("keys", 8), ("values", 4), ("log_probs", 4)):
+            array = document["arrays"][name]
+            array.update(shape=[entries, *array["shape"][1:]], bytes=entries * row)
+            array["crcs"] = [0] * (entries * row // BLOCK)
+
+    forge(path, "000002", lie)
+    rewrite(path, lambda manifest: manifest["segments"][1].update(entries=entries))
+    memory = Memory.open(path)
+    for name, read in (
+        ("values", memory.values),
+        ("log_probs", memory.log_probs),
+        ("keys", lambda: memory.keys.gather(np.array([entries - 1]))),
+        ("keys", lambda: list(memory.keys.blocks())),
+    ):
+        with pytest.raises(
+            DamagedMemoryError, match=rf"{name}\.bin is damaged: it has \d+ bytes, and \d+ were"
+        ):
+            read()
+    assert [damage.file for damage in memory.verify()] == [
+        f"segments/000002/{name}.bin" for name in ("keys", "values", "log_probs", "offsets")
+    ]
+
+
+def forge_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
+    """Put another content of the same size in an array, with all its checksums."""
+    content = array.tobytes()
+    (folder / f"segments/000001/{name}.bin").write_bytes(content)
+    digests = {"sha256": hashlib.sha256(content).hexdigest(), "crcs": [zlib.crc32(content)]}
+    forge(folder, "000001", lambda document: document["arrays"][name].update(digests))
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "used"),
+    [
+        ("offsets", 1, 1000, True),
+        ("offsets", 0, -1, True),
+        ("offsets", -1, 0, True),
+        ("source_offsets", 1, 2**62, True),
+        ("target_offsets", 2, -(2**62), True),
+        ("origins", 0, 99, True),
+        ("origins", 1, -1, True),
+        ("sources", 0, 0xFF, True),
+        ("targets", -1, 0xE4, True),
+        ("values", 0, 100, False),
+        ("values", 0, -1, False),
+        ("keys", 0, np.nan, False),
+        ("log_probs", 0, np.inf, False),
+    ],
+)
+def test_sealed_nonsense_is_found(path: Path, name: str, index: int, value: Any, used: bool) -> None:
+    append(path, 1)
+    array = np.fromfile(path / f"segments/000001/{name}.bin", DTYPES[name])
+    array[index] = value
+    forge_array(path, name, array)
+    assert [damage.file for damage in Memory.open(path).verify()] == [f"segments/000001/{name}.bin"]
+    if used:
+        with pytest.raises(DamagedMemoryError, match=name):
+            use(path)

@@ -1,0 +1,66 @@
+"""One writer at a time; a dead one leaves no lock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ibidem.errors import LockedMemoryError, MemoryFolderError
+from ibidem.memory import Memory
+
+from . import samples
+from .samples import append, check_prefix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_second_writer_is_told_who_writes(path: Path) -> None:
+    command = [sys.executable, samples.__file__, str(path), "hold"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        wanted = (
+            rf"written by process {holder.pid} on {socket.gethostname()} since 20.*; wait for it or stop it"
+        )
+        with pytest.raises(LockedMemoryError, match=wanted), Memory.open(path).edit():
+            pytest.fail("two writers")
+        assert Memory.open(path).generation == 1
+        holder.kill()
+    assert check_prefix(append(path, 1)) == 1
+
+
+def test_lock_holds_within_one_process_and_is_released(path: Path) -> None:
+    memory = Memory.open(path)
+    with memory.edit():
+        with pytest.raises(LockedMemoryError, match=f"process {os.getpid()} "), memory.edit():
+            pytest.fail("two writers")
+        with (
+            pytest.raises(LockedMemoryError),
+            memory.edit(),
+        ):  # the refused writer must not have freed the lock
+            pytest.fail("two writers")
+    assert (path / "lock").read_bytes() == b""
+    with memory.edit() as edit:
+        edit.commit()
+
+
+def test_lock_with_unreadable_holder(path: Path) -> None:
+    memory = Memory.open(path)
+    with memory.edit():
+        (path / "lock").write_bytes(b"\xff[")
+        with pytest.raises(LockedMemoryError, match="another process"), memory.edit():
+            pytest.fail("two writers")
+
+
+def test_lock_makes_no_folder(tmp_path: Path, path: Path) -> None:
+    memory = Memory.open(path)
+    path.rename(tmp_path / "moved")
+    with pytest.raises(MemoryFolderError, match="no memory"), memory.edit():
+        pytest.fail("no folder")
+    assert not path.exists()

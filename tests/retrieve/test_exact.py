@@ -1,0 +1,232 @@
+"""Exact search against brute force in float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.retrieve import ArrayKeys, ExactIndex, Neighbours, exact, held
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def brute_force(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sort all keys by (float64 distance, entry); gives [q, k] distances and entries, padded."""
+    wide = keys.astype(np.float64)
+    distances = np.full((len(queries), k), np.inf)
+    entries = np.full((len(queries), k), -1)
+    for row, query in enumerate(queries.astype(np.float64)):
+        found = np.square(query - wide).sum(1)
+        order = np.lexsort((np.arange(len(keys)), found))[:k]
+        distances[row, : len(order)], entries[row, : len(order)] = found[order], order
+    return distances, entries
+
+
+def assert_exact(found: Neighbours, keys: np.ndarray, queries: np.ndarray, k: int) -> None:
+    """Check distances, order and entries; entries may differ only where float64 itself cannot tell."""
+    distances, entries = brute_force(keys, queries, k)
+    assert found.distances.dtype == torch.float32
+    assert found.entries.dtype == torch.int64
+    assert found.distances.shape == found.entries.shape == (len(queries), k)
+    np.testing.assert_allclose(found.distances.cpu().numpy(), distances, rtol=2e-7)
+    for row, (mine, true) in enumerate(zip(found.entries.cpu().numpy(), entries, strict=True)):
+        real = mine[mine >= 0]
+        assert len(np.unique(real)) == len(real) == (true >= 0).sum()
+        exact_distances = np.square(queries[row].astype(np.float64) - keys[real].astype(np.float64)).sum(1)
+        np.testing.assert_allclose(exact_distances, distances[row][true >= 0], rtol=1e-12)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Draw keys with duplicates and near-duplicates, far from or near the origin, and queries among them."""
+    count = draw(st.sampled_from([0, 1, 5, 127, 128, 129, 400, 1000]))
+    dimension = draw(st.sampled_from([1, 3, 8, 64]))
+    offset = draw(st.sampled_from([0.0, 3.0, 100.0]))
+    distinct = draw(st.sampled_from([1, 7, 1000]))
+    spread = draw(st.sampled_from([0.0, 0.01, 1.0]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    centres = generator.standard_normal((distinct, dimension)) + offset
+    keys = centres[generator.integers(distinct, size=count)]
+    keys = (keys + spread * generator.standard_normal(keys.shape)).astype(np.float16)
+    queries = centres[generator.integers(distinct, size=9)].astype(np.float32)
+    queries[:5] += spread * generator.standard_normal((5, dimension), dtype=np.float32)
+    if count:
+        queries[-2:] = keys[generator.integers(count, size=2)]
+    return keys, queries
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    problem=problems(),
+    k=st.sampled_from([1, 4, 16, 64, 200]),
+    block_rows=st.sampled_from([None, 1, 128, 130, 300]),
+    resident_bytes=st.sampled_from([None, 0]),
+    halves=st.booleans(),
+)
+def test_exact_search_equals_brute_force(
+    problem: tuple[np.ndarray, np.ndarray],
+    k: int,
+    block_rows: int | None,
+    resident_bytes: int | None,
+    halves: bool,
+) -> None:
+    keys, queries = problem
+    with pytest.MonkeyPatch.context() as patch:
+        if halves:  # The scores of CUDA, with the one product that the CPU lacks done in float32.
+            patch.setattr(held, "held_type", lambda _device, _source: torch.float16)
+        index = ExactIndex(ArrayKeys(keys), block_rows=block_rows, resident_bytes=resident_bytes)
+    assert_exact(index.search(torch.from_numpy(queries), k), keys, queries, k)
+
+
+def test_held_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
+    queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 97)).astype(np.float32)) + 0.1
+    whole = ExactIndex(clustered)
+    streamed = ExactIndex(clustered, block_rows=1000, resident_bytes=0)
+    assert "float32 on cpu" in whole.description
+    assert "read in blocks" in streamed.description
+    for mine, other in zip(whole.search(queries, 16), streamed.search(queries, 16), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = np.random.default_rng(0).standard_normal((3000, 16)).astype(np.float16)
+    keys[5::7] = keys[5]
+    passes = []
+    second = ExactIndex._measure_all_below
+    monkeypatch.setattr(
+        ExactIndex,
+        "_measure_all_below",
+        lambda index, queries, *rest: passes.append(len(queries)) or second(index, queries, *rest),
+    )
+    queries = torch.from_numpy(keys[[5, 6]].astype(np.float32))
+    found = ExactIndex(ArrayKeys(keys), block_rows=256).search(queries, 8)
+    assert passes == [1]
+    assert found.entries[0].tolist() == [5 + 7 * n for n in range(8)]
+    assert found.distances[0].tolist() == [0.0] * 8
+    assert_exact(found, keys, keys[[5, 6]].astype(np.float32), 8)
+
+
+def test_the_margin_needs_the_rounding_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far from the origin rough scores alone pick wrong keys, so a search without the bound is wrong."""
+    generator = np.random.default_rng(3)
+    keys = (100 + 0.5 * generator.standard_normal((4000, 64))).astype(np.float32)
+    queries = keys[:40] + np.float32(0.01)
+    index = ExactIndex(ArrayKeys(keys))
+    assert_exact(index.search(torch.from_numpy(queries), 4), keys, queries, 4)
+    scores, entries = index._shortlist(torch.from_numpy(queries), 4)
+    rough = np.sort(entries.gather(1, scores.argsort(dim=1)).numpy(), 1)
+    assert (rough != np.sort(brute_force(keys, queries, 4)[1], 1)).any()
+    monkeypatch.setattr(exact, "_CPU_SCORES", 128)
+    assert_exact(index.search(torch.from_numpy(queries), 4), keys, queries, 4)
+
+
+def test_float32_keys_and_half_queries() -> None:
+    keys = np.random.default_rng(1).standard_normal((500, 12)).astype(np.float32)
+    queries = torch.from_numpy(keys[:20]).half()
+    found = ExactIndex(ArrayKeys(keys)).search(queries, 5)
+    assert_exact(found, keys, queries.float().numpy(), 5)
+
+
+def test_products_of_low_precision_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = np.random.default_rng(1).standard_normal((900, 24)).astype(np.float16)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    monkeypatch.setattr("ibidem.retrieve.scores._WIDE_ELEMENTS", 10_000)
+    queries = keys[:9].astype(np.float32) + np.float32(0.1)
+    assert_exact(ExactIndex(ArrayKeys(keys)).search(torch.from_numpy(queries), 7), keys, queries, 7)
+
+
+@pytest.mark.parametrize("resident_bytes", [None, 0])
+def test_keys_and_queries_that_are_not_finite(resident_bytes: int | None) -> None:
+    generator = np.random.default_rng(2)
+    keys = generator.standard_normal((300, 6)).astype(np.float16)
+    sound = keys.copy()
+    keys[[3, 7, 200], [0, 5, 2]] = np.nan, np.inf, -np.inf
+    queries = generator.standard_normal((6, 6)).astype(np.float32)
+    queries[0, 1], queries[2, 0], queries[3, 3], queries[4] = np.nan, np.inf, -np.inf, 3e38
+    found = ExactIndex(ArrayKeys(keys), resident_bytes=resident_bytes).search(torch.from_numpy(queries), 300)
+    for row in (0, 2, 3, 4):
+        assert found.entries[row].eq(-1).all()
+        assert found.distances[row].isinf().all()
+    for row in (1, 5):
+        assert set(found.entries[row].tolist()) == set(range(300)) - {3, 7, 200} | {-1}
+        order = brute_force(sound, queries[[row]], 300)[1][0]
+        assert found.entries[row, :297].tolist() == [e for e in order if e not in (3, 7, 200)]
+
+
+def test_no_keys_and_no_queries() -> None:
+    keys = np.ones((3, 4), dtype=np.float16)
+    assert ExactIndex(ArrayKeys(keys)).search(torch.ones(0, 4), 5).entries.shape == (0, 5)
+    found = ExactIndex(ArrayKeys(keys[:0])).search(torch.ones(2, 4), 5)
+    assert found.entries.tolist() == [[-1] * 5] * 2
+    assert found.distances.isinf().all()
+
+
+class ShortBlocks(ArrayKeys):
+    """Keys whose blocks are shorter than asked for, as at the end of a segment."""
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        for block in super().blocks(rows):
+            yield block[: len(block) // 3]
+            yield block[len(block) // 3 :]
+
+
+@pytest.mark.parametrize("resident_bytes", [None, 0])
+def test_blocks_of_any_length(resident_bytes: int | None) -> None:
+    keys = np.random.default_rng(4).standard_normal((1000, 8)).astype(np.float16)
+    index = ExactIndex(ShortBlocks(keys), block_rows=384, resident_bytes=resident_bytes)
+    queries = keys[::50].astype(np.float32)
+    assert_exact(index.search(torch.from_numpy(queries), 9), keys, queries, 9)
+
+
+class LostKeys(ArrayKeys):
+    """Keys that announce one more than there are."""
+
+    @property
+    def size(self) -> int:
+        return super().size + 1
+
+
+def test_messages() -> None:
+    keys = np.ones((3, 4), dtype=np.float16)
+    index = ExactIndex(ArrayKeys(keys))
+    with pytest.raises(UsageError, match=r"shape \[2, 5\].*4 dimensions"):
+        index.search(torch.ones(2, 5), 1)
+    with pytest.raises(UsageError, match="k = 0"):
+        index.search(torch.ones(2, 4), 0)
+    with pytest.raises(UsageError, match="'cpu' and 'cuda', not on 'meta'"):
+        ExactIndex(ArrayKeys(keys), "meta")
+    with pytest.raises(UsageError, match="no device 'tpu9'"):
+        ExactIndex(ArrayKeys(keys), "tpu9")
+    with pytest.raises(UsageError, match="block_rows = 0"):
+        ExactIndex(ArrayKeys(keys), block_rows=0)
+    with pytest.raises(UsageError, match="float64"):
+        ArrayKeys(np.ones((3, 4)))
+    with pytest.raises(MemoryFolderError, match=r"should be 4 .* after 3"):
+        ExactIndex(LostKeys(keys))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("offset", [0.0, 3.0, 100.0])
+@pytest.mark.parametrize("resident_bytes", [None, 0])
+@pytest.mark.parametrize("key_type", [np.float16, np.float32])
+def test_exact_search_on_cuda(offset: float, resident_bytes: int | None, key_type: type) -> None:
+    generator = np.random.default_rng(6)
+    keys = (offset + 3 * generator.standard_normal((5000, 64))).astype(key_type)
+    keys[1::9] = keys[1]
+    queries = (keys[:50] + 0.1 * generator.standard_normal((50, 64))).astype(np.float32)
+    queries[0] = keys[1]
+    index = ExactIndex(ArrayKeys(keys), "cuda", block_rows=1024, resident_bytes=resident_bytes)
+    for device in ("cuda", "cpu"):
+        found = index.search(torch.from_numpy(queries).to(device), 16)
+        assert found.entries.device.type == found.distances.device.type == device
+        assert_exact(found, keys, queries, 16)

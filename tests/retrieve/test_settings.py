@@ -1,0 +1,98 @@
+"""What each index setting resolves to, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ibidem.errors import UsageError
+from ibidem.retrieve import ArrayKeys, ExactIndex, ExactSettings, FaissSettings, build_index, resolve
+
+
+def test_paper() -> None:
+    assert resolve("paper", 1_000_000, 64) == FaissSettings("IVF1024,PQ64", nprobe=32)
+    assert resolve("paper", 39 * 1024, 1024) == FaissSettings("IVF1024,PQ64", nprobe=32)
+
+
+def test_paper_says_what_it_changed() -> None:
+    settings = resolve("paper", 39 * 1024 - 1, 100)
+    assert (settings.factory, settings.nprobe) == ("IVF512,PQ50", 32)
+    assert "100 dimensions allow 50" in settings.notes[0]
+    assert "39935 keys allow 512" in settings.notes[1]
+    assert resolve("paper", 300, 24).factory == "IVF4,PQ24"
+    flat = resolve("paper", 200, 64)
+    assert flat.factory == "Flat"
+    assert "there are 200" in flat.notes[0]
+
+
+@given(size=st.integers(256, 10**9), dimension=st.integers(1, 2048))
+def test_paper_always_fits(size: int, dimension: int) -> None:
+    factory = resolve("paper", size, min(dimension, 97)).factory
+    lists, code_bytes = (int(part.strip("IVFPQ")) for part in factory.split(","))
+    assert size >= 39 * lists
+    assert min(dimension, 97) % code_bytes == 0
+    assert code_bytes <= 64
+
+
+def test_auto() -> None:
+    assert resolve("auto", 19_999, 64) == ExactSettings()
+    assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
+    small = resolve("auto", 20_000, 64)
+    assert (small.factory, small.nprobe, small.target_recall) == ("IVF512,SQfp16", 32, 0.97)
+    assert resolve("auto", 3_600_000, 512).factory == "IVF8192,SQ8"
+    assert resolve("auto", 60_000_000, 64).factory == "IVF32768_HNSW32,SQfp16"
+
+
+def test_factory_strings_with_parameters() -> None:
+    assert resolve("exact", 0, 64) == ExactSettings()
+    assert resolve("IVF16,SQ8;nprobe=5", 999, 64) == FaissSettings("IVF16,SQ8", nprobe=5)
+    assert resolve(" HNSW16 ; efSearch=80", 999, 64) == FaissSettings("HNSW16", ef_search=80)
+    refined = resolve("IVF16,PQ32x4fs,Refine(SQfp16);nprobe=8;k_factor=2.5", 999, 64)
+    assert (refined.nprobe, refined.k_factor) == (8, 2.5)
+    unsaid = resolve("IVF16,SQ8", 999, 64)
+    assert unsaid.nprobe == 32
+    assert "nprobe was not given" in unsaid.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("bogus", "'bogus'.*IVF1024,SQ8;nprobe=32"),
+        ("", "names no index"),
+        ("IVF16,PQ7", "'IVF16,PQ7'.*64 dimensions.*must divide"),
+        ("IVF2000,Flat", "2000 lists, but there are 999 keys. Use at most 25 lists"),
+        ("IVF2k,Flat", "2048 lists"),
+        ("IVF0,Flat", "0 lists"),
+        ("HNSW0", "zero"),
+        ("LSH", "squared distances"),
+        ("IDMap,Flat", "numbered keys"),
+        ("HNSW16;nprobe=3", "nprobe, which means nothing to 'HNSW16'"),
+        ("IVF16,SQ8;nprobe=x", "'nprobe=x'"),
+        ("IVF16,SQ8;nprobe=0", "'nprobe=0'"),
+        ("IVF16,SQ8;nprobe=2.5", "'nprobe=2.5'"),
+        ("IVF16,SQ8;speed=3", "'speed=3'"),
+        ("IVF16,SQ8;nprobe=nan", "'nprobe=nan'"),
+    ],
+)
+def test_a_wrong_setting_is_told_what_to_do(setting: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(setting, 999, 64)
+
+
+def test_few_keys_are_told_to_be_exact() -> None:
+    with pytest.raises(UsageError, match=r"there are 20 keys. Use 'exact'"):
+        resolve("IVF64,Flat", 20, 64)
+
+
+def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    keys = ArrayKeys(np.ones((30_000, 2), dtype=np.float16))
+    with pytest.raises(UsageError, match="pip install faiss-cpu"):
+        build_index(keys, "paper", seed=0)
+    assert isinstance(build_index(keys, "exact", seed=0), ExactIndex)
+    assert isinstance(build_index(keys, "auto", seed=0), ExactIndex)
+    assert "pip install faiss-cpu" in resolve("auto", 30_000, 2).notes[0]
