@@ -122,10 +122,7 @@ def test_killed_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert states == {1, 2}
 
 
-@pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EIO])
-def test_disk_full_at_every_step(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: int
-) -> None:
+def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old generation stays, and the same edit can be tried again once there is room."""
     finished = tmp_path / "finished"
     shutil.copytree(base, finished)
@@ -133,9 +130,11 @@ def test_disk_full_at_every_step(
         folder = tmp_path / f"full-{step}"
         shutil.copytree(base, folder)
         with monkeypatch.context() as patch:
-            errors = append_with_one_failure(folder, patch, step, OSError(cause, os.strerror(cause)))
+            errors = append_with_one_failure(
+                folder, patch, step, OSError(errno.ENOSPC, "No space left on device")
+            )
         assert len(errors) == 1
-        assert os.strerror(cause) in str(errors[0])
+        assert "No space left on device" in str(errors[0])
         assert "stays at its last committed generation" in str(errors[0])
         memory = Memory.open(folder)
         assert memory.verify() == []

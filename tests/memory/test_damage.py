@@ -57,7 +57,7 @@ def use(folder: Path) -> None:
     memory.values()
     memory.log_probs()
     for pair in memory.sentences():
-        for entry in pair.entries:
+        for entry in pair.entries[:1]:
             memory.locate(entry)
     for name in memory.manifest.artefacts:
         memory.artefact(name)
@@ -121,7 +121,7 @@ def test_damaged_manifests_are_found(whole: Path, name: str) -> None:
                 use(whole)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([name for name in ARRAYS if name.startswith(SMALL)] + HEADERS))

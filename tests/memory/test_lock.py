@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -48,6 +49,18 @@ def test_lock_holds_within_one_process_and_is_released(path: Path) -> None:
     assert (path / "lock").read_bytes() == b""
     with memory.edit() as edit:
         edit.commit()
+
+
+def test_forked_child_does_not_keep_the_lock(path: Path) -> None:
+    with Memory.open(path).edit():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    try:
+        assert check_prefix(append(path, 1)) == 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_lock_with_unreadable_holder(path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
-from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory import Memory, ModelIdentity, SegmentData, files
 
 from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, sample
 
@@ -37,7 +37,7 @@ def segments(draw: st.DrawFn, dimension: int) -> SegmentData:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), dimension=st.integers(1, 3))
 def test_random_segments_come_back(data: st.DataObject, dimension: int) -> None:
     given_segments = data.draw(st.lists(segments(dimension), max_size=4))
@@ -108,6 +108,13 @@ def test_gather_reads_rows_that_lie_across_blocks(tmp_path: Path) -> None:
         edit.append_segment(data)
         memory = edit.commit()
     np.testing.assert_array_equal(memory.keys.gather(np.array([2, 0])), data.keys[[2, 0]])
+    with (tmp_path / "m" / "segments" / "000001" / "keys.bin").open("r+b") as file:
+        file.seek(2**20 + 5)  # row 1 begins in block 0 and ends in block 1
+        file.write(bytes([file.read(1)[0] ^ 1]))
+    memory = Memory.open(tmp_path / "m")
+    memory.keys.gather(np.array([0]))
+    with pytest.raises(DamagedMemoryError, match="block 1 "):
+        memory.keys.gather(np.array([1]))
 
 
 def test_arrays_are_read_only_and_one_segment_is_not_copied(path: Path) -> None:
@@ -184,6 +191,23 @@ def test_create_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
     Memory.create(folder, IDENTITY)
     assert Memory.open(folder).verify() == []
     assert not list(folder.glob(".tmp*"))
+
+
+def test_create_does_not_overwrite_one_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "m"
+    real = files.make_directory
+
+    def make_directory(path: Path) -> None:
+        monkeypatch.undo()
+        Memory.create(folder, IDENTITY, seed=1)
+        real(path)
+
+    monkeypatch.setattr("ibidem.memory.memory.make_directory", make_directory)
+    with pytest.raises(MemoryFolderError, match="not empty"):
+        Memory.create(folder, IDENTITY, seed=2)
+    assert Memory.open(folder).manifest.seed == 1
 
 
 def test_open_says_what_is_not_a_memory(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def build(keys: ArrayKeys, setting: str, seed: int = 1) -> FaissIndex:
-    index = build_index(keys, setting, seed=seed, threads=2)
+    index = build_index(keys, setting, seed=seed, threads=1)
     assert isinstance(index, FaissIndex)
     return index
 
@@ -60,14 +60,27 @@ def test_distances_are_squared_and_ascending(clustered: ArrayKeys) -> None:
     assert (found.distances.diff(dim=1) >= 0).all()
 
 
-def test_parameters_change_the_search_and_not_the_index(clustered: ArrayKeys) -> None:
-    narrow, wide = build(clustered, "IVF64,SQ8;nprobe=1"), build(clustered, "IVF64,SQ8;nprobe=64")
-    assert measure_recall(narrow, clustered, seed=0) < measure_recall(wide, clustered, seed=0) - 0.05
-    assert narrow.index.nprobe == wide.index.nprobe == 1
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        ("IVF64,SQ8;nprobe=1", "IVF64,SQ8;nprobe=64"),
+        ("PCA30,IVF64,SQ8;nprobe=1", "PCA30,IVF64,SQ8;nprobe=64"),
+        ("HNSW8;ef_search=16", "HNSW8;ef_search=200"),
+        ("IVF64,PQ8x4fs,Refine(Flat);nprobe=64", "IVF64,PQ8x4fs,Refine(Flat);nprobe=64;k_factor=20"),
+        ("IVF512_HNSW4,Flat;nprobe=16;ef_search=1", "IVF512_HNSW4,Flat;nprobe=16;ef_search=200"),
+    ],
+)
+def test_parameters_change_the_search_and_not_the_index(narrow: str, wide: str) -> None:
+    keys = ArrayKeys(np.random.default_rng(0).standard_normal((2000, 32)).astype(np.float16))
+    indexes = build(keys, narrow), build(keys, wide)
+    saved = [faiss.serialize_index(index.index) for index in indexes]
+    recalls = [measure_recall(index, keys, seed=0) for index in indexes]
+    assert recalls[0] < recalls[1] - 0.05
+    assert np.array_equal(saved[0], saved[1])
+    assert np.array_equal(saved[0], faiss.serialize_index(indexes[0].index))
 
 
-def test_paper(monkeypatch: pytest.MonkeyPatch, draw_keys: Callable[..., np.ndarray]) -> None:
-    monkeypatch.setattr(building, "TRAIN_AT_LEAST", 1000)
+def test_paper(draw_keys: Callable[..., np.ndarray]) -> None:
     keys = ArrayKeys(draw_keys(3000, 8, seed=2))
     index = build(keys, "paper")
     assert index.settings.factory == "IVF64,PQ8"
@@ -81,7 +94,7 @@ def test_auto_raises_nprobe_until_recall_is_good(
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)
     stages: list[tuple[str, int, int]] = []
-    index = build_index(clustered, "auto", seed=1, threads=2, progress=lambda *step: stages.append(step))
+    index = build_index(clustered, "auto", seed=1, threads=1, progress=lambda *step: stages.append(step))
     assert isinstance(index, FaissIndex)
     assert index.settings.factory == "IVF128,SQfp16"
     assert index.settings.nprobe is not None
@@ -168,7 +181,7 @@ def test_more_neighbours_than_keys_and_queries_that_are_not_finite(
     assert found.distances[1].isinf().all()
     for row in (0, 2):
         count = int((found.entries[row] >= 0).sum())
-        assert 100 < count <= 160
+        assert 50 < count <= 160
         assert found.distances[row, :count].isfinite().all()
         assert found.distances[row, count:].isinf().all()
     assert build(keys, setting).search(queries[:0], 3).entries.shape == (0, 3)

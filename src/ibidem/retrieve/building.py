@@ -11,7 +11,15 @@ import numpy as np
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.approximate import FaissIndex
 from ibidem.retrieve.exact import ExactIndex
-from ibidem.retrieve.library import EXAMPLE, layers, limit_threads, load_faiss, make_index, reason, seed_index
+from ibidem.retrieve.library import (
+    EXAMPLE,
+    layers,
+    limit_threads,
+    load_faiss,
+    make_index,
+    prepare_training,
+    reason,
+)
 from ibidem.retrieve.recall import draw_probe, recall_at
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
@@ -69,7 +77,7 @@ def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, r
     """Train an empty index on a sample and add all keys, block by block."""
     faiss = load_faiss()
     index = make_index(settings.factory, keys.size, keys.dimension)
-    seed_index(index, seed)
+    prepare_training(index, seed)
     # An IVF's own graph is over its few centroids, and `_train` sees to it.
     graph = any(isinstance(layer, faiss.IndexHNSW | faiss.IndexNSG) for layer in layers(index))
     own_graph = graph and not isinstance(index, faiss.IndexIVF)

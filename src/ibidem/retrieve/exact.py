@@ -157,7 +157,7 @@ def lowest_by_tiles(scores: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
 
     Gives the scores and their columns, each [q, min(wanted, n)], in no order.
     """
-    tiled = scores.view(len(scores), -1, TILE)
+    tiled = scores.view(len(scores), scores.shape[1] // TILE, TILE)
     if wanted >= tiled.shape[1]:
         lowest = scores.topk(min(wanted, scores.shape[1]), largest=False, sorted=False)
         return lowest.values, lowest.indices

@@ -51,11 +51,16 @@ def split_halves(queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     each component, or to 2^-39 of the row's largest.
     """
     exponent = torch.frexp(queries.abs().amax(1, keepdim=True)).exponent
-    shift = (15 - exponent).clamp(-100, 100).to(torch.float32)
-    scaled = queries * torch.exp2(shift)
+    shift = (15 - exponent).clamp(-126, 126)
+    scaled = queries * _power_of_two(shift)
     high = scaled.to(torch.float16)
     low = (scaled - high.to(torch.float32)).to(torch.float16)
-    return high, low, torch.exp2(-shift)
+    return high, low, _power_of_two(-shift)
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """Make 2^exponent in float32 from its bits, since exp2 need not be exact; exponent: int, -126 to 126."""
+    return ((exponent.to(torch.int32) + 127) << 23).view(torch.float32)
 
 
 def _half_scorer(queries: Tensor) -> Scorer:

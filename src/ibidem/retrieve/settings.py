@@ -150,8 +150,8 @@ def _parse(setting: str) -> FaissSettings:
         if parameter is None or value is None or (parameter != "k_factor" and value != int(value)):
             raise UsageError(
                 f"The index setting {setting!r} has {assignment!r}, which is no search parameter. Use "
-                "nprobe= or ef_search= with a whole number, or k_factor= with a number, each at least 1, as in "
-                f"{EXAMPLE!r}."
+                "nprobe= or ef_search= with a whole number, or k_factor= with a number, each at least 1, "
+                f"as in {EXAMPLE!r}."
             )
         numbers[parameter] = value
     return FaissSettings(

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Fetch the pure-Python wheels ibidem needs beside torch and transformers, for a machine that cannot reach a registry:
+#   scripts/fetch_wheels.sh .wheels 3.12     here, then there:
+#   pip install --no-index --find-links .wheels typer sacremoses sacrebleu
+set -euo pipefail
+folder=${1:-.wheels}
+python=${2:-3.12}
+mkdir -p "$folder"
+python3 -m pip download -q --dest "$folder" --python-version "$python" --only-binary=:all: --no-deps \
+  -c "$(dirname "$0")/../constraints.txt" \
+  annotated-doc click colorama joblib markdown-it-py mdurl portalocker pygments regex rich sacrebleu sacremoses \
+  shellingham tabulate tqdm typer
+du -sh "$folder"

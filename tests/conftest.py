@@ -1,0 +1,121 @@
+"""Real components for the tests: sentences written for this project, a tiny model, a memory learnt with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+# Tests must not depend on a hub, nor on what lies in a user's cache.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+DATA = Path(__file__).parent / "data"
+
+
+class Sentence(NamedTuple):
+    domain: str
+    german: str
+    english: str
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[Sentence]:
+    lines = (DATA / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+    return [Sentence(*line.split("\t")) for line in lines]
+
+
+@pytest.fixture(scope="session")
+def spm_file(tmp_path_factory: pytest.TempPathFactory, sentences: list[Sentence]) -> Path:
+    """A small SentencePiece model over both languages; ids: </s> 0, <unk> 1, <pad> 2."""
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("spm")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for s in sentences for text in (s.german, s.english)]),
+        model_prefix=str(folder / "spm"),
+        vocab_size=600,
+        byte_fallback=True,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        pad_id=2,
+        minloglevel=2,
+    )
+    return folder / "spm.model"
+
+
+def write_marian(folder: Path, spm: Path, *, seed: int = 1, d_model: int = 32) -> Path:
+    """A Marian folder with random weights: it translates nothing, but decodes like any other model."""
+    import sentencepiece
+    import torch
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    folder.mkdir(parents=True, exist_ok=True)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    size = processor.get_piece_size()
+    torch.manual_seed(seed)
+    config = MarianConfig(
+        vocab_size=size,
+        d_model=d_model,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        pad_token_id=2,
+        eos_token_id=0,
+        bos_token_id=None,
+        decoder_start_token_id=2,
+        max_position_embeddings=128,
+        init_std=0.3,
+    )
+    model = MarianMTModel(config)
+    model.generation_config = GenerationConfig(
+        pad_token_id=2, eos_token_id=0, decoder_start_token_id=2, forced_eos_token_id=0, bad_words_ids=[[2]]
+    )
+    model.save_pretrained(folder)
+    pieces = {processor.id_to_piece(i): i for i in range(size)}
+    (folder / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(spm.read_bytes())
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "MarianTokenizer", "source_lang": "de", "target_lang": "en"}), encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, spm_file: Path) -> Path:
+    return write_marian(tmp_path_factory.mktemp("tiny") / "model", spm_file)
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path):
+    """The tiny model, loaded on the CPU."""
+    from ibidem.model import load_model
+
+    return load_model(tiny_folder, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory: pytest.TempPathFactory, sentences: list[Sentence]) -> Path:
+    """The project's sentences as a TSV."""
+    file = tmp_path_factory.mktemp("corpus") / "corpus.tsv"
+    file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def learnt(tmp_path_factory: pytest.TempPathFactory, tiny, corpus_file: Path):
+    """A memory of all the sentences, learnt with the tiny model; read only."""
+    from ibidem.learn import LearnSettings, MetaKSettings, TuneSettings, learn
+    from ibidem.text import Corpus
+
+    settings = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=200)))
+    path = tmp_path_factory.mktemp("learnt") / "memory"
+    return learn(tiny, Corpus([corpus_file]), path, seed=1, settings=settings)
