@@ -13,6 +13,8 @@ from torch import Tensor
 
 from vocabulary import PAD
 
+WIDTH_STEP = 8
+
 
 class Ragged:
     """Token sequences of any length in one flat array, which also lies on the device that batches are made on."""
@@ -29,9 +31,9 @@ class Ragged:
     def total(self) -> int:
         return len(self._tokens)
 
-    def pad(self, rows: np.ndarray) -> Tensor:
-        """Rows as [rows, longest] with PAD at the end, on the device."""
-        columns = torch.arange(int(self.lengths[rows].max()), device=self._tokens.device)
+    def pad(self, rows: np.ndarray, width: int) -> Tensor:
+        """Rows as [rows, width] with PAD at the end, on the device."""
+        columns = torch.arange(width, device=self._tokens.device)
         chosen = torch.from_numpy(rows).to(self._tokens.device)
         index = (self._starts[chosen][:, None] + columns).clamp_max(self.total - 1)
         return torch.where(columns < self._lengths[chosen][:, None], self._tokens[index], PAD).long()
@@ -45,24 +47,25 @@ def encode(spm: Path, texts: Sequence[str], device: torch.device, threads: int =
 
 def make_batches(
     sources: Ragged, targets: Ragged, rows: np.ndarray, max_tokens: int, random: np.random.Generator
-) -> list[np.ndarray]:
-    """Batches of row numbers, of similar lengths, at most `max_tokens` padded tokens a side, in random order."""
+) -> list[tuple[np.ndarray, int]]:
+    """Batches of row numbers and their width, in random order.
+
+    Both sides of a batch are padded to one multiple of 8, and each width has one batch size: so few shapes
+    keep the GPU's allocator and its kernels at their best.
+    """
     longest = np.maximum(sources.lengths[rows], targets.lengths[rows])
-    order = np.lexsort((random.random(len(rows)), targets.lengths[rows], longest))
-    longest = longest[order]
-    batches: list[np.ndarray] = []
-    start = 0
-    while start < len(order):
-        # `longest` ascends, so the padded size grows with the end of the batch and can be searched by halving.
-        widest = min(len(order) - start, max_tokens // int(longest[start]) + 1)
-        sizes = np.arange(1, widest + 1) * longest[start : start + widest]
-        end = start + max(1, int(np.searchsorted(sizes, max_tokens, side="right")))
-        batches.append(rows[order[start:end]])
-        start = end
+    widths = -(-longest // WIDTH_STEP) * WIDTH_STEP
+    batches: list[tuple[np.ndarray, int]] = []
+    for width in np.unique(widths):
+        members = random.permutation(rows[widths == width])
+        size = max(8, max_tokens // int(width) // 8 * 8)
+        batches += [(members[start : start + size], int(width)) for start in range(0, len(members), size)]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def to_tensors(sources: Ragged, targets: Ragged, batches: Sequence[np.ndarray]) -> Iterator[tuple[Tensor, Tensor]]:
+def to_tensors(
+    sources: Ragged, targets: Ragged, batches: Sequence[tuple[np.ndarray, int]]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Padded source and target tensors of each batch."""
-    for rows in batches:
-        yield sources.pad(rows), targets.pad(rows)
+    for rows, width in batches:
+        yield sources.pad(rows, width), targets.pad(rows, width)

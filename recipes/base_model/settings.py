@@ -58,7 +58,6 @@ class Training:
     average_from: float
     evaluate_every_minutes: float
     checkpoint_every_minutes: float
-    guard_minutes: float
 
 
 @dataclass(frozen=True)

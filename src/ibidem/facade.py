@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from ibidem.progress import Progress, silent
 from ibidem.text import Corpus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ibidem.learn import LearnSettings
     from ibidem.model import BaseModel
 
@@ -38,8 +39,8 @@ class Memory(memory.Memory):
     ) -> Memory:
         """Learn a memory from parallel text: one file (TMX, TSV, JSONL, PO, MO) or two line-aligned ones.
 
-        Without a model the shipped one is used; without a dev set, pairs of the memory itself stand in for one.
-        Interrupted, the same call goes on where it was.
+        Without a model the shipped one is used; without a dev set, pairs of the memory itself stand in for
+        one. Interrupted, the same call goes on where it was.
         """
         from ibidem.learn import learn
         from ibidem.model import BaseModel, load_model
@@ -53,8 +54,10 @@ class Memory(memory.Memory):
             )
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
-        learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
-        return cls.open(path)
+        learnt = learn(
+            base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress
+        )
+        return cls(learnt.path, learnt.manifest, learnt)
 
 
 def open_corpus(

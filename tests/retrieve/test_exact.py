@@ -115,8 +115,8 @@ def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
     assert_exact(found, keys, keys[[5, 6]].astype(np.float32), 8)
 
 
-def test_the_margin_needs_the_rounding_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far from the origin rough scores alone pick wrong keys, so a search without the bound is wrong."""
+def test_far_from_the_origin_where_rough_scores_alone_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among keys of length 800 the four best rough scores are not the four nearest keys."""
     generator = np.random.default_rng(3)
     keys = (100 + 0.5 * generator.standard_normal((4000, 64))).astype(np.float32)
     queries = keys[:40] + np.float32(0.01)

@@ -10,7 +10,7 @@ from ibidem import __version__
 from ibidem.cli import learning, memories, translation
 
 app = typer.Typer(
-    help="Adapt a frozen translation model to a domain with a memory, and cite every word it took from there.",
+    help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -26,8 +26,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - its callback does the work
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
 ) -> None:
     pass

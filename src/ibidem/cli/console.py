@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 @contextmanager
@@ -16,7 +19,8 @@ def shown_progress(unit: str = "tokens") -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}"),
@@ -27,16 +31,16 @@ def shown_progress(unit: str = "tokens") -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, tuple[int, int]] = {}
+        tasks: dict[str, tuple[TaskID, int]] = {}
 
         def show(label: str, share: float | None, done: int) -> None:
             if label not in tasks:
                 number = bars.add_task(label, total=None if share is None else 1.0, rate="")
-                tasks[label] = (int(number), done)
+                tasks[label] = (number, done)
             number, first = tasks[label]
-            task = bars.tasks[[int(task.id) for task in bars.tasks].index(number)]
-            rate = (done - first) / max(task.elapsed or 0.0, 1e-3)
-            bars.update(task.id, completed=share or 0.0, rate=f"{done:,} {unit}, {rate:,.0f}/s")
+            elapsed = next(task.elapsed for task in bars.tasks if task.id == number) or 0.0
+            rate = (done - first) / max(elapsed, 1e-3)
+            bars.update(number, completed=share or 0.0, rate=f"{done:,} {unit}, {rate:,.0f}/s")
 
         yield show
 
@@ -55,17 +59,23 @@ def use_threads(threads: int | None) -> None:
     faiss.omp_set_num_threads(threads)
 
 
-def print_table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
-    """A small table on stdout; the first column is text, the others are figures."""
+def print_table(
+    title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, figures: bool = False
+) -> None:
+    """A small table on stdout, of text; with `figures` all columns but the first are numbers."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right")
+        table.add_column(name, justify="right" if figures and number else "left")
     for row in rows:
         table.add_row(*row)
-    Console(soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 120).print(table)
+    terminal = sys.stdout.isatty()
+    # Square brackets in a path or a setting are no markup.
+    Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(
+        table
+    )
 
 
 def note(message: str) -> None:

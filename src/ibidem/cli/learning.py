@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
 
+if TYPE_CHECKING:
+    from ibidem.learn import TuneSettings
+    from ibidem.memory import Memory
+
 K = Annotated[int, typer.Option("--k", min=1, help="Most neighbours to consult (1, 2, 4, 8, …).")]
 Objective = Annotated[
-    str, typer.Option("--objective", help="Choose the fixed combiner by dev set likelihood, or by bleu of translating it.")
+    str,
+    typer.Option(
+        "--objective", help="Choose the fixed combiner by dev set likelihood, or by bleu of translating it."
+    ),
 ]
 Validation = Annotated[
     str, typer.Option("--validation", help="Meta-k: split holds dev sentences out; same is the paper's way.")
 ]
+
+Updates = Annotated[int, typer.Option("--updates", min=1, help="Meta-k: most updates of its training.")]
 
 
 def learn(
@@ -27,6 +36,7 @@ def learn(
     k: K = 8,
     objective: Objective = "likelihood",
     validation: Validation = "split",
+    updates: Updates = 5000,
     index: options.IndexSetting = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
@@ -48,7 +58,7 @@ def learn(
 
     settings = LearnSettings(
         extract=ExtractSettings(batch_tokens=batch_tokens),
-        tune=_tune_settings(k, objective, validation, seed),
+        tune=_tune_settings(k, objective, validation, updates, seed),
         index=index or "auto",
         threads=threads,
     )
@@ -66,6 +76,7 @@ def learn(
     with shown_progress() as progress:
         memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
     note(corpus.counts.describe())
+    _note_index(memory)
     print_summary(memory, json=json)
 
 
@@ -121,6 +132,7 @@ def index(
     use_threads(threads)
     with shown_progress("keys") as progress:
         opened, _ = index_memory(Memory.open(memory), setting, threads=threads, progress=progress)
+    _note_index(opened)
     print_summary(opened, json=json)
 
 
@@ -131,6 +143,7 @@ def tune(
     k: K = 8,
     objective: Objective = "likelihood",
     validation: Validation = "split",
+    updates: Updates = 5000,
     index: options.IndexSetting = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -139,12 +152,13 @@ def tune(
     source_prefix: options.SourcePrefix = "",
     json: options.Json = False,
 ) -> None:
-    """Tune the memory's combiners on a dev set: k, weight and temperature of the fixed one, Meta-k of the adaptive."""
+    """Tune the memory's combiners on a dev set: k, weight and temperature of the fixed one, and Meta-k."""
     from ibidem.facade import open_corpus
     from ibidem.learn import tune as run
     from ibidem.memory import Memory
     from ibidem.model import load_model
 
+    settings = _tune_settings(k, objective, validation, updates, seed)
     use_threads(threads)
     opened = Memory.open(memory)
     identity = opened.identity
@@ -157,15 +171,20 @@ def tune(
         source_prefix=source_prefix,
     )
     corpus = open_corpus(dev, base) if dev else None
-    settings = _tune_settings(k, objective, validation, seed)
     with shown_progress() as progress:
         opened = run(opened, base, corpus, settings=settings, index=index, progress=progress)
     print_summary(opened, json=json)
 
 
-def _tune_settings(k: int, objective: str, validation: str, seed: int):  # type: ignore[no-untyped-def]
+def _tune_settings(k: int, objective: str, validation: str, updates: int, seed: int) -> TuneSettings:
     from ibidem.learn import MetaKSettings, TuneSettings
 
-    return TuneSettings(k=k, objective=objective, metak=MetaKSettings(validation=validation, seed=seed))
+    metak = MetaKSettings(validation=validation, updates=updates, seed=seed)
+    return TuneSettings(k=k, objective=objective, metak=metak)
 
 
+def _note_index(memory: Memory) -> None:
+    """Tell what the index could not do as it was asked."""
+    stored = memory.manifest.artefacts.get("index")
+    for message in stored.info["notes"] if stored is not None else ():
+        note(message)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ibidem.cli import options
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import print_table, shown_progress
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
+
+_NAMES = {"combiner_fixed": "fixed combiner", "combiner_adaptive": "adaptive combiner", "recall": "recall@16"}
+_OF_NO_INTEREST = ("size", "dimension")
 
 
 def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
@@ -25,20 +29,26 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
     print_summary(opened, json=False)
     entries = max(opened.entries, 1)
     rows = [(name, f"{size:,}", f"{size / entries:.1f}") for name, size in opened.bytes_by_array().items()]
-    print_table("Storage", rows, ("array", "bytes", "bytes per entry"))
+    print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
-        print_table(f"Stage {name}", [(key, _short(value)) for key, value in stage.items()], ("setting", "value"))
+        print_table(
+            f"Stage {name}", [(key, in_words(value)) for key, value in stage.items()], ("setting", "value")
+        )
 
 
 def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
-    """Check every byte of a memory against its checksums; exit code 1 and the file's name if one is damaged."""
+    """Check every byte of a memory against its checksums; exit code 1 and the file if one is damaged."""
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)
     with shown_progress("bytes") as progress:
         damages = opened.verify(lambda done, total: progress("Verifying", done / max(total, 1), done))
     if json:
-        print(json_module.dumps([{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2))
+        print(
+            json_module.dumps(
+                [{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2
+            )
+        )
     elif damages:
         for damage in damages:
             print(f"damaged: {damage.file}: {damage.reason}")
@@ -83,12 +93,40 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         ("size", f"{total / 1e6:,.1f} MB, {total / max(memory.entries, 1):.0f} bytes per entry"),
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
-    rows += [(name, _short(record.info)) for name, record in memory.manifest.artefacts.items()]
+    if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
+        rows.append(("index", in_words(memory.manifest.stages["index"]["description"])))
+    rows += [
+        (_NAMES.get(name, name), describe_artefact(record.info))
+        for name, record in memory.manifest.artefacts.items()
+    ]
     print_table(str(memory.path), rows, ("memory", ""))
 
 
-def _short(value: object, limit: int = 160) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = value if isinstance(value, str) else json_module.dumps(value, ensure_ascii=False, default=str)
+def describe_artefact(info: Mapping[str, Any]) -> str:
+    """An artefact in a few words: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`."""
+    figures = {
+        _NAMES.get(name, name): value
+        for name, value in info.items()
+        if name not in _OF_NO_INTEREST and isinstance(value, int | float)
+    }
+    return ", ".join(filter(None, [str(info.get("factory", "")), in_words(figures)]))
+
+
+def in_words(value: object, limit: int = 300) -> str:
+    """A setting or a report as a person would write it."""
+    match value:
+        case None:
+            text = "none"
+        case bool():
+            text = "yes" if value else "no"
+        case int():
+            text = f"{value:,}"
+        case float():
+            text = f"{value:.3g}"
+        case Mapping():
+            text = ", ".join(f"{name} {in_words(part)}" for name, part in value.items()) or "none"
+        case list() | tuple():
+            text = "; ".join(in_words(part) for part in value) or "none"
+        case _:
+            text = str(value)
     return text if len(text) <= limit else f"{text[:limit]}…"

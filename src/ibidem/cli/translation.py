@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibidem.cli import options
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, print_table, use_threads
+from ibidem.cli.lines import open_input, open_output, read_lines
 from ibidem.errors import TextError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ibidem.combine import FixedCombiner
     from ibidem.decode import Translator
 
 MemoryChoice = Annotated[
-    str, typer.Option("-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False)
+    str,
+    typer.Option(
+        "-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False
+    ),
 ]
-K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
+K = Annotated[
+    int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)
+]
 Weight = Annotated[
     float | None,
-    typer.Option("--weight", min=0, max=1, help="Fixed combiner by hand: weight (λ) of the memory.", show_default=False),
+    typer.Option(
+        "--weight", min=0, max=1, help="Fixed combiner by hand: weight (λ) of the memory.", show_default=False
+    ),
 ]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Fixed combiner by hand: temperature.", show_default=False)
+    float | None,
+    typer.Option("--temperature", help="Fixed combiner by hand: temperature.", show_default=False),
 ]
 
 
 def translate(
-    input: Annotated[Path | None, typer.Option("-i", "--input", help="File to read; else stdin.", show_default=False)] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)] = None,
+    input: Annotated[
+        Path | None, typer.Option("-i", "--input", help="File to read; else stdin.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
+    ] = None,
     memory: MemoryChoice = "none",
     model: options.Model = None,
     combiner: options.Combiner = None,
@@ -45,9 +59,14 @@ def translate(
     beam: options.Beam = 4,
     length_penalty: options.LengthPenalty = 1.0,
     batch_size: options.BatchSize = 32,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")] = 1,
+    n_best: Annotated[
+        int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")
+    ] = 1,
     prefixes: Annotated[
-        Path | None, typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--prefixes", help="File of beginnings of the translations, a line each.", show_default=False
+        ),
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -62,30 +81,36 @@ def translate(
 
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
+    if prefixes is not None and json:
+        raise UsageError("--prefixes cannot be used with --json yet: leave one of them out.")
+    by_hand = _fixed_by_hand(k, weight, temperature)
+    _check_memory_given(memory, by_hand or combiner)
     use_threads(threads)
     settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
-    translator = Translator(
-        model,
-        None if memory == "none" else memory,
-        combiner=_fixed_by_hand(k, weight, temperature) or combiner,
-        index=index,
-        settings=settings,
-        batch_size=batch_size,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
     with ExitStack() as stack:
-        source = sys.stdin.buffer if input is None else stack.enter_context(_open(input))
-        target = sys.stdout.buffer if output is None else stack.enter_context(output.open("wb"))
+        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))
+        beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
+        translator = Translator(
+            model,
+            None if memory == "none" else memory,
+            combiner=by_hand or combiner,
+            index=index,
+            settings=settings,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            source_language=source_language,
+            target_language=target_language,
+            source_prefix=source_prefix,
+        )
+        target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = read_lines(source, str(input or "stdin"))
+        written: Iterator[str]
         if json:
             results = _results(translator, lines, n_best)
             written = (json_module.dumps(result, ensure_ascii=False) for result in results)
-        elif prefixes is not None:
-            starts = list(read_lines(stack.enter_context(_open(prefixes)), str(prefixes)))
+        elif beginnings is not None:
+            starts = list(read_lines(beginnings, str(prefixes)))
             written = iter(translator.translate(list(lines), prefixes=starts))
         else:
             written = translator.translate_stream(lines)
@@ -97,13 +122,19 @@ def translate(
 def evaluate(
     test: Annotated[
         list[str],
-        typer.Option("--test", help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files."),
+        typer.Option(
+            "--test",
+            help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned "
+            "files.",
+        ),
     ],
     memory: MemoryChoice = "none",
     model: options.Model = None,
     combiner: Annotated[
         list[str] | None,
-        typer.Option("--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False),
+        typer.Option(
+            "--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False
+        ),
     ] = None,
     k: K = None,
     weight: Weight = None,
@@ -114,7 +145,9 @@ def evaluate(
     batch_size: options.BatchSize = 32,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the bootstrap.")] = 12345,
-    save: Annotated[Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
+    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     threads: options.Threads = None,
@@ -129,11 +162,14 @@ def evaluate(
     from ibidem.evaluate import Speed, compare, describe_machine, score
     from ibidem.facade import open_corpus
 
+    by_hand = _fixed_by_hand(k, weight, temperature)
+    names = list(combiner or ())
+    _check_memory_given(memory, by_hand or names)
     use_threads(threads)
     translator = Translator(
         model,
         None if memory == "none" else memory,
-        combiner=_fixed_by_hand(k, weight, temperature) or (combiner[0] if combiner else None),
+        combiner=by_hand or next(iter(names), None),
         index=index,
         settings=SearchSettings(beam=beam, length_penalty=length_penalty),
         batch_size=batch_size,
@@ -146,12 +182,12 @@ def evaluate(
     corpus = open_corpus(test, translator.model)
     pairs = list(corpus)
     if not pairs:
-        raise TextError(f"The test set {corpus} holds no pair: {corpus.counts.describe()}.")
+        raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
     references = [pair.target for pair in pairs]
     scorers: dict[str, Any] = {"base": BaseScorer()}
     if translator.memory is not None:
-        scorers[combiner[0] if combiner else "memory"] = translator.scorer
-        for name in (combiner or [])[1:]:
+        scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
+        for name in names if by_hand else names[1:]:
             scorers[name] = mount(translator.memory, translator.model, combiner=name, index=index)
     systems: dict[str, dict[str, Any]] = {}
     outputs: dict[str, list[str]] = {}
@@ -175,7 +211,7 @@ def evaluate(
             (save / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     signatures = {found.name: found.signature for found in score(outputs["base"], references)}
     report = {
-        "test": str(corpus),
+        "test": corpus.description,
         "sentences": len(pairs),
         "model": translator.model.name,
         "memory": memory,
@@ -207,7 +243,12 @@ def _print_report(report: dict[str, Any]) -> None:
         cells.append(f"{system['tokens_per_second']:.0f}")
         rows.append(tuple(cells))
     header = ("system", "BLEU", "chrF", "p (BLEU)", "sentences/s", "tokens/s")
-    print_table(f"{report['test']}: {report['sentences']:,} sentences, beam {report['beam']}", rows, header)
+    print_table(
+        f"{report['test']}: {report['sentences']:,} sentences, beam {report['beam']}",
+        rows,
+        header,
+        figures=True,
+    )
     for metric, signature in report["signatures"].items():
         note(f"{metric} {signature}")
 
@@ -223,6 +264,11 @@ def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | Non
     return FixedCombiner(k, weight, temperature)
 
 
+def _check_memory_given(memory: str, combiner: object) -> None:
+    if memory == "none" and combiner:
+        raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
+
+
 def _results(translator: Translator, lines: Iterator[str], count: int) -> Iterator[dict[str, Any]]:
     for line in lines:
         best = translator.n_best(line, count)
@@ -231,25 +277,3 @@ def _results(translator: Translator, lines: Iterator[str], count: int) -> Iterat
             "translation": best[0][0] if best else "",
             "translations": [{"text": text, "score": score} for text, score in best],
         }
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise TextError(f"Cannot read {path}: {error.strerror}.") from error
-
-
-def read_lines(source: BinaryIO, name: str) -> Iterator[str]:
-    """Lines of UTF-8 without their ends (LF or CRLF); only LF separates lines."""
-    for number, raw in enumerate(source, start=1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise TextError(
-                f"{name}, line {number}: not UTF-8 (byte {error.start + 1} of the line); "
-                "convert the file first, e.g. with `iconv -f latin1 -t utf-8`."
-            ) from None
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        yield line.removesuffix("\n").removesuffix("\r")

@@ -56,7 +56,7 @@ class MetaK(nn.Module):
 
     def features(self, distances: Tensor, values: Tensor) -> Tensor:
         """[d_1 … d_K; c_1 … c_K], distances in units of the scale, [r, 2K]."""
-        near = (distances / self.scale).nan_to_num(nan=_FAR, posinf=_FAR).clamp(max=_FAR)
+        near = (distances / self.scale).nan_to_num(nan=_FAR, posinf=_FAR, neginf=_FAR).clamp(max=_FAR)
         return torch.cat([near, count_distinct(values).to(near.dtype)], dim=1)
 
     def choose(self, features: Tensor) -> Tensor:

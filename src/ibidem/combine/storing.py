@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ibidem.combine.adaptive import AdaptiveCombiner, MetaK
 from ibidem.combine.fixed import FixedCombiner
-from ibidem.errors import DamagedMemoryError
+from ibidem.errors import DamagedMemoryError, UsageError
 
 
 class StoredCombiner(NamedTuple):
@@ -44,8 +45,9 @@ def store_adaptive(combiner: AdaptiveCombiner) -> StoredCombiner:
 
 def restore_fixed(payload: bytes) -> FixedCombiner:
     try:
-        return FixedCombiner(**json.loads(payload))
-    except (ValueError, TypeError) as error:
+        stored = json.loads(payload)
+        return FixedCombiner(int(stored["k"]), float(stored["weight"]), float(stored["temperature"]))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, UsageError) as error:
         raise DamagedMemoryError(f"The fixed combiner cannot be read ({error}): run `ibidem tune` again.") from error
 
 
@@ -55,6 +57,8 @@ def restore_adaptive(payload: bytes, temperature: float) -> AdaptiveCombiner:
         k, hidden = tensors["inner.weight"].shape[1] // 2, tensors["inner.weight"].shape[0]
         network = MetaK(k, float(tensors["scale"]), hidden)
         network.load_state_dict(tensors)
-    except (SafetensorError, KeyError, RuntimeError) as error:
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+            raise ValueError("some of its weights are not numbers")
+    except (SafetensorError, KeyError, IndexError, RuntimeError, ValueError, UsageError) as error:
         raise DamagedMemoryError(f"The adaptive combiner cannot be read ({error}): run `ibidem tune` again.") from error
     return AdaptiveCombiner(network.eval().requires_grad_(False), temperature)

@@ -14,14 +14,16 @@ from ibidem.model import BaseModel, Step
 class MemoryLogitsProcessor:
     """A logits processor for `model.generate(logits_processor=[…])`; a context manager that leaves no trace.
 
-    `generate()` hands over raw logits in greedy search but log-probabilities in beam search; both are normalised
-    here first. What an earlier processor forbade stays forbidden.
+    `generate()` hands over raw logits in greedy search but log-probabilities in beam search, and earlier
+    processors may have changed both. The memory is mixed with the model's own distribution, and those changes
+    are then made to the mixture: what was forbidden stays forbidden, what was forced stays forced.
 
         with MemoryLogitsProcessor(model, scorer) as processor:
             model.network.generate(input_ids, num_beams=4, logits_processor=[processor])
     """
 
     def __init__(self, model: BaseModel, scorer: Scorer) -> None:
+        self._model = model
         self._scorer = scorer
         self._states: Tensor | None = None
         self._hook = model.projection.register_forward_pre_hook(self._remember)
@@ -32,8 +34,14 @@ class MemoryLogitsProcessor:
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002 - generate()'s protocol
         if self._states is None:
             raise RuntimeError("MemoryLogitsProcessor was called outside of the generate() of its model.")
-        mixed = self._scorer(Step(self._states, scores.float()))
-        return torch.where(torch.isneginf(scores), -torch.inf, mixed).to(scores.dtype)
+        states = self._states
+        logits = self._model.project(states)
+        self._states = None  # the projection has just passed the hook, too
+        # Off by a constant in greedy search, which is nothing to it.
+        changes = scores.float() - logits.log_softmax(dim=1)
+        changed = (self._scorer(Step(states, logits)) + changes).to(scores.dtype)
+        forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
+        return torch.where(forced, scores, changed)
 
     def __enter__(self) -> MemoryLogitsProcessor:
         return self

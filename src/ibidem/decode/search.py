@@ -62,7 +62,10 @@ def beam_search(
         return []
     limits = [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
     if prefixes is not None:
-        limits = [limit + len(prefix) for limit, prefix in zip(limits, prefixes, strict=True)]
+        longest = model.tokens.longest_target
+        if any(len(prefix) >= longest for prefix in prefixes):
+            raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
+        limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
     search = _Search(model, settings, limits, prefixes)
     decoding = model.start(sources)
     decoding.reorder(torch.arange(len(sources), device=model.device).repeat_interleave(settings.beam))
@@ -164,7 +167,7 @@ class _Search:
         full = worst > _NEVER / 2
         if self._settings.beam == 1:
             return full
-        best = self._scores[:, 0] / (length + self._given) ** self._settings.length_penalty
+        best: Tensor = self._scores[:, 0] / (length + self._given) ** self._settings.length_penalty
         return full & (best <= worst)
 
     def _close(self, done: Tensor) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from ibidem.model import Tokens
-from ibidem.text import Counts, Pair
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ibidem.model import Tokens
+    from ibidem.text import Counts, Pair
 
 _PAIRS_ENCODED_AT_ONCE = 2048
 
@@ -29,7 +32,7 @@ class Chunk:
 
 
 def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Counts) -> Iterator[Chunk]:
-    """Chunks of at least `entries` target tokens, in corpus order: the same corpus always gives the same chunks.
+    """Chunks of at least `entries` target tokens, in corpus order: the same corpus gives the same chunks.
 
     A pair that the model cannot read whole is dropped, and counted as too long.
     """
@@ -51,7 +54,9 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
         yield chunk
 
 
-def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+def make_batches(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: int
+) -> list[list[int]]:
     """Row numbers in batches of similar length, at most `tokens` padded tokens of both sides in a batch."""
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i))
     batches: list[list[int]] = []

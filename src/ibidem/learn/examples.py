@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ibidem.errors import TextError
 from ibidem.learn.chunks import make_batches
-from ibidem.model import BaseModel, States
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.model import BaseModel, States
+    from ibidem.retrieve import Index
 
 
 @dataclass(frozen=True)
 class Examples:
     """One row for each target token of a dev set, sentence by sentence; all that a mixture's loss needs.
 
-    distances [n, K] and values [n, K] of the neighbours; base_neighbours [n, K], the base model's log-probability of
-    each neighbour's value; gold [n], the true token; base_gold [n], its log-probability; base_sum [n], the sum of
-    the base model's log-probabilities over the vocabulary (for label smoothing); sentences [n], the sentence number.
+    distances [n, K] and values [n, K] of the neighbours; base_neighbours [n, K], the base model's
+    log-probability of each neighbour's value; gold [n], the true token; base_gold [n], its log-probability;
+    base_sum [n], the sum of the base model's log-probabilities over the vocabulary (for label smoothing);
+    sentences [n], the sentence number.
     """
 
     distances: Tensor
@@ -80,8 +86,8 @@ def gather_examples(
     batch_tokens: int = 4096,
     progress: Progress = silent,
 ) -> Examples:
-    """Examples of a dev set. `hidden` names, for each sentence, entries that must not answer: its own, where the dev
-    set was taken from the memory itself."""
+    """Examples of a dev set. `hidden` names, for each sentence, entries that must not answer: its own, where
+    the dev set was taken from the memory itself. Raises TextError if the model can read no sentence whole."""
     source_ids, target_ids = model.tokens.encode_sources(sources), model.tokens.encode_targets(targets)
     tokens = model.tokens
     usable = [
@@ -89,6 +95,11 @@ def gather_examples(
         for i, (source, target) in enumerate(zip(source_ids, target_ids, strict=True))
         if 1 < len(source) <= tokens.longest_source and len(target) <= tokens.longest_target
     ]
+    if not usable:
+        raise TextError(
+            f"None of the {len(sources):,} pairs of the dev set is short enough for the model "
+            f"({tokens.longest_source} source and {tokens.longest_target} target tokens): give another one."
+        )
     batches = make_batches([source_ids[i] for i in usable], [target_ids[i] for i in usable], batch_tokens)
     # Enough neighbours that k are left when a sentence's own entries are struck out.
     wanted = k if hidden is None else k + max((len(entries) for entries in hidden), default=0)
@@ -107,7 +118,7 @@ def gather_examples(
         progress("Searching the dev set", done / max(1, sum(len(target_ids[i]) for i in usable)), done)
     joined = [torch.cat(column) for column in zip(*(_columns(part) for part in parts), strict=True)]
     order = joined[-1].argsort(stable=True)
-    return Examples(*(column[order] for column in joined), vocabulary_size=model.vocabulary_size)
+    return _examples([column[order] for column in joined], model.vocabulary_size)
 
 
 def _strike(
@@ -123,7 +134,9 @@ def _strike(
     return far.gather(1, order), entries.masked_fill(struck, -1).gather(1, order)
 
 
-def _describe(model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]) -> Examples:
+def _describe(
+    model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]
+) -> Examples:
     neighbours, gold, total = [], [], []
     start = 0
     for logits, tokens in model.logit_blocks(states):
@@ -133,8 +146,21 @@ def _describe(model: BaseModel, states: States, distances: Tensor, values: Tenso
         total.append(log_probs.sum(dim=1))
         start += len(tokens)
     numbers = torch.tensor(rows).repeat_interleave(torch.tensor(states.lengths))
-    columns = (distances, values, torch.cat(neighbours), states.values, torch.cat(gold), torch.cat(total), numbers)
-    return Examples(*(column.cpu() for column in columns), vocabulary_size=model.vocabulary_size)
+    columns = (
+        distances,
+        values,
+        torch.cat(neighbours),
+        states.values,
+        torch.cat(gold),
+        torch.cat(total),
+        numbers,
+    )
+    return _examples([column.cpu() for column in columns], model.vocabulary_size)
+
+
+def _examples(columns: Sequence[Tensor], vocabulary_size: int) -> Examples:
+    distances, values, base_neighbours, gold, base_gold, base_sum, sentences = columns
+    return Examples(distances, values, base_neighbours, gold, base_gold, base_sum, sentences, vocabulary_size)
 
 
 def _columns(examples: Examples) -> tuple[Tensor, ...]:

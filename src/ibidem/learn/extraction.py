@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.errors import MismatchError, TextError
+from ibidem.decode.mounting import check_identity
+from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
 from ibidem.memory import Memory, ModelIdentity, SegmentData
-from ibidem.model import BaseModel
 from ibidem.progress import Progress, silent
-from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ibidem.model import BaseModel
+    from ibidem.text import Corpus
 
 STAGE = "extract"
+# numpy takes no negative seed, faiss none above 31 bits.
+SEEDS = range(1 << 31)
 
 
 @dataclass(frozen=True)
@@ -54,30 +61,40 @@ def extract(
 ) -> Memory:
     """Write every pair of the corpus into the memory at `path`; a killed extraction goes on where it was.
 
-    Segments are committed one by one. Going on, the corpus is read again and must begin with the pairs already
-    stored; the bytes are then those of an uninterrupted run.
+    Segments are committed one by one. Going on, the corpus is read again and must begin with the pairs
+    already stored; the bytes are then those of an uninterrupted run. Raises MismatchError for another model
+    or corpus than the memory was begun with; TextError, with nothing written, for a corpus without a pair.
     """
     settings = settings or ExtractSettings()
-    memory = Memory.open(path) if Memory.exists(path) else Memory.create(path, identify(model), seed=seed)
-    if memory.identity != identify(model):
-        raise MismatchError(
-            f"{path} was begun with the model '{memory.identity.name}' (or another version of it), not with "
-            f"'{model.name}': name another folder, or remove this one."
+    if seed not in SEEDS:
+        raise UsageError(f"The seed {seed} does not suit every library: give one from 0 to {SEEDS.stop - 1}.")
+    pairs = iter(corpus)  # which begins the counts anew: the chunks must add to those
+    cut = cut_chunks(pairs, model.tokens, settings.segment_entries(model.dimension), corpus.counts)
+    first = next(cut, None)
+    if first is None:
+        raise TextError(
+            f"No pair could be used of {corpus.description}: {corpus.counts.describe()}. "
+            "Check the files, their format and the languages."
         )
+    chunks = chain([first], cut)
+    memory = Memory.open(path) if Memory.exists(path) else Memory.create(path, identify(model), seed=seed)
+    check_identity(memory, model)
     with memory.edit() as edit:
         memory = edit.memory
-        chunks = cut_chunks(corpus, model.tokens, settings.segment_entries(model.dimension), corpus.counts)
         _check_stored(memory, chunks, path)
         if memory.complete and next(chunks, None) is None:
             return memory
         if memory.complete:
-            raise MismatchError(f"{path} is complete, but the corpus has more pairs: name another folder for it.")
+            raise MismatchError(
+                f"{path} is complete, but the corpus has more pairs: name another folder for it."
+            )
         for chunk in chunks:
-            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress))
+            edit.append_segment(
+                extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress)
+            )
             memory = edit.commit()
-        if not memory.pairs:
-            raise TextError(f"No pair of {corpus} could be used: {corpus.counts.describe()}.")
-        edit.set_stage(STAGE, {**asdict(corpus.counts), "corpus": str(corpus), "settings": asdict(settings)})
+        notes = {"corpus": corpus.description, "settings": asdict(settings)}
+        edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})
         edit.set_complete(True)
         return edit.commit()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,7 +11,9 @@ from torch import Tensor
 from ibidem.combine import FixedCombiner
 from ibidem.combine.adaptive import choices
 from ibidem.combine.mixing import kernel
-from ibidem.learn.examples import Examples
+
+if TYPE_CHECKING:
+    from ibidem.learn.examples import Examples
 
 # Temperatures as shares of the typical squared distance: from "only the nearest" to "nearly all alike".
 TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
@@ -26,7 +29,7 @@ class GridPoint:
 
 
 def tune_fixed(examples: Examples, *, k: int | None = None) -> list[GridPoint]:
-    """All points of the grid, best first; with `k`, only those of that k (else 1, 2, 4, … up to what is there)."""
+    """All points of the grid, best first; with `k`, only those of that k, else of 1, 2, 4, … neighbours."""
     scale = examples.typical_distance()
     widest = examples.distances.shape[1]
     sizes = [k] if k is not None else choices(1 << (widest.bit_length() - 1))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ibidem.memory import Memory
+from ibidem.memory.files import TEMPORARY
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import FaissIndex, Index, build_index
 
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+
 ARTEFACT = "index"
+_STAGES = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
 
 
 def index_memory(
@@ -17,11 +22,12 @@ def index_memory(
 ) -> tuple[Memory, Index]:
     """Build the index of a setting; a faiss index is stored in the memory, exact search needs no file."""
 
-    def report(label: str, done: int, total: int) -> None:
-        progress(label, done / max(1, total), done)
+    def report(stage: str, done: int, total: int) -> None:
+        progress(_STAGES[stage], done / max(1, total), done)
 
     index = build_index(memory.keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
-    with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path) as scratch:
+    # Under this name the next writer sweeps what a killed one left behind.
+    with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
         if isinstance(index, FaissIndex):
             file = Path(scratch) / "index.faiss"
             edit.put_artefact(ARTEFACT, "faiss", file, index.save(file))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,13 +14,17 @@ from ibidem.combine import AdaptiveCombiner, MetaK
 from ibidem.combine.adaptive import first_occurrences, spread
 from ibidem.combine.mixing import kernel, same_values
 from ibidem.errors import UsageError
-from ibidem.learn.examples import Examples
 from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ibidem.learn.examples import Examples
 
 
 @dataclass(frozen=True)
 class MetaKSettings:
-    """The authors' values. `validation`: "split" holds sentences out, "same" validates on the training set (paper)."""
+    """The authors' values. `validation`: "split" holds sentences out, "same" does not (paper)."""
 
     hidden: int = 32
     batch_sentences: int = 32
@@ -65,13 +69,13 @@ class _Prepared:
 
     @classmethod
     def of(cls, network: MetaK, examples: Examples, temperature: float) -> _Prepared:
-        values = examples.values
+        values, votes = examples.values, kernel(examples.distances, temperature)
         return cls(
             network.features(examples.distances, values),
-            kernel(examples.distances, temperature),
-            (values == examples.gold[:, None]).float(),
-            same_values(values).float(),
-            first_occurrences(values).float(),
+            votes,
+            (values == examples.gold[:, None]).to(votes.dtype),
+            same_values(values).to(votes.dtype),
+            first_occurrences(values).to(votes.dtype),
             examples.base_neighbours,
             examples.base_gold,
             examples.base_sum,
@@ -79,13 +83,21 @@ class _Prepared:
         )
 
     def select(self, rows: Tensor) -> _Prepared:
-        columns = (self.features, self.votes, self.agrees, self.same, self.first)
-        base = (self.base_neighbours, self.base_gold, self.base_sum)
-        return _Prepared(*(column[rows] for column in (*columns, *base)), self.vocabulary_size)
+        return _Prepared(
+            self.features[rows],
+            self.votes[rows],
+            self.agrees[rows],
+            self.same[rows],
+            self.first[rows],
+            self.base_neighbours[rows],
+            self.base_gold[rows],
+            self.base_sum[rows],
+            self.vocabulary_size,
+        )
 
 
 def mixture_loss(network: MetaK, examples: Examples, temperature: float, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy [n] of the mixture, from the sparse form: only the neighbours' values change.
+    """Label-smoothed cross-entropy [n] of the mixture; sparse, since only the neighbours' values change.
 
     (1 - s) (-log p(gold)) + s / V sum over the vocabulary of -log p(v).
     """
@@ -113,7 +125,7 @@ def train_adaptive(
     *,
     progress: Progress = silent,
 ) -> TrainedMetaK:
-    """Train on the examples' K nearest neighbours; the weights with the best validation loss are copied and kept."""
+    """Train on the examples' K nearest neighbours; a copy of the best weights by validation loss is kept."""
     settings = settings or MetaKSettings()
     generator = torch.Generator().manual_seed(settings.seed)
     training, validation = _split(examples, settings, generator)
@@ -134,7 +146,7 @@ def train_adaptive(
             rows = torch.cat([groups[i] for i in chosen.tolist()])
             loss = _loss(network, ready.select(rows), settings.label_smoothing).mean()
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
             optimizer.step()
             if update % settings.validate_every and update != settings.updates:
@@ -167,7 +179,7 @@ def _split(
     examples: Examples, settings: MetaKSettings, generator: torch.Generator
 ) -> tuple[Examples, Examples]:
     """Training and validation examples, split by sentence."""
-    numbers = examples.sentences.unique()
+    numbers = torch.unique(examples.sentences)
     if settings.validation == "same" or len(numbers) < 2:
         return examples, examples
     held = max(1, int(len(numbers) * settings.held_out))
@@ -177,5 +189,5 @@ def _split(
 
 
 def _rows_by_sentence(examples: Examples) -> list[Tensor]:
-    _, sizes = examples.sentences.unique_consecutive(return_counts=True)
-    return list(torch.arange(len(examples)).split(sizes.tolist()))
+    _, sizes = torch.unique_consecutive(examples.sentences, return_counts=True)
+    return list(torch.split(torch.arange(len(examples)), sizes.tolist()))

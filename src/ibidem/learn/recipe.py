@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.indexing import index_memory
 from ibidem.learn.tuning import TuneSettings, tune
-from ibidem.memory import Memory
-from ibidem.model import BaseModel
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import open_index
-from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ibidem.memory import Memory
+    from ibidem.model import BaseModel
+    from ibidem.text import Corpus
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,11 @@ def learn(
 ) -> Memory:
     """Extract, index and tune; a stage that is done already is not done again, so a killed `learn` goes on.
 
-    On a CUDA device the index is left out: exact search needs none there, and `ibidem index` builds one at any time.
+    On a CUDA device the index is left out: exact search needs none there, and `ibidem index` builds one at
+    any time.
     """
     settings = settings or LearnSettings()
+    settings.tune.check(dev)
     memory = extract(model, train, path, seed=seed, settings=settings.extract, progress=progress)
     index = None
     if "index" not in memory.manifest.stages and model.device.type == "cpu":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ibidem.combine import FixedCombiner
+from ibidem.combine.adaptive import choices
 from ibidem.combine.storing import StoredCombiner, store_adaptive, store_fixed
 from ibidem.decode import Translator
 from ibidem.decode.mounting import check_identity, token_ids
@@ -16,11 +17,13 @@ from ibidem.evaluate import score
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.grid import tune_fixed
 from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
-from ibidem.memory import Memory
-from ibidem.model import BaseModel
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
-from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+    from ibidem.model import BaseModel
+    from ibidem.text import Corpus
 
 OBJECTIVES = ("likelihood", "bleu")
 
@@ -29,7 +32,7 @@ OBJECTIVES = ("likelihood", "bleu")
 class TuneSettings:
     """`objective` chooses the fixed combiner: by likelihood of the dev set, or by BLEU of translating it.
 
-    Without a dev set, `borrowed` pairs of the memory stand in for one, each with its own entries hidden from it.
+    Without a dev set, `borrowed` pairs of the memory stand in for one, each with its own entries hidden.
     """
 
     k: int = 8
@@ -41,6 +44,12 @@ class TuneSettings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise UsageError(f"Unknown objective '{self.objective}': use one of {', '.join(OBJECTIVES)}.")
+        choices(self.k)
+
+    def check(self, dev: Corpus | None) -> None:
+        """Refuse, before any work is done, what cannot be tuned without a dev set."""
+        if self.objective == "bleu" and dev is None:
+            raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
 
 
 class DevSet(NamedTuple):
@@ -56,8 +65,8 @@ def read_dev(corpus: Corpus) -> DevSet:
     """A dev set from a corpus."""
     pairs = list(corpus)
     if not pairs:
-        raise TextError(f"The dev set {corpus} holds no pair: {corpus.counts.describe()}.")
-    return DevSet([pair.source for pair in pairs], [pair.target for pair in pairs], str(corpus), None)
+        raise TextError(f"The dev set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
+    return DevSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.description, None)
 
 
 def borrow_dev(memory: Memory, count: int) -> DevSet:
@@ -86,20 +95,26 @@ def tune(
 ) -> Memory:
     """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is."""
     settings = settings or TuneSettings()
+    settings.check(dev)
     check_identity(memory, model)
     found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
     dev_set = borrow_dev(memory, settings.borrowed) if dev is None else read_dev(dev)
     values = token_ids(memory, model.device)
     examples = gather_examples(
-        model, found, values, dev_set.sources, dev_set.targets, settings.k, hidden=dev_set.hidden, progress=progress
+        model,
+        found,
+        values,
+        dev_set.sources,
+        dev_set.targets,
+        settings.k,
+        hidden=dev_set.hidden,
+        progress=progress,
     )
     grid = tune_fixed(examples)
     widest = tune_fixed(examples, k=settings.k)[0].combiner
     fixed = grid[0].combiner
     bleu: list[dict[str, float]] = []
     if settings.objective == "bleu":
-        if dev_set.hidden is not None:
-            raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
         fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
@@ -151,12 +166,15 @@ def train_by_temperature(
 ) -> TrainedMetaK:
     """The Meta-k Network with the best validation loss among temperatures about the given one."""
     runs = [
-        train_adaptive(examples, temperature * factor, settings, progress=progress) for factor in (0.5, 1.0, 2.0)
+        train_adaptive(examples, temperature * factor, settings, progress=progress)
+        for factor in (0.5, 1.0, 2.0)
     ]
     return min(runs, key=lambda run: run.loss)
 
 
-def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
+def store(
+    memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]
+) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
         for name, stored in (("fixed", fixed), ("adaptive", adaptive)):

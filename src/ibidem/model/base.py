@@ -39,11 +39,13 @@ class Step(NamedTuple):
 class BaseModel:
     """A frozen encoder-decoder with its tokenizer: any of transformers' seq2seq models."""
 
-    def __init__(self, name: str, network: Any, tokens: Tokens) -> None:
+    def __init__(self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None) -> None:
+        """`fingerprint` is that of the weights as they were, where the network holds them rounded."""
         self.name = name
         self.tokens = tokens
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
+        self._known_fingerprint = fingerprint
         self._bias: Tensor | None = getattr(network, "final_logits_bias", None)
 
     @property
@@ -70,7 +72,7 @@ class BaseModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint_network(self._network)
+        return self._known_fingerprint or fingerprint_network(self._network)
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
@@ -118,12 +120,12 @@ class BaseModel:
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
         rows = max(1, _LOGIT_BYTES // (4 * self.vocabulary_size))
-        for keys, values in zip(states.keys.split(rows), states.values.split(rows), strict=True):
-            yield self.project(keys), values
+        for first in range(0, len(states.values), rows):
+            yield self.project(states.keys[first : first + rows]), states.values[first : first + rows]
 
     def project(self, keys: Tensor) -> Tensor:
         """The model's own logits [n, V] in fp32 of states [n, d]."""
-        logits = self._projection(keys)
+        logits: Tensor = self._projection(keys)
         return (logits if self._bias is None else logits + self._bias).float()
 
     @torch.inference_mode()

@@ -23,7 +23,12 @@ _PROBES = (
 def fingerprint_network(network: nn.Module) -> str:
     """sha256 over names, shapes and fp32 values of all parameters, whatever device or file format they came in."""
     digest = hashlib.sha256()
-    for name, parameter in sorted(network.named_parameters()):
+    weights = dict(network.named_parameters())
+    # Marian and BART keep a learnt bias of the logits outside their parameters.
+    bias = getattr(network, "final_logits_bias", None)
+    if bias is not None:
+        weights["final_logits_bias"] = bias
+    for name, parameter in sorted(weights.items()):
         digest.update(f"{name}:{tuple(parameter.shape)};".encode())
         digest.update(parameter.detach().to("cpu", torch.float32).contiguous().numpy().data)
     return digest.hexdigest()

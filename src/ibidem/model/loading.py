@@ -11,6 +11,7 @@ import torch
 
 from ibidem.errors import ModelError, UsageError
 from ibidem.model.base import BaseModel
+from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.packing import load_packed
 from ibidem.model.tokens import Tokens
 
@@ -46,7 +47,9 @@ def load_model(
         target_language=target_language,
         source_prefix=source_prefix,
     )
-    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens)
+    # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
+    fingerprint = None if dtype == "float32" else fingerprint_network(network)
+    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint)
 
 
 def resolve_device(device: str) -> torch.device:
@@ -79,14 +82,19 @@ def _load_transformers(folder: str, name: str) -> tuple[Any, Any]:
     try:
         config = AutoConfig.from_pretrained(folder)
         if not config.is_encoder_decoder:
-            raise ModelError(f"{name} is a {config.model_type} model, not an encoder-decoder that translates.")
+            raise ModelError(
+                f"{name} is a {config.model_type} model, not an encoder-decoder that translates: "
+                "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
+            )
         weights = load_packed(path)
         if weights is None:
             network = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
         else:
             network = _from_weights(AutoModelForSeq2SeqLM, config, folder, weights)
         return network, AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a missing or damaged file
         reason = " ".join(str(error).split())[:300]
         raise ModelError(
             f"Cannot load the model '{name}': {reason} Give a folder with config.json, model.safetensors and "

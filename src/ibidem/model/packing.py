@@ -46,6 +46,8 @@ def pack_folder(source: Path, target: Path) -> None:
     """Copy a Hugging Face folder with its weights packed."""
     target.mkdir(parents=True, exist_ok=True)
     save_file(pack(load_file(source / PLAIN_FILE)), target / PACKED_FILE, metadata={"format": "ibidem-int8-rows"})
+    # safetensors makes files that only their owner can read.
+    (target / PACKED_FILE).chmod(0o644)
     for file in sorted(source.iterdir()):
         if file.is_file() and file.name != PLAIN_FILE:
             shutil.copyfile(file, target / file.name)

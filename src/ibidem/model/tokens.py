@@ -32,7 +32,12 @@ class Tokens:
         self.source_language = source_language or _own_language(tokenizer, "source_lang", "src_lang")
         self.target_language = target_language or _own_language(tokenizer, "target_lang", "tgt_lang")
         self.source_prefix = source_prefix
-        start = _first(generation.decoder_start_token_id, config.decoder_start_token_id, config.bos_token_id)
+        # A T5 configuration has no begin-of-sentence token at all.
+        start = _first(
+            generation.decoder_start_token_id,
+            config.decoder_start_token_id,
+            getattr(config, "bos_token_id", None),
+        )
         forced = generation.forced_bos_token_id
         if known_languages(tokenizer):
             tokenizer = copy.copy(tokenizer)
@@ -73,7 +78,9 @@ class Tokens:
         if quick is not None:
             return quick
         encoded = self._target(text_target=batch, add_special_tokens=False, **_WHOLE).input_ids
-        return [[*ids, self.eos] for ids in encoded]
+        # Unigram tokenizers (T5, mBART) read a typed "</s>" as the special token whatever they are told.
+        reserved = {self.eos, self.pad, *self.start}
+        return [[*(number for number in ids if number not in reserved), self.eos] for ids in encoded]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of target token ids, special tokens left out."""

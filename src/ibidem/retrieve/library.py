@@ -122,8 +122,8 @@ def search_parameters(index: Any, nprobe: int | None, ef_search: int | None, k_f
 def prepare_training(index: Any, seed: int) -> None:
     """Seed the k-means and the graphs of an index, and let k-means train on few keys without a warning.
 
-    Polysemous training is left out: it only renumbers PQ centroids, for a filter that no search here uses, and
-    it takes 2 s a code byte whatever the number of keys, most of the time of a PQ64.
+    Polysemous training is left out: it only renumbers PQ centroids, for a filter that no search here uses,
+    and takes 2 s a code byte whatever the number of keys, most of the time of a PQ64.
     """
     faiss = load_faiss()
     for layer in layers(index):

@@ -1,0 +1,95 @@
+"""How much extraction costs beside the forward passes it cannot do without.
+
+    python benchmarks/extraction.py --train train.tsv [--device cuda] [--rounds 3]
+
+Both sides see the same batches, interleaved; the ratio of the medians is what counts. The bare pass computes
+all logits and nothing else; extraction also reads text, encodes it, computes log-probabilities, and writes and
+checksums the memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from ibidem.evaluate import describe_machine
+from ibidem.learn import ExtractSettings, extract
+from ibidem.learn.chunks import cut_chunks, make_batches
+from ibidem.model import BaseModel, load_model
+from ibidem.text import Corpus
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", nargs="+", required=True, help="parallel text, as for ibidem extract")
+    parser.add_argument("--model", help="folder or name; else the shipped model")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    model = load_model(arguments.model, device=arguments.device)
+    settings = ExtractSettings(batch_tokens=arguments.batch_tokens)
+    bare, whole = [], []
+    entries = 0
+    for _ in range(arguments.rounds):
+        seconds, entries = time_bare(model, Corpus(arguments.train), settings)
+        bare.append(seconds)
+        whole.append(time_extraction(model, Corpus(arguments.train), settings))
+    report = {
+        "entries": entries,
+        "bare_seconds": bare,
+        "extraction_seconds": whole,
+        "tokens_per_second": entries / statistics.median(whole),
+        "speed_of_extraction_over_bare": statistics.median(bare) / statistics.median(whole),
+        "device": str(model.device),
+        "machine": describe_machine(),
+    }
+    print(json.dumps(report, indent=2))
+
+
+@torch.inference_mode()
+def time_bare(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> tuple[float, int]:
+    """Seconds of the model's own forward passes, logits included, over the batches that extraction makes."""
+    chunks = list(cut_chunks(corpus, model.tokens, settings.segment_entries(model.dimension), corpus.counts))
+    pad, start = model.tokens.pad, model.tokens.start
+    entries = 0
+    seconds = 0.0
+    for chunk in chunks:
+        for rows in make_batches(chunk.sources, chunk.targets, settings.batch_tokens):
+            sources = _pad([chunk.sources[i] for i in rows], pad, model.device)
+            inputs = _pad([[*start, *chunk.targets[i][:-1]] for i in rows], pad, model.device)
+            began = time.perf_counter()
+            model.network(
+                input_ids=sources, attention_mask=sources.ne(pad).long(), decoder_input_ids=inputs, use_cache=False
+            )
+            if model.device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds += time.perf_counter() - began
+        entries += chunk.entries
+    return seconds, entries
+
+
+def time_extraction(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> float:
+    """Seconds of a whole extraction, from text to a committed memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        extract(model, corpus, Path(folder) / "memory", settings=settings)
+        return time.perf_counter() - began
+
+
+def _pad(sequences: list[list[int]], pad: int, device: torch.device) -> torch.Tensor:
+    longest = max(map(len, sequences))
+    return torch.tensor([[*ids, *[pad] * (longest - len(ids))] for ids in sequences], device=device)
+
+
+if __name__ == "__main__":
+    main()

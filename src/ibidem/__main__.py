@@ -1,0 +1,7 @@
+"""`python -m ibidem` is `ibidem`."""
+
+from __future__ import annotations
+
+from ibidem.cli import main
+
+main()

@@ -1,0 +1,207 @@
+"""The verbs one after the other on the tiny model, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ibidem.combine import FixedCombiner
+from ibidem.decode import SearchSettings, Translator
+from ibidem.decode.mounting import load_combiner
+from ibidem.memory import Memory
+from ibidem.model import load_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Run
+
+QUICK = ("--updates", 20, "--k", 2, "--device", "cpu")
+
+
+def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
+    path = tmp_path / "memory"
+    learnt = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK, "--json")
+    assert learnt.code == 0, learnt.err
+    assert learnt.err == "read 20 pairs, kept 20\n"
+    summary = json.loads(learnt.out)
+    assert summary["pairs"] == 20
+    assert set(summary["artefacts"]) == {"combiner_fixed", "combiner_adaptive"}
+    assert summary["stages"]["tune"]["settings"]["metak"]["updates"] == 20
+
+    inspected = ibidem("inspect", "-m", path, "--json")
+    assert json.loads(inspected.out) == summary
+
+    verified = ibidem("verify", "-m", path)
+    assert (verified.code, verified.err) == (0, "")
+    assert "sound" in verified.out
+    assert json.loads(ibidem("verify", "-m", path, "--json").out) == []
+
+    sources = [line.split("\t")[0] for line in few_file.read_text("utf-8").splitlines()][:5]
+    translated = ibidem("translate", "-m", path, "--beam", 2, stdin="\n".join(sources))
+    expected = Translator(memory=path, settings=SearchSettings(beam=2), device="cpu").translate(sources)
+    assert (translated.code, translated.err) == (0, "")
+    assert translated.lines == expected
+
+    evaluated = ibidem(
+        *("evaluate", "-m", path, "--test", few_file, "--beam", 1, "--samples", 10, "--json"),
+        *("--combiner", "adaptive", "--combiner", "fixed", "--save", tmp_path / "saved"),
+    )
+    report = json.loads(evaluated.out)
+    assert list(report["systems"]) == ["base", "adaptive", "fixed"]
+    assert report["test"] == f"tsv from {few_file}, de to en"
+    assert report["sentences"] == 20
+    assert set(report["systems"]["fixed"]["p_value_against_base"]) == {"BLEU", "chrF"}
+    assert (tmp_path / "saved" / "adaptive.txt").read_text("utf-8").count("\n") == 20
+
+    tuned = ibidem("tune", "-m", path, "--dev", few_file, *QUICK, "--validation", "same", "--json")
+    assert tuned.code == 0, tuned.err
+    assert json.loads(tuned.out)["stages"]["tune"]["dev"] == f"tsv from {few_file}, de to en"
+
+    indexed = ibidem("index", "-m", path, "exact", "--json")
+    assert json.loads(indexed.out)["stages"]["index"]["setting"] == "exact"
+    assert json.loads(indexed.out)["generation"] == json.loads(tuned.out)["generation"] + 1
+
+
+def test_stages_of_learning_give_what_learn_gives(
+    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
+) -> None:
+    model = ("--model", tiny_folder, "--device", "cpu", "--seed", 5)
+    ibidem("learn", *model, "--train", few_file, "-o", tmp_path / "once", "--updates", 20, "--k", 2)
+    assert ibidem("extract", *model, "--train", few_file, "-o", tmp_path / "staged").code == 0
+    assert not Memory.open(tmp_path / "staged").manifest.artefacts
+    ibidem("index", "-m", tmp_path / "staged")
+    ibidem("tune", "-m", tmp_path / "staged", "--updates", 20, "--k", 2, "--seed", 5)
+    once, staged = Memory.open(tmp_path / "once"), Memory.open(tmp_path / "staged")
+    np.testing.assert_array_equal(once.values(), staged.values())
+    assert once.manifest.stages == staged.manifest.stages
+    for name in ("combiner_fixed", "combiner_adaptive"):
+        assert once.artefact(name).path.read_bytes() == staged.artefact(name).path.read_bytes()
+
+
+def test_two_line_aligned_files(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    (tmp_path / "a.de").write_text("Hallo\nDatei\n", "utf-8")
+    (tmp_path / "a.en").write_text("Hello\nFile\n", "utf-8")
+    files = ("--train", tmp_path / "a.de", "--train", tmp_path / "a.en")
+    answer = ibidem("extract", "--model", tiny_folder, *files, "-o", tmp_path / "memory", "--json")
+    assert json.loads(answer.out)["pairs"] == 2
+
+
+def test_inspect_is_readable(ibidem: Run, memory: Path) -> None:
+    ibidem("index", "-m", memory, "IVF16,SQ8;nprobe=4")
+    opened = Memory.open(memory)
+    fixed = load_combiner(opened, "fixed")
+    assert isinstance(fixed, FixedCombiner)
+    shown: dict[str, str] = {}
+    for line in ibidem("inspect", "-m", memory).lines:
+        cells = line.strip("│").split("│")
+        if len(cells) == 2:
+            shown.setdefault(cells[0].strip(), cells[1])
+    expected = f"k {fixed.k}, weight {fixed.weight:.3g}, temperature {fixed.temperature:.3g}"
+    assert shown["fixed combiner"].strip() == expected
+    assert shown["index"].strip().startswith("IVF16,SQ8, nprobe 4")
+    assert shown["adaptive combiner"].strip().startswith("k 8, hidden 32, temperature ")
+    assert shown["corpus"].strip().startswith("tsv from ")
+    # Text stands at the left, and none of it is JSON.
+    assert all(
+        value.startswith(" ") and not value.startswith("  ") for value in shown.values() if value.strip()
+    )
+    assert not any(sign in value for value in shown.values() for sign in '{}"')
+
+
+def test_names_in_brackets_are_no_markup(ibidem: Run, tmp_path: Path, memory: Path) -> None:
+    odd = memory.rename(tmp_path / "a[bold]b")
+    assert ibidem("inspect", "-m", odd).lines[0].rstrip() == str(odd)
+
+
+def test_the_papers_index_and_its_notes(
+    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
+) -> None:
+    memory = tmp_path / "memory"
+    ibidem("extract", "--model", tiny_folder, "--train", few_file, "-o", memory)
+    entries = Memory.open(memory).entries
+    assert 256 <= entries < 39 * 8
+    answer = ibidem("index", "-m", memory, "paper", "--json")
+    stored = json.loads(answer.out)["artefacts"]["index"]
+    assert stored["factory"] == "IVF4,PQ32"
+    assert answer.err.splitlines() == stored["notes"]
+    assert f"The paper's index has 1024 lists; {entries} keys allow 4" in answer.err
+    by_hand = ("--k", 2, "--weight", 0.5, "--temperature", 1)
+    assert ibidem("translate", "-m", memory, "--beam", 1, *by_hand, stdin="Hallo\n").code == 0
+    assert "nprobe was not given" in ibidem("index", "-m", memory, "IVF4,Flat").err
+    assert ibidem("index", "-m", memory, "IVF4,Flat;nprobe=3").err == ""
+    assert Memory.open(memory).artefact("index").info["nprobe"] == 3
+    assert ibidem("index", "-m", memory, "exact").code == 0
+    assert Memory.open(memory).artefact("index") is None
+
+
+def test_learning_tells_the_indexs_notes(
+    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
+) -> None:
+    answer = ibidem(
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory", *QUICK),
+        *("--index", "paper"),
+    )
+    assert answer.code == 0
+    counts, *notes = answer.err.splitlines()
+    assert counts == "read 20 pairs, kept 20"
+    assert notes
+    assert notes == Memory.open(tmp_path / "memory").artefact("index").info["notes"]
+
+
+def test_an_index_by_hand_finds_what_exact_search_finds(ibidem: Run, memory: Path) -> None:
+    """Probing all lists of a flat IVF is exact: the translations must not change."""
+    lines = "Die Datei wurde nicht gefunden.\nBitte speichern.\n"
+    by_hand = ("--beam", 2, "--k", 4, "--weight", 0.9, "--temperature", 0.1)
+    exact = ibidem("translate", "-m", memory, *by_hand, "--index", "exact", stdin=lines)
+    ibidem("index", "-m", memory, "IVF16,Flat;nprobe=16")
+    assert ibidem("translate", "-m", memory, *by_hand, stdin=lines).out == exact.out
+    assert ibidem("translate", "-m", memory, "--beam", 2, stdin=lines).out != exact.out
+
+
+def test_evaluating_a_combiner_by_hand(ibidem: Run, memory: Path, few_file: Path) -> None:
+    by_hand = ("--k", 2, "--weight", 0.5, "--temperature", 1)
+    answer = ibidem(
+        *("evaluate", "-m", memory, "--test", few_file, "--beam", 1, "--samples", 5, "--json", *by_hand),
+        *("--combiner", "fixed"),
+    )
+    assert list(json.loads(answer.out)["systems"]) == ["base", "by hand", "fixed"]
+
+
+def test_evaluate_prints_a_table_and_signatures(ibidem: Run, tiny_folder: Path, few_file: Path) -> None:
+    answer = ibidem("evaluate", "--model", tiny_folder, "--test", few_file, "--beam", 1)
+    assert answer.code == 0
+    assert "BLEU" in answer.out
+    assert "20 sentences, beam 1" in answer.out
+    assert [line.split(" ")[0] for line in answer.err.splitlines()] == ["BLEU", "chrF"]
+
+
+def test_the_memory_changes_the_translation(
+    ibidem: Run, memory: Path, tiny_folder: Path, few_file: Path
+) -> None:
+    """The random model babbles; with all weight on its memory it repeats what it was taught."""
+    pairs = [line.split("\t") for line in few_file.read_text("utf-8").splitlines()]
+    source, target = next(pair for pair in pairs if pair[1].isascii())  # the tokenizer spells … as ...
+    bare = ibidem("translate", "-m", "none", "--model", tiny_folder, "--beam", 1, stdin=source)
+    by_hand = ("--k", 1, "--weight", 1, "--temperature", 1)
+    taught = ibidem("translate", "-m", memory, "--beam", 1, *by_hand, stdin=source)
+    assert taught.lines == [target]
+    assert bare.lines != [target]
+    assert bare.lines == Translator(
+        load_model(tiny_folder, device="cpu"), settings=SearchSettings(beam=1)
+    ).translate([source])
+
+
+@pytest.mark.parametrize("verb", ["learn", "index"])
+def test_progress_is_silent_without_a_terminal(
+    ibidem: Run, tmp_path: Path, memory: Path, tiny_folder: Path, few_file: Path, verb: str
+) -> None:
+    if verb == "index":
+        answer = ibidem("index", "-m", memory, "IVF16,SQ8;nprobe=4")
+    else:
+        answer = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "new", *QUICK)
+    assert answer.code == 0
+    assert answer.err == ("" if verb == "index" else "read 20 pairs, kept 20\n")

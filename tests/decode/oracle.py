@@ -1,0 +1,73 @@
+"""transformers' own `generate()` with the settings of ibidem's search, and memories to search in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ibidem.decode import MemoryScorer, SearchSettings
+from ibidem.retrieve import ArrayKeys, ExactIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.combine import Combiner
+    from ibidem.model import BaseModel
+
+
+def limited(limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1) -> SearchSettings:
+    """Settings by which every translation has at most `limit` tokens."""
+    return SearchSettings(beam, length_penalty, max_length_ratio=0, max_length_extra=limit, n_best=n_best)
+
+
+def generate(
+    model: BaseModel,
+    sources: Sequence[Sequence[int]],
+    settings: SearchSettings,
+    *,
+    prefix: Sequence[int] | None = None,
+    processors: Sequence[Any] = (),
+) -> list[list[tuple[list[int], float | None]]]:
+    """The n best translations of each source, without prompt and end, with their scores in beam search."""
+    tokens = model.tokens
+    longest = max(len(ids) for ids in sources)
+    padded = torch.tensor([[*ids, *[tokens.pad] * (longest - len(ids))] for ids in sources])
+    mask = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in sources])
+    start = [tokens.start[0]] if prefix is None else [*tokens.start, *prefix]
+    given = len(tokens.start) - 1 if prefix is None else 0
+    output = model.network.generate(
+        input_ids=padded,
+        attention_mask=mask,
+        decoder_input_ids=torch.tensor([start] * len(sources)),
+        decoder_start_token_id=tokens.start[0],
+        forced_bos_token_id=tokens.start[1] if given else None,
+        max_new_tokens=settings.max_length_extra + given,
+        num_beams=settings.beam,
+        num_return_sequences=settings.n_best,
+        length_penalty=settings.length_penalty,
+        early_stopping=False,
+        do_sample=False,
+        logits_processor=list(processors),
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    skipped = len(tokens.start)
+    found = []
+    for sequence in output.sequences.tolist():
+        words = sequence[skipped:]
+        ends = [i for i, word in enumerate(words) if word == tokens.eos]
+        found.append(words[: ends[0]] if ends else words)
+    scores = output.sequences_scores.tolist() if settings.beam > 1 else [None] * len(found)
+    pairs = list(zip(found, scores, strict=True))
+    return [pairs[i : i + settings.n_best] for i in range(0, len(pairs), settings.n_best)]
+
+
+def memory_scorer(
+    model: BaseModel, sources: Sequence[str], targets: Sequence[str], combiner: Combiner
+) -> MemoryScorer:
+    """A scorer over a memory of these pairs, held in RAM, with keys as a memory stores them."""
+    states = model.states(model.tokens.encode_sources(sources), model.tokens.encode_targets(targets))
+    keys = ArrayKeys(states.keys.numpy().astype(np.float16))
+    return MemoryScorer(ExactIndex(keys), states.values, combiner)

@@ -1,0 +1,328 @@
+"""Extraction: what is stored is what the model computes, and an interruption leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from ibidem.errors import MemoryFolderError, MismatchError, TextError, UsageError
+from ibidem.learn import ExtractSettings, LearnSettings, MetaKSettings, TuneSettings, extract, learn
+from ibidem.memory import Memory
+from ibidem.memory.edit import Edit
+from ibidem.model import load_model
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from ibidem.model import BaseModel
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+# About twelve commits over the first sixty sentences.
+SMALL = ExtractSettings(segment_bytes=2 * 32 * 150)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
+    """The first sixty sentences as a TSV."""
+    file = tmp_path_factory.mktemp("few") / "few.tsv"
+    file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:60]), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, tiny: BaseModel, few: Path) -> Memory:
+    """The few sentences, extracted at once in small segments; read only."""
+    return extract(tiny, Corpus([few]), tmp_path_factory.mktemp("whole") / "memory", settings=SMALL)
+
+
+def segment_files(path: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted((path / "segments").rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_entries_equal_teacher_forcing_one_by_one(tiny: BaseModel, whole: Memory) -> None:
+    """The oracle: transformers' own forward pass over one pair, its hidden state and its logits."""
+    place = 0
+    for pair in list(whole.sentences())[:12]:
+        source = tiny.tokens.encode_sources([pair.source])
+        target = tiny.tokens.encode_targets([pair.target])[0]
+        assert pair.entries == range(place, place + len(target))
+        with torch.inference_mode():
+            output = tiny.network(
+                input_ids=torch.tensor(source),
+                decoder_input_ids=torch.tensor([[*tiny.tokens.start, *target[:-1]]]),
+                output_hidden_states=True,
+            )
+        rows = slice(place, place + len(target))
+        np.testing.assert_array_equal(whole.values()[rows], target)
+        expected = output.logits[0].log_softmax(dim=1)[torch.arange(len(target)), torch.tensor(target)]
+        np.testing.assert_allclose(whole.log_probs()[rows], expected, atol=2e-5)
+        states = output.decoder_hidden_states[-1][0]
+        keys = whole.keys.gather(np.arange(rows.start, rows.stop))
+        np.testing.assert_allclose(np.asarray(keys, np.float32), states, atol=2e-3, rtol=2e-3)
+        place += len(target)
+
+
+def test_pairs_keep_corpus_order_and_place(whole: Memory, few: Path) -> None:
+    corpus = Corpus([few])
+    expected = [(pair.source, pair.target, pair.origin, pair.location) for pair in corpus]
+    stored = [(pair.source, pair.target, pair.origin, pair.location) for pair in whole.sentences()]
+    assert stored == expected
+    ends = [pair.entries.stop for pair in whole.sentences()]
+    assert ends[-1] == whole.entries == len(whole.values()) == len(whole.log_probs())
+    assert whole.complete
+    assert whole.verify() == []
+
+
+def test_segments_of_any_size_hold_the_same_entries(
+    tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory
+) -> None:
+    one = extract(tiny, Corpus([few]), tmp_path / "one")
+    assert len(one.manifest.segments) == 1
+    assert len(whole.manifest.segments) > 8
+    np.testing.assert_array_equal(one.values(), whole.values())
+    np.testing.assert_allclose(one.log_probs(), whole.log_probs(), atol=2e-5)
+    all_entries = np.arange(one.entries)
+    np.testing.assert_allclose(
+        np.asarray(one.keys.gather(all_entries), np.float32),
+        np.asarray(whole.keys.gather(all_entries), np.float32),
+        atol=2e-3,
+        rtol=2e-3,
+    )
+    assert list(one.sentences()) == list(whole.sentences())
+
+
+def test_too_long_pairs_are_dropped_and_counted(tmp_path: Path, tiny: BaseModel) -> None:
+    file = tmp_path / "long.tsv"
+    long = "Wort " * 200
+    file.write_text(f"Hallo.\tHello.\n{long}\tHello.\nHallo.\t{long}\n\tempty\nDatei\tFile\n", "utf-8")
+    corpus = Corpus([file])
+    memory = extract(tiny, corpus, tmp_path / "memory")
+    assert [pair.source for pair in memory.sentences()] == ["Hallo.", "Datei"]
+    dropped = {"too long for the model": 2, "empty source": 1}
+    assert (corpus.counts.read, corpus.counts.kept, corpus.counts.dropped) == (5, 2, dropped)
+    notes = memory.manifest.stages["extract"]
+    assert (notes["read"], notes["kept"], notes["dropped"]) == (5, 2, dropped)
+
+
+def test_interrupted_at_every_segment(
+    tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before each commit in turn, the same call goes on, and the bytes are those of one run."""
+    commit, append = Edit.commit, Edit.append_segment
+    stops = 0
+
+    class StopError(Exception):
+        pass
+
+    def stop_before_commit(*_: object) -> Memory:
+        raise StopError
+
+    def append_then_stop_next(self: Edit, data: object) -> None:
+        append(self, data)  # type: ignore[arg-type]
+        if len(self.memory.manifest.segments) == stops:
+            monkeypatch.setattr(Edit, "commit", stop_before_commit)
+
+    path = tmp_path / "memory"
+    monkeypatch.setattr(Edit, "append_segment", append_then_stop_next)
+    while True:
+        monkeypatch.setattr(Edit, "commit", commit)
+        try:
+            memory = extract(tiny, Corpus([few]), path, settings=SMALL)
+        except StopError:
+            stops += 1
+            assert len(Memory.open(path).manifest.segments) == stops - 1
+            assert not Memory.open(path).complete
+            continue
+        break
+    assert stops == len(whole.manifest.segments)
+    assert memory.complete
+    assert segment_files(path) == segment_files(whole.path)
+    assert memory.manifest.stages == whole.manifest.stages
+
+
+@pytest.mark.parametrize("wanted", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(
+    tmp_path: Path, tiny_folder: Path, few: Path, whole: Memory, wanted: int
+) -> None:
+    """SIGKILL at seeded random moments, and the same again until it ends: the bytes of an unbroken run.
+
+    A zygote that has loaded the model forks each extraction, so that a kill costs no import.
+    """
+    random = Random(7)
+    settings = ["--segment-bytes", str(SMALL.segment_bytes)]
+    command = [sys.executable, str(ZYGOTE), str(tiny_folder), str(few), *settings]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as zygote:
+        assert zygote.stdin is not None
+        assert zygote.stdout is not None
+
+        def begin(path: Path) -> int:
+            zygote.stdin.write(f"{path}\n")
+            zygote.stdin.flush()
+            return int(zygote.stdout.readline())
+
+        def end() -> int:
+            return int(zygote.stdout.readline())
+
+        assert zygote.stdout.readline() == "ready\n"
+        begun = time.monotonic()
+        begin(tmp_path / "unbroken")
+        assert end() == 0
+        duration = time.monotonic() - begun
+        expected = segment_files(tmp_path / "unbroken")
+        assert expected.keys() == segment_files(whole.path).keys()
+        rounds, kills, path = 0, 0, tmp_path / "broken0"
+        while True:
+            child = begin(path)
+            if kills < wanted:
+                time.sleep(random.uniform(0, duration / 2))
+                # The zygote has not reaped the child before it is told its end: the number is still its own.
+                zygote.send_signal(signal.SIGSTOP)
+                killed = alive(child)
+                if killed:
+                    os.kill(child, signal.SIGKILL)
+                zygote.send_signal(signal.SIGCONT)
+                kills += killed
+            status = end()
+            if Memory.exists(path):
+                Memory.open(path)  # never half-open, whatever the moment
+            if status == -signal.SIGKILL:
+                continue
+            assert status == 0
+            assert segment_files(path) == expected
+            assert Memory.open(path).verify() == []
+            if kills == wanted:
+                break
+            rounds += 1
+            path = tmp_path / f"broken{rounds}"
+        zygote.stdin.close()
+    np.testing.assert_array_equal(Memory.open(path).values(), whole.values())
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_another_corpus_is_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    path = tmp_path / "memory"
+    extract(tiny, Corpus([few]), path, settings=SMALL)
+    before = segment_files(path)
+    lines = few.read_text("utf-8").splitlines(keepends=True)
+    other = tmp_path / "other.tsv"
+    for changed in (
+        [*lines[:30], "Etwas anderes.\tSomething else.\n", *lines[31:]],
+        lines[:-1],
+        [*lines, "Noch eins.\tOne more.\n"],
+        lines[1:],
+    ):
+        other.write_text("".join(changed), "utf-8")
+        with pytest.raises(MismatchError, match="name another folder"):
+            extract(tiny, Corpus([other]), path, settings=SMALL)
+        assert segment_files(path) == before
+
+
+def test_another_model_or_tokenizer_is_refused(
+    tmp_path: Path, tiny: BaseModel, few: Path, tiny_folder: Path
+) -> None:
+    path = tmp_path / "memory"
+    extract(tiny, Corpus([few]), path, settings=SMALL)
+    other = load_model(tiny_folder, device="cpu")
+    with torch.no_grad():
+        other.projection.weight[5, 5] += 1e-3
+    with pytest.raises(MismatchError, match=rf"learnt with the model '{tiny_folder}' \(model \w+"):
+        extract(other, Corpus([few]), path, settings=SMALL)
+    shutil.copytree(tiny_folder, tmp_path / "swapped")
+    pieces = json.loads((tiny_folder / "vocab.json").read_text("utf-8"))
+    pieces["▁the"], pieces["▁and"] = pieces["▁and"], pieces["▁the"]
+    (tmp_path / "swapped" / "vocab.json").write_text(json.dumps(pieces), "utf-8")
+    swapped = load_model(tmp_path / "swapped", device="cpu")
+    with pytest.raises(MismatchError, match=r"\(tokenizer \w+\), not with"):
+        extract(swapped, Corpus([few]), path, settings=SMALL)
+
+
+def test_the_same_model_under_another_name_goes_on(
+    tmp_path: Path, tiny: BaseModel, few: Path, tiny_folder: Path
+) -> None:
+    """A model is known by its fingerprint, not by the folder it lay in."""
+    extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
+    twin = load_model(shutil.copytree(tiny_folder, tmp_path / "twin"), device="cpu")
+    assert twin.name != tiny.name
+    assert extract(twin, Corpus([few]), tmp_path / "memory", settings=SMALL).complete
+
+
+def test_a_corpus_without_a_pair_writes_nothing(tmp_path: Path, tiny: BaseModel) -> None:
+    for number, text in enumerate(["", "\tempty source\n", f"{'Wort ' * 200}\tWord\n"]):
+        file = tmp_path / f"{number}.tsv"
+        file.write_text(text, "utf-8")
+        with pytest.raises(TextError, match=f"No pair could be used of tsv from {file}.*read"):
+            extract(tiny, Corpus([file]), tmp_path / "memory")
+        assert not (tmp_path / "memory").exists()
+
+
+def test_bad_text_before_the_first_commit_writes_nothing(tmp_path: Path, tiny: BaseModel) -> None:
+    file = tmp_path / "bad.tsv"
+    file.write_bytes(b"Hallo\tHello\nGr\xfc\xdfe\tGreetings\n")
+    with pytest.raises(TextError, match="line 2"):
+        extract(tiny, Corpus([file]), tmp_path / "memory")
+    assert not (tmp_path / "memory").exists()
+
+
+def test_odd_seeds_are_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    for seed in (-1, 1 << 31):
+        with pytest.raises(UsageError, match="give one from 0"):
+            extract(tiny, Corpus([few]), tmp_path / "memory", seed=seed)
+    assert not (tmp_path / "memory").exists()
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(MemoryFolderError, match=r"not empty.*new folder"):
+        extract(tiny, Corpus([few]), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    path = tmp_path / "memory"
+    first = learn(tiny, Corpus([few]), path, settings=settings)
+    files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
+    second = learn(tiny, Corpus([few]), path, settings=settings)
+    assert second.generation == first.generation
+    assert {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"} == files
+
+
+def test_learning_goes_on_after_the_stage_that_was_done(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
+    staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
+    at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)
+    assert list(staged.manifest.stages) == ["extract", "index", "tune"]
+    assert staged.manifest.stages["tune"] == at_once.manifest.stages["tune"]
+
+
+def test_what_cannot_be_tuned_is_said_before_the_work(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    with pytest.raises(UsageError, match="--dev"):
+        learn(
+            tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu"))
+        )
+    with pytest.raises(UsageError, match="not 6"):
+        TuneSettings(k=6)
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,131 @@
+"""Tuning end to end on the tiny model: what is stored is what was chosen, and it can be used."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ibidem.combine import AdaptiveCombiner, FixedCombiner
+from ibidem.decode import Translator
+from ibidem.decode.mounting import load_combiner, token_ids
+from ibidem.errors import MismatchError, TextError, UsageError
+from ibidem.evaluate import score
+from ibidem.learn import MetaKSettings, TuneSettings, extract, gather_examples, tune, tune_fixed
+from ibidem.learn.metak import mixture_loss
+from ibidem.learn.tuning import borrow_dev, read_dev
+from ibidem.memory import Memory
+from ibidem.retrieve import open_index
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ibidem.model import BaseModel
+
+QUICK = MetaKSettings(updates=30, validate_every=10, validation="same")
+
+
+@pytest.fixture
+def memory(tmp_path: Path, learnt: Memory) -> Memory:
+    """A copy of the learnt memory that may be changed."""
+    return Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+
+
+@pytest.fixture
+def dev(tmp_path: Path, sentences) -> Corpus:
+    file = tmp_path / "dev.tsv"
+    rows = [s for s in sentences if len(s.german) < 60][:6]
+    file.write_text("".join(f"{s.german}\t{s.english}.\n" for s in rows), encoding="utf-8")
+    return Corpus([file])
+
+
+def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
+    tuned = tune(memory, tiny, dev, settings=TuneSettings(k=4, metak=QUICK))
+    report = tuned.manifest.stages["tune"]
+    read = read_dev(dev)
+    examples = gather_examples(
+        tiny,
+        open_index(tuned, None, tiny.device),
+        token_ids(tuned, tiny.device),
+        read.sources,
+        read.targets,
+        4,
+    )
+    assert report["tokens"] == len(examples)
+    assert report["loss_base"] == pytest.approx(float(-examples.base_gold.mean()), rel=1e-6)
+    fixed = load_combiner(tuned, "fixed")
+    assert isinstance(fixed, FixedCombiner)
+    best = tune_fixed(examples)[0]
+    assert (fixed.k, fixed.weight) == (best.combiner.k, best.combiner.weight)
+    assert fixed.temperature == pytest.approx(best.combiner.temperature)
+    adaptive = load_combiner(tuned, "adaptive")
+    assert isinstance(adaptive, AdaptiveCombiner)
+    assert adaptive.k == 4
+    loss = float(mixture_loss(adaptive.network, examples, adaptive.temperature, 0.0).mean())
+    assert report["loss_adaptive_validation"] == pytest.approx(loss, rel=1e-5)
+    assert isinstance(load_combiner(tuned), AdaptiveCombiner)
+
+
+def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
+    settings = TuneSettings(k=2, borrowed=20, metak=QUICK)
+    first = tune(memory, tiny, settings=settings)
+    payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
+    second = tune(first, tiny, settings=settings)
+    assert second.generation == first.generation + 1
+    assert payloads == [
+        second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")
+    ]
+    assert second.manifest.stages["tune"] == first.manifest.stages["tune"]
+
+
+def test_borrowed_pairs_hide_themselves(learnt: Memory) -> None:
+    borrowed = borrow_dev(learnt, 40)
+    assert len(borrowed.sources) == len(set(borrowed.hidden)) == 40
+    for source, target, entries in zip(borrowed.sources, borrowed.targets, borrowed.hidden, strict=True):
+        pair = learnt.sentence(learnt.locate(entries.start)[0])
+        assert (pair.source, pair.target, pair.entries) == (source, target, entries)
+    assert borrow_dev(learnt, 40) == borrowed
+    assert len(borrow_dev(learnt, 10**6).sources) == learnt.pairs
+
+
+def test_tuned_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
+    settings = TuneSettings(k=2, objective="bleu", bleu_sentences=3, metak=QUICK)
+    tuned = tune(memory, tiny, dev, settings=settings)
+    tried = tuned.manifest.stages["tune"]["bleu_search"]
+    assert len(tried) >= 7
+    chosen = load_combiner(tuned, "fixed")
+    read = read_dev(dev)
+    translator = Translator(tiny, tuned, combiner=chosen, batch_size=64)
+    bleu = score(translator.translate(read.sources[:3]), read.targets[:3])[0].value
+    assert bleu == pytest.approx(max(row["bleu"] for row in tried), abs=1e-6)
+
+
+def test_what_cannot_be_tuned(tmp_path: Path, memory: Memory, tiny: BaseModel) -> None:
+    with pytest.raises(UsageError, match="--dev"):
+        tune(memory, tiny, settings=TuneSettings(objective="bleu"))
+    with pytest.raises(UsageError, match="likelihood, bleu"):
+        TuneSettings(objective="comet")
+    for text, message in (("", "holds no pair"), (f"{'Wort ' * 200}\tWord\n", "short enough")):
+        file = tmp_path / "dev.tsv"
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(TextError, match=message):
+            tune(memory, tiny, Corpus([file]))
+    (tmp_path / "one.tsv").write_text("Hallo\tHello\n", encoding="utf-8")
+    single = extract(tiny, Corpus([tmp_path / "one.tsv"]), tmp_path / "single")
+    with pytest.raises(UsageError, match="too few pairs"):
+        tune(single, tiny)
+    assert memory.refresh().generation == memory.generation
+
+
+def test_another_models_memory_is_not_tuned(memory: Memory, tiny_folder: Path) -> None:
+    import torch
+
+    from ibidem.model import load_model
+
+    other = load_model(tiny_folder, device="cpu")
+    with torch.no_grad():
+        other.projection.weight[5, 5] += 1e-3
+    with pytest.raises(MismatchError, match="learnt with the model"):
+        tune(memory, other)

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .zoo import KINDS, Texts, load_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ibidem.model import BaseModel
+
+
+@pytest.fixture(scope="session")
+def texts(sentences: Sequence[Any]) -> Texts:
+    return Texts([s.german for s in sentences], [s.english for s in sentences])
+
+
+@pytest.fixture(scope="session")
+def model_of(tmp_path_factory: pytest.TempPathFactory, texts: Texts) -> Callable[[str], BaseModel]:
+    """The tiny model of a kind, made when it is first asked for."""
+    return cache(lambda kind: load_kind(kind, tmp_path_factory.getbasetemp() / "zoo" / kind, texts))
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def any_model(request: pytest.FixtureRequest, model_of: Callable[[str], BaseModel]) -> BaseModel:
+    return model_of(request.param)

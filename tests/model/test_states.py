@@ -1,0 +1,152 @@
+"""Keys, values and steps of every architecture, against transformers' own full forward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ibidem.model import BaseModel, States
+
+from .zoo import KINDS, Texts
+
+
+@pytest.fixture(scope="session")
+def pairs(any_model: BaseModel, texts: Texts) -> tuple[list[list[int]], list[list[int]]]:
+    """Token ids of sentences of very different lengths."""
+    by_length = sorted(range(len(texts.german)), key=lambda i: len(texts.german[i]))
+    rows = [i for i in by_length if len(texts.german[i]) < 70][:: len(by_length) // 10]
+    rows = [*rows[::2], *rows[1::2]]
+    sources = any_model.tokens.encode_sources(texts.german[i] for i in rows)
+    targets = any_model.tokens.encode_targets(texts.english[i] for i in rows)
+    assert len({len(ids) for ids in sources}) > 3
+    return sources, targets
+
+
+def forward(model: BaseModel, source: list[int], target: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """transformers' logits [t, V] and last decoder states [t, d] that predict the tokens of one target."""
+    given = [*model.tokens.start, *target[:-1]]
+    with torch.inference_mode():
+        output = model.network(
+            input_ids=torch.tensor([source]),
+            decoder_input_ids=torch.tensor([given]),
+            use_cache=False,
+            output_hidden_states=True,
+        )
+    skipped = len(model.tokens.start) - 1
+    return output.logits[0, skipped:], output.decoder_hidden_states[-1][0, skipped:]
+
+
+def test_states_are_those_of_the_full_forward_pass(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], request: pytest.FixtureRequest
+) -> None:
+    sources, targets = pairs
+    states = any_model.states(sources, targets)
+    logits = any_model.project(states.keys)
+    log_probs = any_model.log_probs(states)
+    scale = KINDS[request.node.callspec.params["any_model"]].scale
+    row = 0
+    for source, target in zip(sources, targets, strict=True):
+        expected, hidden = forward(any_model, source, target)
+        here = slice(row, row + len(target))
+        torch.testing.assert_close(logits[here], expected, atol=1e-4, rtol=1e-4)
+        # A key is what enters the output projection: the last hidden state, which tied T5 scales first.
+        torch.testing.assert_close(states.keys[here], hidden * scale, atol=1e-4, rtol=1e-4)
+        chosen = expected.log_softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]
+        torch.testing.assert_close(log_probs[here], chosen, atol=1e-4, rtol=1e-4)
+        assert states.values[here].tolist() == target
+        row += len(target)
+    assert row == len(states.values) == len(states.keys)
+    assert states.lengths == [len(target) for target in targets]
+
+
+def test_a_padded_batch_is_the_same_as_one_by_one(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
+) -> None:
+    sources, targets = pairs
+    together = any_model.states(sources, targets)
+    alone = [any_model.states([source], [target]) for source, target in zip(sources, targets, strict=True)]
+    torch.testing.assert_close(together.keys, torch.cat([s.keys for s in alone]), atol=1e-4, rtol=1e-4)
+    assert together.values.tolist() == [value for s in alone for value in s.values.tolist()]
+
+
+def test_values_are_the_targets_words_and_their_ends(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
+) -> None:
+    tokens = any_model.tokens
+    states = any_model.states(*pairs)
+    ends = torch.tensor(states.lengths).cumsum(0) - 1
+    values = states.values
+    assert (values[ends] == tokens.eos).all()
+    assert (values == tokens.eos).sum() == len(ends)
+    assert tokens.pad not in values.tolist()
+    for forced in tokens.start[1:]:
+        assert forced not in values.tolist()
+
+
+def test_log_probs_in_blocks(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], monkeypatch
+) -> None:
+    states = any_model.states(*pairs)
+    whole = any_model.log_probs(states)
+    monkeypatch.setattr("ibidem.model.base._LOGIT_BYTES", 4 * any_model.vocabulary_size * 7)
+    assert max(len(values) for _, values in any_model.logit_blocks(states)) == 7
+    torch.testing.assert_close(any_model.log_probs(states), whole, atol=1e-5, rtol=1e-5)
+    nothing = States(states.keys[:0], states.values[:0], [])
+    assert any_model.log_probs(nothing).shape == (0,)
+
+
+def test_steps_are_the_teacher_forced_forward_pass(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
+) -> None:
+    """Rows are shuffled, doubled and dropped on the way: each goes on as if it were alone."""
+    sources, targets = (side[:4] for side in pairs)
+    expected = [
+        forward(any_model, source, target)[0] for source, target in zip(sources, targets, strict=True)
+    ]
+    decoding = any_model.start(sources)
+    rows = list(range(4))
+    fed = torch.tensor(any_model.tokens.start).expand(4, -1)
+    draw = torch.Generator().manual_seed(5)
+    for position in range(12):
+        step = decoding.step(fed)
+        assert step.states.shape == (len(rows), any_model.dimension)
+        torch.testing.assert_close(any_model.project(step.states), step.logits, atol=1e-4, rtol=1e-4)
+        for place, row in enumerate(rows):
+            torch.testing.assert_close(step.logits[place], expected[row][position], atol=1e-4, rtol=1e-4)
+        living = [place for place, row in enumerate(rows) if position + 1 < len(targets[row])]
+        if not living:
+            break
+        chosen = [
+            living[int(torch.randint(len(living), (1,), generator=draw))] for _ in range(position % 3 + 2)
+        ]
+        decoding.reorder(torch.tensor(chosen))
+        rows = [rows[place] for place in chosen]
+        fed = torch.tensor([[targets[row][position]] for row in rows])
+    assert position > 3
+
+
+def test_nothing_is_left_on_the_network(
+    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
+) -> None:
+    any_model.states(*pairs)
+    any_model.start(pairs[0]).step(torch.tensor(any_model.tokens.start).expand(len(pairs[0]), -1))
+    assert not any_model.projection._forward_pre_hooks
+    assert not any(parameter.requires_grad for parameter in any_model.network.parameters())
+    assert not any_model.network.training
+
+
+def test_a_hook_is_removed_after_an_error(any_model: BaseModel) -> None:
+    out_of_range = [[any_model.vocabulary_size * 1000]]
+    with pytest.raises(IndexError):
+        any_model.states(out_of_range, out_of_range)
+    assert not any_model.projection._forward_pre_hooks
+
+
+def test_half_precision_is_the_same_model(model_of) -> None:
+    """A memory learnt in fp32 opens with the model loaded in bf16: the weights are rounded, not others."""
+    from ibidem.model import load_model
+
+    whole = model_of("marian")
+    rounded = load_model(whole.name, device="cpu", dtype="bfloat16")
+    assert rounded.projection.weight.dtype == torch.bfloat16
+    assert rounded.fingerprint == whole.fingerprint

@@ -1,0 +1,174 @@
+"""Text to token ids and back, as each model was trained with."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ibidem.errors import ModelError
+from ibidem.model import BaseModel, load_model
+from ibidem.model.tokens import _encode_marian
+
+from .zoo import KINDS, Texts
+
+MULTILINGUAL = [name for name, kind in KINDS.items() if "source_language" in kind.options]
+TRAPS = [
+    "</s>",
+    "en_XX",
+    "<pad>",
+    "<unk>",
+    "a </s> b",
+    ">>fr<< x",
+    ">>fr<<",
+    ">> x",
+    "\0",
+    "a\0b",
+    "👩‍👩‍👧",
+    "\u200b",
+    "ﷺ",
+    "x" * 400,
+]
+
+
+def test_sources_are_the_tokenizers_own(any_model: BaseModel, texts: Texts) -> None:
+    """On plain sentences ibidem encodes what a user of the tokenizer gets."""
+    tokens = any_model.tokens
+    plain = [tokens.source_prefix + text for text in texts.german]
+    assert tokens.encode_sources(texts.german) == tokens._source(plain).input_ids
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fsmt"])
+def test_targets_are_the_tokenizers_own_without_tag(model_of, texts: Texts, kind: str) -> None:
+    """FSMT's tokenizer has no target mode to compare with: it makes the round trip."""
+    tokens = model_of(kind).tokens
+    own = tokens._source(text_target=texts.english).input_ids
+    tags = {*tokens._source.all_special_ids, *tokens.start} - {tokens._source.unk_token_id}
+    stripped = [[*(token for token in ids if token not in tags), tokens.eos] for ids in own]
+    assert tokens.encode_targets(texts.english) == stripped
+
+
+def test_targets_end_once_and_hold_no_tag(any_model: BaseModel, texts: Texts) -> None:
+    tokens = any_model.tokens
+    for ids in tokens.encode_targets([*texts.english, *TRAPS]):
+        assert ids[-1] == tokens.eos
+        assert tokens.eos not in ids[:-1]
+        assert tokens.pad not in ids
+        assert not set(tokens.start[1:]) & set(ids)
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian-separate", "fsmt", "m2m100", "nllb", "bart"])
+def test_typed_special_tokens_are_text_in_sources(model_of, kind: str) -> None:
+    """Not so for the unigram tokenizers of T5 and mBART, whose special tokens are pieces like any other."""
+    tokens = model_of(kind).tokens
+    plain, typed = tokens.encode_sources(["a b", "a </s> b"])
+    assert typed.count(tokens.eos) == plain.count(tokens.eos)
+    assert len(typed) > len(plain)
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian-separate", "m2m100", "fsmt"])
+def test_round_trip(model_of, texts: Texts, kind: str) -> None:
+    """These tokenizers know all letters of the sentences, and normalise the ellipsis only."""
+    tokens = model_of(kind).tokens
+    known = [text for text in texts.english if text.isascii() and '"' not in text and "--" not in text]
+    assert len(known) > 200
+    wrong = [
+        (text, again)
+        for text, ids in zip(known, tokens.encode_targets(known), strict=True)
+        if (again := tokens.decode(ids)) != text
+    ]
+    # Moses' detokenizer (FSMT) cannot know where each space stood.
+    assert len(wrong) <= (len(known) // 10 if kind == "fsmt" else 0), wrong[:5]
+
+
+def test_nothing_in_nothing_out(any_model: BaseModel) -> None:
+    assert any_model.tokens.encode_sources([]) == []
+    assert any_model.tokens.encode_targets([]) == []
+    assert any_model.tokens.decode([]) == ""
+
+
+def test_show_names_every_target_token(any_model: BaseModel, texts: Texts) -> None:
+    ids = any_model.tokens.encode_targets(texts.english[:1])[0]
+    shown = any_model.tokens.show(ids)
+    assert len(shown) == len(ids)
+    assert shown[-1] == "</s>"
+
+
+def test_vocabulary_has_both_sides(any_model: BaseModel, texts: Texts) -> None:
+    vocabulary = any_model.tokens.vocabulary()
+    for ids in any_model.tokens.encode_targets(texts.english[:20]):
+        for number, piece in zip(ids, any_model.tokens.show(ids), strict=True):
+            assert number in {vocabulary.get(piece), vocabulary.get(f"target {piece}")}
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian-separate"])
+def test_quick_marian_is_the_tokenizer_on_all_sentences(model_of, texts: Texts, kind: str) -> None:
+    tokenizer = model_of(kind).tokens._source
+    everything = texts.both()
+    assert _encode_marian(tokenizer, everything, target=False) == tokenizer(everything).input_ids
+    assert _encode_marian(tokenizer, everything, target=True) == tokenizer(text_target=everything).input_ids
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian-separate"])
+@settings(deadline=None, max_examples=200)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+@example(text="</s>")
+@example(text=" a  </s> <pad> b ")
+@example(text=">>fr<< x")
+@example(text="a\0b")
+@example(text="\u2581x")
+def test_quick_marian_is_the_tokenizer_on_any_text(model_of, kind: str, text: str) -> None:
+    tokens = model_of(kind).tokens
+    own = tokens._source([text], split_special_tokens=True).input_ids
+    assert tokens.encode_sources([text]) == own
+    target = tokens._source(text_target=[text], split_special_tokens=True).input_ids
+    assert tokens.encode_targets([text]) == target
+
+
+def test_a_tagged_line_does_not_change_its_neighbours(model_of) -> None:
+    tokens = model_of("marian").tokens
+    assert tokens.encode_sources(["Hallo", ">>fr<< x"])[0] == tokens.encode_sources(["Hallo"])[0]
+
+
+@pytest.mark.parametrize("kind", MULTILINGUAL)
+def test_a_multilingual_model_asks_for_its_languages(model_of, kind: str) -> None:
+    folder = model_of(kind).name
+    options = KINDS[kind].options
+    for side in ("source", "target"):
+        others = {name: tag for name, tag in options.items() if not name.startswith(side)}
+        with pytest.raises(ModelError, match=f"--{side}-language") as missing:
+            load_model(folder, device="cpu", **others)
+        with pytest.raises(ModelError, match=f"Unknown {side} language 'tlh'.*--{side}-language") as unknown:
+            load_model(folder, device="cpu", **others, **{f"{side}_language": "tlh"})
+        assert "\n" not in f"{missing.value}{unknown.value}"
+
+
+@pytest.mark.parametrize("kind", MULTILINGUAL)
+def test_tags_are_where_the_model_wants_them(model_of, kind: str) -> None:
+    """The source carries its own tag, the decoder's prompt the target's, as in the papers of these models."""
+    tokens = model_of(kind).tokens
+    options = KINDS[kind].options
+    spelt = "__{}__" if kind == "m2m100" else "{}"
+    source_tag, target_tag = (
+        tokens._source.convert_tokens_to_ids(spelt.format(options[name]))
+        for name in ("source_language", "target_language")
+    )
+    ids = tokens.encode_sources(["Datei"])[0]
+    assert ids.count(source_tag) == 1
+    assert target_tag not in ids
+    assert tokens.start == ([target_tag] if kind == "mbart" else [tokens.eos, target_tag])
+    assert (tokens.source_language, tokens.target_language) == tuple(options.values())
+
+
+def test_a_language_is_found_by_its_short_name(model_of) -> None:
+    model = load_model(model_of("mbart50").name, device="cpu", source_language="de", target_language="EN")
+    assert (model.tokens.source_language, model.tokens.target_language) == ("de_DE", "en_XX")
+
+
+def test_a_prefix_goes_before_every_source(model_of) -> None:
+    model = model_of("t5")
+    bare = load_model(model.name, device="cpu")
+    assert model.tokens.encode_sources(["Datei"]) == bare.tokens.encode_sources(
+        ["translate German to English: Datei"]
+    )
+    assert model.tokens.encode_targets(["file"]) == bare.tokens.encode_targets(["file"])
