@@ -14,8 +14,8 @@ from .oracle import generate, limited
 
 BATCH = 32
 LIMIT = 120
-# Below what the model reached when it was first measured: less means that it was broken.
-BLEU_FLOOR = 20.0
+# The model reached 30.0 when it was first measured: less than this means that it was broken.
+BLEU_FLOOR = 27.0
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,11 @@ def check_generate(model: BaseModel, lines: list[str]) -> None:
 
 
 def test_search_is_generate(shipped: BaseModel, sentences: list[Any]) -> None:
-    check_generate(shipped, [s.german for s in sentences[::8]])
+    check_generate(shipped, [s.german for s in sentences[::3]])
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_search_is_generate_on_all_sentences(shipped: BaseModel, sentences: list[Any]) -> None:
     check_generate(shipped, [s.german for s in sentences])
 
@@ -63,5 +64,4 @@ def test_sixty_one_by_one_are_a_batch_of_64(shipped: BaseModel, sentences: list[
 def test_it_translates(shipped: BaseModel, sentences: list[Any]) -> None:
     found = Translator(shipped).translate([s.german for s in sentences])
     score = sacrebleu.corpus_bleu(found, [[s.english for s in sentences]]).score
-    print(f"BLEU {score:.2f}")
     assert score > BLEU_FLOOR

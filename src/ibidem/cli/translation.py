@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ibidem.combine import FixedCombiner
-    from ibidem.decode import Translator
+    from ibidem.decode import Scorer, Translator
 
 MemoryChoice = Annotated[
     str,
@@ -159,7 +159,7 @@ def evaluate(
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
     from ibidem.decode import BaseScorer, SearchSettings, Translator
     from ibidem.decode.mounting import mount
-    from ibidem.evaluate import Speed, compare, describe_machine, score
+    from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
 
     by_hand = _fixed_by_hand(k, weight, temperature)
@@ -183,33 +183,18 @@ def evaluate(
     pairs = list(corpus)
     if not pairs:
         raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
-    references = [pair.target for pair in pairs]
-    scorers: dict[str, Any] = {"base": BaseScorer()}
+    scorers: dict[str, Scorer] = {"base": BaseScorer()}
     if translator.memory is not None:
         scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
         for name in names if by_hand else names[1:]:
             scorers[name] = mount(translator.memory, translator.model, combiner=name, index=index)
-    systems: dict[str, dict[str, Any]] = {}
-    outputs: dict[str, list[str]] = {}
-    for name, scorer in scorers.items():
-        translator.scorer = scorer
-        translator.work = type(translator.work)()
-        outputs[name] = translator.translate([pair.source for pair in pairs])
-        work = translator.work
-        speed = Speed(work.sentences, work.tokens, work.seconds)
-        systems[name] = {
-            "scores": {found.name: found.value for found in score(outputs[name], references)},
-            "sentences_per_second": speed.sentences_per_second,
-            "tokens_per_second": speed.tokens_per_second,
-        }
-        if name != "base":
-            results = compare(outputs["base"], outputs[name], references, samples=samples, seed=seed)
-            systems[name]["p_value_against_base"] = {found.metric: found.p_value for found in results}
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
-        for name, lines in outputs.items():
-            (save / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    signatures = {found.name: found.signature for found in score(outputs["base"], references)}
+        for result in results:
+            text = "".join(f"{line}\n" for line in result.translations)
+            (save / f"{result.name}.txt").write_text(text, encoding="utf-8")
     report = {
         "test": corpus.description,
         "sentences": len(pairs),
@@ -219,9 +204,9 @@ def evaluate(
         "length_penalty": length_penalty,
         "batch_size": batch_size,
         "bootstrap": {"samples": samples, "seed": seed},
-        "signatures": signatures,
+        "signatures": {found.name: found.signature for found in results[0].scores},
         "machine": describe_machine(),
-        "systems": systems,
+        "systems": {result.name: result.to_json() for result in results},
     }
     if json:
         print(json_module.dumps(report, indent=2, ensure_ascii=False))
@@ -237,7 +222,7 @@ def _print_report(report: dict[str, Any]) -> None:
         for metric, value in system["scores"].items():
             gain = "" if name == "base" else f" ({value - base[metric]:+.2f})"
             cells.append(f"{value:.2f}{gain}")
-        p_values = system.get("p_value_against_base", {})
+        p_values = system["p_value_against_base"]
         cells.append(f"{p_values['BLEU']:.4f}" if p_values else "")
         cells.append(f"{system['sentences_per_second']:.1f}")
         cells.append(f"{system['tokens_per_second']:.0f}")

@@ -4,5 +4,15 @@ from ibidem.evaluate.comparison import Comparison, compare
 from ibidem.evaluate.machine import describe_machine
 from ibidem.evaluate.quality import Score, score
 from ibidem.evaluate.speed import Speed
+from ibidem.evaluate.systems import SystemResult, evaluate_systems
 
-__all__ = ["Comparison", "Score", "Speed", "compare", "describe_machine", "score"]
+__all__ = [
+    "Comparison",
+    "Score",
+    "Speed",
+    "SystemResult",
+    "compare",
+    "describe_machine",
+    "evaluate_systems",
+    "score",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from ibidem.errors import DamagedMemoryError
+from ibidem.errors import MemoryFolderError
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.exact import ExactIndex
@@ -22,7 +22,7 @@ ARTEFACT = "index"
 def open_index(memory: Memory, setting: str | None, device: torch.device) -> Index:
     """The memory's stored index; on CUDA exact search; else one built now, as `setting` or `auto` says.
 
-    An index is derived data: a damaged one is not used, and search goes on with one built now.
+    An index is derived data: one that is damaged or does not fit is not used, and search goes on with one built now.
     """
     if setting is not None:
         return build_index(memory.keys, setting, seed=memory.manifest.seed, device=device)
@@ -32,9 +32,9 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
             return load_index(stored.path, stored.info, memory.keys)
-    except DamagedMemoryError as damage:
+    except MemoryFolderError as damage:
         warnings.warn(
-            f"{damage} The index is being built anew for now; `ibidem index -m {memory.path}` stores it.",
+            f"{damage}. The index is built anew for now; `ibidem index -m {memory.path}` stores a new one.",
             stacklevel=2,
         )
     return build_index(memory.keys, "auto", seed=memory.manifest.seed, device=device)
