@@ -9,12 +9,14 @@ demo: $(VENV)/.installed
 	$(BIN)/python demo
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	cd demo && $(abspath $(BIN))/mypy --config-file ../pyproject.toml .
+	cd recipes/base_model && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml .
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

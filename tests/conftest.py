@@ -84,7 +84,8 @@ def write_marian(folder: Path, spm: Path, *, seed: int = 1, d_model: int = 32) -
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(spm.read_bytes())
     (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "MarianTokenizer", "source_lang": "de", "target_lang": "en"}), encoding="utf-8"
+        json.dumps({"tokenizer_class": "MarianTokenizer", "source_lang": "de", "target_lang": "en"}),
+        encoding="utf-8",
     )
     return folder
 

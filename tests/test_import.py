@@ -139,7 +139,5 @@ def test_an_import_against_the_traffic_is_found(tmp_path: Path, monkeypatch: pyt
     ):
         file.write_text(wrong)
         assert len(against_traffic(file)) == 1, wrong
-    file.write_text(
-        "from ibidem.errors import IbidemError\nfrom ibidem.text import Pair\nfrom . import keys\n"
-    )
+    file.write_text("from ibidem.errors import IbidemError\nfrom ibidem.text import Pair\nfrom . import keys\n")
     assert against_traffic(file) == []

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 import torch
-
 from batches import encode
 from settings import Settings, read_settings
 from training import Trainer, build_model

@@ -6,19 +6,21 @@ import copy
 import json
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sacrebleu
 import torch
+from batches import Ragged, make_batches, to_tensors
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
-
-from batches import Ragged, make_batches, to_tensors
-from settings import Architecture, Settings, Training
 from vocabulary import EOS, PAD
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from settings import Architecture, Settings, Training
 
 
 def build_model(architecture: Architecture, vocabulary_size: int) -> MarianMTModel:
@@ -240,7 +242,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = compute_loss(self.model, sources, targets, training.label_smoothing)
-        loss.backward()
+        torch.autograd.backward(loss)
         with torch.no_grad():
             torch._foreach_copy_([p.grad for p in self._master], [p.grad for p in self._live])
             nn.utils.clip_grad_norm_(self._master, training.clip)

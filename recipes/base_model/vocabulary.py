@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sentencepiece
 
 from ibidem.text import Corpus
-from settings import CorpusFiles, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from settings import CorpusFiles, Settings
 
 EOS, UNK, PAD = 0, 1, 2
 

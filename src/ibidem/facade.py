@@ -49,14 +49,10 @@ class Memory(memory.Memory):
             base = model
         else:
             name = None if model is None else os.fspath(model)
-            base = load_model(
-                name, device=device, source_language=source_language, target_language=target_language
-            )
+            base = load_model(name, device=device, source_language=source_language, target_language=target_language)
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
-        learnt = learn(
-            base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress
-        )
+        learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
         return cls(learnt.path, learnt.manifest, learnt)
 
 

@@ -67,9 +67,7 @@ def test_memory_that_is_a_file(fails: Run, tmp_path: Path, tiny_folder: Path, fe
     assert file.read_text() == "text"
 
 
-def test_output_folder_that_is_no_memory(
-    fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
-) -> None:
+def test_output_folder_that_is_no_memory(fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     message = fails(1, "learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path)
     assert "not empty (thesis.tex is there): give the path of a new folder" in message
@@ -137,9 +135,7 @@ def test_newer_format(fails: Run, memory: Path) -> None:
     assert "upgrade" in message
 
 
-def test_memory_without_combiner(
-    fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, ibidem: Run
-) -> None:
+def test_memory_without_combiner(fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, ibidem: Run) -> None:
     ibidem("extract", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory")
     assert "ibidem tune" in fails(2, *translate(tmp_path / "memory"), stdin="Hallo\n")
 
@@ -235,9 +231,7 @@ def test_text_that_is_not_utf8(fails: Run, tmp_path: Path, tiny_folder: Path) ->
 
 def test_empty_corpus(fails: Run, tmp_path: Path, tiny_folder: Path) -> None:
     (tmp_path / "a.tsv").write_text("\n\n")
-    message = fails(
-        1, "extract", "--model", tiny_folder, "--train", tmp_path / "a.tsv", "-o", tmp_path / "memory"
-    )
+    message = fails(1, "extract", "--model", tiny_folder, "--train", tmp_path / "a.tsv", "-o", tmp_path / "memory")
     assert "No pair could be used" in message
     assert "read 2 pairs, kept 0" in message
     assert not (tmp_path / "memory").exists()
@@ -245,9 +239,7 @@ def test_empty_corpus(fails: Run, tmp_path: Path, tiny_folder: Path) -> None:
 
 def test_another_corpus(fails: Run, memory: Path, few_file: Path) -> None:
     before = snapshot(memory)
-    message = fails(
-        1, "extract", "--train", few_file, "-o", memory, "--model", Memory.open(memory).identity.name
-    )
+    message = fails(1, "extract", "--train", few_file, "-o", memory, "--model", Memory.open(memory).identity.name)
     assert "another corpus" in message
     assert snapshot(memory) == before
 
@@ -305,9 +297,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--frobnicate",), r"--frobnicate"),
     ],
 )
-def test_options_that_cannot_be_meant(
-    fails: Run, learnt: Memory, options: tuple[object, ...], expected: str
-) -> None:
+def test_options_that_cannot_be_meant(fails: Run, learnt: Memory, options: tuple[object, ...], expected: str) -> None:
     assert re.search(expected, fails(2, *translate(learnt.path, *options), stdin="Hallo\n"))
 
 

@@ -74,18 +74,14 @@ def test_any_text_keeps_its_lines(ibidem: Run, tiny_folder: Path, lines: list[st
 
 def test_more_lines_than_a_batch_stay_in_order(ibidem: Run, tiny_folder: Path, sentences) -> None:
     lines = [s.german for s in sentences if len(s.german) < 40][:30]
-    one_by_one = [
-        ibidem("translate", "--model", tiny_folder, *QUICK, stdin=line).lines[0] for line in lines[:3]
-    ]
+    one_by_one = [ibidem("translate", "--model", tiny_folder, *QUICK, stdin=line).lines[0] for line in lines[:3]]
     together = ibidem("translate", "--model", tiny_folder, *QUICK, "--batch-size", 7, stdin="\n".join(lines))
     assert together.lines[:3] == one_by_one
     assert len(together.lines) == 30
 
 
 def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
-    answer = ibidem(
-        "translate", "-m", learnt.path, "--json", "--n-best", 3, "--beam", 2, stdin="Hallo\n\nWelt\n"
-    )
+    answer = ibidem("translate", "-m", learnt.path, "--json", "--n-best", 3, "--beam", 2, stdin="Hallo\n\nWelt\n")
     results = [json.loads(line) for line in answer.lines]
     assert [result["source"] for result in results] == ["Hallo", "", "Welt"]
     assert results[1]["translation"] == ""
@@ -93,9 +89,7 @@ def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
     for result in (results[0], results[2]):
         expected = translator.n_best(result["source"], 3)
         assert [row["text"] for row in result["translations"]] == [text for text, _ in expected]
-        assert [row["score"] for row in result["translations"]] == pytest.approx(
-            [value for _, value in expected]
-        )
+        assert [row["score"] for row in result["translations"]] == pytest.approx([value for _, value in expected])
         assert result["translation"] == expected[0][0]
         assert len(expected) == 3
 
@@ -103,9 +97,7 @@ def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
 def test_forced_beginnings(ibidem: Run, tmp_path: Path, learnt: Memory) -> None:
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("The file\n\nPlease\n", "utf-8")
-    answer = ibidem(
-        "translate", "-m", learnt.path, *QUICK, "--prefixes", prefixes, stdin="Hallo\nHallo\nHallo\n"
-    )
+    answer = ibidem("translate", "-m", learnt.path, *QUICK, "--prefixes", prefixes, stdin="Hallo\nHallo\nHallo\n")
     free = ibidem("translate", "-m", learnt.path, *QUICK, stdin="Hallo\n").lines[0]
     assert answer.lines[0].startswith("The file")
     assert answer.lines[1] == free

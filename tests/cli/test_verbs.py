@@ -106,9 +106,7 @@ def test_inspect_is_readable(ibidem: Run, memory: Path) -> None:
     assert shown["adaptive combiner"].strip().startswith("k 8, hidden 32, temperature ")
     assert shown["corpus"].strip().startswith("tsv from ")
     # Text stands at the left, and none of it is JSON.
-    assert all(
-        value.startswith(" ") and not value.startswith("  ") for value in shown.values() if value.strip()
-    )
+    assert all(value.startswith(" ") and not value.startswith("  ") for value in shown.values() if value.strip())
     assert not any(sign in value for value in shown.values() for sign in '{}"')
 
 
@@ -117,9 +115,7 @@ def test_names_in_brackets_are_no_markup(ibidem: Run, tmp_path: Path, memory: Pa
     assert ibidem("inspect", "-m", odd).lines[0].rstrip() == str(odd)
 
 
-def test_the_papers_index_and_its_notes(
-    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
-) -> None:
+def test_the_papers_index_and_its_notes(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     memory = tmp_path / "memory"
     ibidem("extract", "--model", tiny_folder, "--train", few_file, "-o", memory)
     entries = Memory.open(memory).entries
@@ -138,9 +134,7 @@ def test_the_papers_index_and_its_notes(
     assert Memory.open(memory).artefact("index") is None
 
 
-def test_learning_tells_the_indexs_notes(
-    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
-) -> None:
+def test_learning_tells_the_indexs_notes(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     answer = ibidem(
         *("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory", *QUICK),
         *("--index", "paper"),
@@ -179,9 +173,7 @@ def test_evaluate_prints_a_table_and_signatures(ibidem: Run, tiny_folder: Path, 
     assert [line.split(" ")[0] for line in answer.err.splitlines()] == ["BLEU", "chrF"]
 
 
-def test_the_memory_changes_the_translation(
-    ibidem: Run, memory: Path, tiny_folder: Path, few_file: Path
-) -> None:
+def test_the_memory_changes_the_translation(ibidem: Run, memory: Path, tiny_folder: Path, few_file: Path) -> None:
     """The random model babbles; with all weight on its memory it repeats what it was taught."""
     pairs = [line.split("\t") for line in few_file.read_text("utf-8").splitlines()]
     source, target = next(pair for pair in pairs if pair[1].isascii())  # the tokenizer spells … as ...
@@ -190,9 +182,9 @@ def test_the_memory_changes_the_translation(
     taught = ibidem("translate", "-m", memory, "--beam", 1, *by_hand, stdin=source)
     assert taught.lines == [target]
     assert bare.lines != [target]
-    assert bare.lines == Translator(
-        load_model(tiny_folder, device="cpu"), settings=SearchSettings(beam=1)
-    ).translate([source])
+    assert bare.lines == Translator(load_model(tiny_folder, device="cpu"), settings=SearchSettings(beam=1)).translate(
+        [source]
+    )
 
 
 @pytest.mark.parametrize("verb", ["learn", "index"])

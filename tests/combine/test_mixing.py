@@ -75,12 +75,8 @@ def test_fixed_mixture_is_the_textbook_formula(
 @settings(deadline=None, max_examples=100)
 @given(situations())
 def test_mix_takes_any_weights(situation: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
-    log_probs, distances, values = (
-        tensor if tensor.dtype == torch.int64 else tensor.double() for tensor in situation
-    )
-    raw = torch.cat(
-        [torch.ones(len(values), 1).double(), present(distances) * torch.rand(values.shape).double()], 1
-    )
+    log_probs, distances, values = (tensor if tensor.dtype == torch.int64 else tensor.double() for tensor in situation)
+    raw = torch.cat([torch.ones(len(values), 1).double(), present(distances) * torch.rand(values.shape).double()], 1)
     shares = raw / raw.sum(1, keepdim=True)
     weights = Weights(shares[:, 0], shares[:, 1:])
     before = log_probs.clone()
@@ -111,9 +107,7 @@ def test_rows_of_unusable_distances_fall_back_to_the_base_model(bad: float) -> N
     values = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]])
     mixed = mix(log_probs, FixedCombiner(4, 0.9, 1.0).weigh(distances, values), values)
     torch.testing.assert_close(mixed[0], log_probs[0])
-    two = mix(
-        log_probs[1:], FixedCombiner(2, 0.9, 1.0).weigh(distances[1:, :2], values[1:, :2]), values[1:, :2]
-    )
+    two = mix(log_probs[1:], FixedCombiner(2, 0.9, 1.0).weigh(distances[1:, :2], values[1:, :2]), values[1:, :2])
     torch.testing.assert_close(mixed[1], two[0])
 
 

@@ -28,9 +28,7 @@ ZOO = load_zoo()
 
 
 @pytest.fixture(scope="session")
-def model_of(
-    tmp_path_factory: pytest.TempPathFactory, sentences: Sequence[Any]
-) -> Callable[[str], BaseModel]:
+def model_of(tmp_path_factory: pytest.TempPathFactory, sentences: Sequence[Any]) -> Callable[[str], BaseModel]:
     """The tiny model of a kind, made when it is first asked for."""
     texts = ZOO.Texts([s.german for s in sentences], [s.english for s in sentences])
     return cache(lambda kind: ZOO.load_kind(kind, tmp_path_factory.getbasetemp() / "zoo" / kind, texts))

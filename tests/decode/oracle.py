@@ -64,9 +64,7 @@ def generate(
     return [pairs[i : i + settings.n_best] for i in range(0, len(pairs), settings.n_best)]
 
 
-def memory_scorer(
-    model: BaseModel, sources: Sequence[str], targets: Sequence[str], combiner: Combiner
-) -> MemoryScorer:
+def memory_scorer(model: BaseModel, sources: Sequence[str], targets: Sequence[str], combiner: Combiner) -> MemoryScorer:
     """A scorer over a memory of these pairs, held in RAM, with keys as a memory stores them."""
     states = model.states(model.tokens.encode_sources(sources), model.tokens.encode_targets(targets))
     keys = ArrayKeys(states.keys.numpy().astype(np.float16))

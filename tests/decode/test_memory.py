@@ -67,9 +67,7 @@ def stored(tiny: BaseModel, sentences: list[Any], tmp_path_factory: pytest.TempP
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("combiner", [FixedCombiner(4, 0.5, 10.0), adaptive()], ids=["fixed", "adaptive"])
-def test_inside_generate_is_the_own_loop(
-    any_model: BaseModel, short: list[Any], beam: int, combiner: Combiner
-) -> None:
+def test_inside_generate_is_the_own_loop(any_model: BaseModel, short: list[Any], beam: int, combiner: Combiner) -> None:
     """Half of the sentences are in the memory, so that it both helps and disturbs."""
     known = short[::2]
     scorer = memory_scorer(any_model, [s.german for s in known], [s.english for s in known], combiner)
@@ -134,9 +132,7 @@ def test_a_weight_of_nothing_is_the_base_model(tiny: BaseModel, stored: Memory, 
 def test_k_may_be_larger_than_the_memory(tiny: BaseModel, short: list[Any]) -> None:
     """Three entries and k = 64 is three entries and k = 3."""
     pair = next(s for s in short if len(tiny.tokens.encode_targets([s.english])[0]) >= 3)
-    states = tiny.states(
-        tiny.tokens.encode_sources([pair.german]), tiny.tokens.encode_targets([pair.english])
-    )
+    states = tiny.states(tiny.tokens.encode_sources([pair.german]), tiny.tokens.encode_targets([pair.english]))
     index = ExactIndex(ArrayKeys(states.keys[:3].numpy()))
     step = Step(states.keys, tiny.project(states.keys))
     many, three = (MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0))(step) for k in (64, 3))
@@ -147,9 +143,7 @@ def test_k_may_be_larger_than_the_memory(tiny: BaseModel, short: list[Any]) -> N
 
 
 @pytest.mark.parametrize("weight", [0.99, 1.0])
-def test_stored_sentences_come_back(
-    tiny: BaseModel, stored: Memory, sentences: list[Any], weight: float
-) -> None:
+def test_stored_sentences_come_back(tiny: BaseModel, stored: Memory, sentences: list[Any], weight: float) -> None:
     """A random model that trusts its memory says what it holds; its states lie close together."""
     translator = Translator(tiny, stored, combiner=FixedCombiner(4, weight, 1e-5), index="exact")
     fitting = [s for s in sentences[:60] if len(tiny.tokens.encode_targets([s.english])[0]) < 100]

@@ -30,9 +30,7 @@ def sources(any_model: BaseModel, short: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("beam", "length_penalty"), SETTINGS)
-def test_search_is_generate(
-    any_model: BaseModel, sources: list[list[int]], beam: int, length_penalty: float
-) -> None:
+def test_search_is_generate(any_model: BaseModel, sources: list[list[int]], beam: int, length_penalty: float) -> None:
     settings = limited(LIMIT, beam, length_penalty)
     found = beam_search(any_model, sources, settings, BaseScorer())
     expected = generate(any_model, sources, settings)
@@ -55,9 +53,7 @@ def test_the_models_tell_searches_apart(model_of) -> None:
     ended = differ = 0
     for kind in ZOO.KINDS:
         model = model_of(kind)
-        sources = model.tokens.encode_sources(
-            ["Datei öffnen", "Der Arzt kommt morgen.", "Alle Änderungen verwerfen?"]
-        )
+        sources = model.tokens.encode_sources(["Datei öffnen", "Der Arzt kommt morgen.", "Alle Änderungen verwerfen?"])
         greedy = beam_search(model, sources, limited(LIMIT, 1), BaseScorer())
         wide = beam_search(model, sources, limited(LIMIT, 5), BaseScorer())
         ended += sum(len(best[0].tokens) < LIMIT - 1 for best in (*greedy, *wide))
@@ -141,9 +137,7 @@ def test_after_a_prefix_every_word_is_the_likeliest(
 def test_prefixes_of_a_batch_do_not_touch_each_other(model_of, short: list[Any], kind: str) -> None:
     model = model_of(kind)
     sources = model.tokens.encode_sources(s.german for s in short)
-    prefixes = [
-        ids[: 2 * (i % 3)] for i, ids in enumerate(model.tokens.encode_targets(s.english for s in short))
-    ]
+    prefixes = [ids[: 2 * (i % 3)] for i, ids in enumerate(model.tokens.encode_targets(s.english for s in short))]
     settings = limited(LIMIT)
     together = beam_search(model, sources, settings, BaseScorer(), prefixes)
     free = beam_search(model, sources, settings, BaseScorer())
@@ -176,9 +170,7 @@ def test_limits_are_each_sentences_own(tiny: BaseModel, sentences: list[Any]) ->
 def test_very_short_limits(any_model: BaseModel, sources: list[list[int]], limit: int) -> None:
     settings = limited(limit, beam=4)
     found = beam_search(any_model, sources, settings, BaseScorer())
-    assert [best[0].tokens for best in found] == [
-        best[0][0] for best in generate(any_model, sources, settings)
-    ]
+    assert [best[0].tokens for best in found] == [best[0][0] for best in generate(any_model, sources, settings)]
 
 
 def test_no_sources_no_results(tiny: BaseModel) -> None:

@@ -143,9 +143,7 @@ def test_faults(source: str, target: str, fault: str | None) -> None:
 def test_the_sieve_lets_no_source_or_target_through_twice_not_even_from_two_catalogues() -> None:
     sieve = catalogues.Sieve()
 
-    assert (
-        len(sieve.sift([pair("Netz anlegen", "Create network"), pair("Netz anlegen!", "Add network")])) == 1
-    )
+    assert len(sieve.sift([pair("Netz anlegen", "Create network"), pair("Netz anlegen!", "Add network")])) == 1
     assert sieve.sift([pair("Netzwerk erstellen", "create network.")]) == []
     assert sieve.sift([pair("Netz löschen", "Delete network")]) == [pair("Netz löschen", "Delete network")]
     assert sieve.dropped == {"repeated": 2}
@@ -177,9 +175,7 @@ def test_too_few_pairs_for_a_split_are_refused() -> None:
 def test_the_whole_run_writes_the_same_files_twice(
     wheel_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entries = "".join(
-        f'\nmsgid "Delete volume {n}"\nmsgstr "Datenträger {n} löschen"\n' for n in range(1, 1101)
-    )
+    entries = "".join(f'\nmsgid "Delete volume {n}"\nmsgstr "Datenträger {n} löschen"\n' for n in range(1, 1101))
     with zipfile.ZipFile(wheel_path, "w") as archive:
         archive.writestr("tiny/locale/de/LC_MESSAGES/django.po", PO + entries)
     monkeypatch.setattr(catalogues, "WHEELS", (pin(wheel_path),))

@@ -65,9 +65,7 @@ def test_the_seed_decides_the_draws() -> None:
 
 
 @pytest.mark.parametrize("before", [None, "none", "99"])
-def test_the_environment_neither_decides_nor_changes(
-    monkeypatch: pytest.MonkeyPatch, before: str | None
-) -> None:
+def test_the_environment_neither_decides_nor_changes(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
     baseline, system = drop_last_words(2), drop_last_words(3)
     expected = compare(baseline, system, REFERENCES, samples=50)
     if before is None:

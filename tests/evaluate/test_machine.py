@@ -31,7 +31,5 @@ def test_nothing_personal_is_named() -> None:
 def test_it_does_not_import_torch() -> None:
     program = "import sys; from ibidem.evaluate import describe_machine; d = describe_machine(); "
     program += "print('torch' in sys.modules, 'gpu' in d)"
-    printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["False", "False"]

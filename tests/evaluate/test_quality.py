@@ -26,9 +26,7 @@ def test_values_are_those_of_sacrebleu_called_directly() -> None:
 
     assert (bleu.name, chrf.name) == ("BLEU", "chrF")
     assert bleu.value == pytest.approx(
-        sacrebleu.corpus_bleu(
-            HYPOTHESES, [REFERENCES], tokenize="13a", lowercase=False, smooth_method="exp"
-        ).score
+        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="13a", lowercase=False, smooth_method="exp").score
     )
     assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score)
     assert 0 < bleu.value < 100
@@ -66,7 +64,5 @@ def test_importing_the_room_loads_no_heavy_library() -> None:
         "import sys, ibidem.evaluate;"
         "print([name for name in ('numpy', 'sacrebleu', 'torch', 'transformers') if name in sys.modules])"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

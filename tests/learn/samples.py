@@ -42,9 +42,7 @@ def random_examples(
     return Dense(examples, base)
 
 
-def neighbour_distribution(
-    distances: Tensor, values: Tensor, k: int, temperature: float, size: int
-) -> Tensor:
+def neighbour_distribution(distances: Tensor, values: Tensor, k: int, temperature: float, size: int) -> Tensor:
     """p_kNN of one row over the whole vocabulary, by its definition; all zero without a neighbour."""
     found = torch.zeros(size, dtype=torch.float64)
     near = [(float(d), int(v)) for d, v in zip(distances[:k], values[:k], strict=True) if d < torch.inf]

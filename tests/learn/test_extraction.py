@@ -88,9 +88,7 @@ def test_pairs_keep_corpus_order_and_place(whole: Memory, few: Path) -> None:
     assert whole.verify() == []
 
 
-def test_segments_of_any_size_hold_the_same_entries(
-    tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory
-) -> None:
+def test_segments_of_any_size_hold_the_same_entries(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:
     one = extract(tiny, Corpus([few]), tmp_path / "one")
     assert len(one.manifest.segments) == 1
     assert len(whole.manifest.segments) > 8
@@ -156,9 +154,7 @@ def test_interrupted_at_every_segment(
 
 
 @pytest.mark.parametrize("wanted", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(
-    tmp_path: Path, tiny_folder: Path, few: Path, whole: Memory, wanted: int
-) -> None:
+def test_killed_at_random_moments(tmp_path: Path, tiny_folder: Path, few: Path, whole: Memory, wanted: int) -> None:
     """SIGKILL at seeded random moments, and the same again until it ends: the bytes of an unbroken run.
 
     A zygote that has loaded the model forks each extraction, so that a kill costs no import.
@@ -239,9 +235,7 @@ def test_another_corpus_is_refused(tmp_path: Path, tiny: BaseModel, few: Path) -
         assert segment_files(path) == before
 
 
-def test_another_model_or_tokenizer_is_refused(
-    tmp_path: Path, tiny: BaseModel, few: Path, tiny_folder: Path
-) -> None:
+def test_another_model_or_tokenizer_is_refused(tmp_path: Path, tiny: BaseModel, few: Path, tiny_folder: Path) -> None:
     path = tmp_path / "memory"
     extract(tiny, Corpus([few]), path, settings=SMALL)
     other = load_model(tiny_folder, device="cpu")
@@ -320,9 +314,7 @@ def test_learning_goes_on_after_the_stage_that_was_done(tmp_path: Path, tiny: Ba
 
 def test_what_cannot_be_tuned_is_said_before_the_work(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
     with pytest.raises(UsageError, match="--dev"):
-        learn(
-            tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu"))
-        )
+        learn(tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu")))
     with pytest.raises(UsageError, match="not 6"):
         TuneSettings(k=6)
     assert not (tmp_path / "m").exists()

@@ -57,9 +57,7 @@ def test_the_loss_equals_the_dense_one(seed: int, k: int, temperature: float, sm
     dense = random_examples(seed, rows=12, k=k, vocabulary=7)
     network = random_network(k, seed)
     found = mixture_loss(network, dense.examples, temperature, smoothing)
-    torch.testing.assert_close(
-        found, dense_losses(network, dense, temperature, smoothing), rtol=1e-8, atol=1e-9
-    )
+    torch.testing.assert_close(found, dense_losses(network, dense, temperature, smoothing), rtol=1e-8, atol=1e-9)
 
 
 def test_single_precision_is_near_the_dense_loss() -> None:
@@ -68,9 +66,7 @@ def test_single_precision_is_near_the_dense_loss() -> None:
     single = random_examples(11, dtype=torch.float32).examples
     found = mixture_loss(random_network(8, 11).float(), single, 10.0, 0.001)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(
-        found.double(), dense_losses(network, dense, 10.0, 0.001), rtol=1e-3, atol=1e-4
-    )
+    torch.testing.assert_close(found.double(), dense_losses(network, dense, 10.0, 0.001), rtol=1e-3, atol=1e-4)
 
 
 def helpful(seed: int = 0, sentences: int = 60, width: int = 6, k: int = 4) -> Examples:

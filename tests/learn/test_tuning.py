@@ -74,9 +74,7 @@ def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
     payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
     second = tune(first, tiny, settings=settings)
     assert second.generation == first.generation + 1
-    assert payloads == [
-        second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")
-    ]
+    assert payloads == [second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
     assert second.manifest.stages["tune"] == first.manifest.stages["tune"]
 
 

@@ -51,9 +51,7 @@ def check_prefix(memory: Memory) -> int:
     assert [pair.source for pair in sentences] == [text for data in expected for text in data.sources]
     assert [pair.origin for pair in sentences] == [name for data in expected for name in data.origins]
     assert memory.values().tolist() == [value for data in expected for value in data.values.tolist()]
-    for data, start in zip(
-        expected, np.cumsum([0] + [data.entries for data in expected]).tolist(), strict=False
-    ):
+    for data, start in zip(expected, np.cumsum([0] + [data.entries for data in expected]).tolist(), strict=False):
         np.testing.assert_array_equal(memory.keys.read(start, start + data.entries), data.keys)
     if count:
         artefact = memory.artefact("index")

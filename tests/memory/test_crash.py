@@ -130,9 +130,7 @@ def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest
         folder = tmp_path / f"full-{step}"
         shutil.copytree(base, folder)
         with monkeypatch.context() as patch:
-            errors = append_with_one_failure(
-                folder, patch, step, OSError(errno.ENOSPC, "No space left on device")
-            )
+            errors = append_with_one_failure(folder, patch, step, OSError(errno.ENOSPC, "No space left on device"))
         assert len(errors) == 1
         assert "No space left on device" in str(errors[0])
         assert "stays at its last committed generation" in str(errors[0])

@@ -113,9 +113,7 @@ def test_damaged_manifests_are_found(whole: Path, name: str) -> None:
         with replaced(whole / name, content):
             assert [damage.file for damage in memory.verify()] == [name]
             if name == "manifest.json":
-                with pytest.raises(
-                    DamagedMemoryError, match=r"copy manifest\.previous\.json over manifest\.json"
-                ):
+                with pytest.raises(DamagedMemoryError, match=r"copy manifest\.previous\.json over manifest\.json"):
                     use(whole)
             else:
                 use(whole)
@@ -245,9 +243,7 @@ def test_headers_that_lie_in_agreement_are_found_by_the_file_size(path: Path) ->
         ("keys", lambda: memory.keys.gather(np.array([entries - 1]))),
         ("keys", lambda: list(memory.keys.blocks())),
     ):
-        with pytest.raises(
-            DamagedMemoryError, match=rf"{name}\.bin is damaged: it has \d+ bytes, and \d+ were"
-        ):
+        with pytest.raises(DamagedMemoryError, match=rf"{name}\.bin is damaged: it has \d+ bytes, and \d+ were"):
             read()
     assert [damage.file for damage in memory.verify()] == [
         f"segments/000002/{name}.bin" for name in ("keys", "values", "log_probs", "offsets")

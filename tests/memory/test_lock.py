@@ -26,9 +26,7 @@ def test_second_writer_is_told_who_writes(path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"ready\n"
-        wanted = (
-            rf"written by process {holder.pid} on {socket.gethostname()} since 20.*; wait for it or stop it"
-        )
+        wanted = rf"written by process {holder.pid} on {socket.gethostname()} since 20.*; wait for it or stop it"
         with pytest.raises(LockedMemoryError, match=wanted), Memory.open(path).edit():
             pytest.fail("two writers")
         assert Memory.open(path).generation == 1

@@ -126,9 +126,7 @@ def test_unsealed_newer_format_is_said_to_be_either(path: Path) -> None:
         Memory.open(path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"1" * 9999]
-)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"1" * 9999])
 def test_what_is_no_manifest_at_all(path: Path, content: bytes) -> None:
     (path / "manifest.json").write_bytes(content)
     with pytest.raises(DamagedMemoryError, match=r"manifest\.json"):
@@ -146,9 +144,7 @@ def test_damaged_or_missing_manifest_tells_the_way_back(path: Path) -> None:
     with pytest.raises(DamagedMemoryError, match=f"missing; {way}"):
         Memory.open(path)
     (path / "manifest.previous.json").write_bytes(b"{")
-    with pytest.raises(
-        DamagedMemoryError, match="missing; restore it from a copy, or learn the memory again"
-    ):
+    with pytest.raises(DamagedMemoryError, match="missing; restore it from a copy, or learn the memory again"):
         Memory.open(path)
     shutil.rmtree(path / "segments")
     (path / "manifest.previous.json").unlink()

@@ -53,9 +53,7 @@ def test_random_segments_come_back(data: st.DataObject, dimension: int) -> None:
 
 
 def check_against(memory: Memory, given_segments: list[SegmentData], data: st.DataObject) -> None:
-    keys = np.concatenate(
-        [np.empty((0, memory.dimension), np.float16)] + [item.keys for item in given_segments]
-    )
+    keys = np.concatenate([np.empty((0, memory.dimension), np.float16)] + [item.keys for item in given_segments])
     assert memory.entries == len(memory.keys) == len(keys)
     np.testing.assert_array_equal(
         memory.values(), np.concatenate([np.empty(0, np.int32), *(item.values for item in given_segments)])
@@ -193,9 +191,7 @@ def test_create_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
     assert not list(folder.glob(".tmp*"))
 
 
-def test_create_does_not_overwrite_one_made_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_create_does_not_overwrite_one_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "m"
     real = files.make_directory
 
@@ -269,9 +265,7 @@ def test_reader_keeps_its_generation(path: Path) -> None:
 
 def check_segments(memory: Memory) -> int:
     expected = [sample(number) for number in range(1, 3)]
-    assert [pair.target for pair in memory.sentences()] == [
-        text for data in expected for text in data.targets
-    ]
+    assert [pair.target for pair in memory.sentences()] == [text for data in expected for text in data.targets]
     assert memory.keys.gather(np.arange(memory.entries)).tolist() == [
         row for data in expected for row in data.keys.tolist()
     ]

@@ -60,9 +60,7 @@ def test_types_are_checked(name: str, value: Any) -> None:
         replace(sample(1), **{name: value})
 
 
-@pytest.mark.parametrize(
-    "name", ["keys", "values", "log_probs", "sources", "targets", "origins", "locations"]
-)
+@pytest.mark.parametrize("name", ["keys", "values", "log_probs", "sources", "targets", "origins", "locations"])
 def test_counts_must_agree(name: str) -> None:
     with pytest.raises(MemoryFolderError, match="one number of"):
         replace(sample(1), **{name: getattr(sample(1), name)[:-1]})
@@ -88,9 +86,7 @@ def test_lengths_that_wrap_around_are_refused() -> None:
 @pytest.mark.parametrize("name", ["sources", "targets", "origins"])
 def test_lone_surrogates_are_refused(name: str) -> None:
     texts = ["a", "b", "c\udc80"]
-    with pytest.raises(
-        MemoryFolderError, match=rf"pair 2 .*lone surrogate at character 1 of its {name[:-1]}"
-    ):
+    with pytest.raises(MemoryFolderError, match=rf"pair 2 .*lone surrogate at character 1 of its {name[:-1]}"):
         replace(sample(1), **{name: texts})
 
 

@@ -74,9 +74,7 @@ def test_a_decoder_only_model(tmp_path: Path) -> None:
     assert "use a Marian" in message
 
 
-@pytest.mark.parametrize(
-    "name", ["nowhere/no-such-model", "/no/such/folder", "./no-such-folder", "no such name"]
-)
+@pytest.mark.parametrize("name", ["nowhere/no-such-model", "/no/such/folder", "./no-such-folder", "no such name"])
 def test_a_name_that_cannot_be_reached(name: str) -> None:
     message = refuse(ModelError, name)
     assert name in message
@@ -183,14 +181,10 @@ def test_fingerprints_differ(model_of) -> None:
     assert len({model.tokenizer_fingerprint for model in loaded}) == len(KINDS)
 
 
-@pytest.mark.parametrize(
-    "name", ["model.decoder.layers.1.fc2.bias", "final_logits_bias", "model.shared.weight"]
-)
+@pytest.mark.parametrize("name", ["model.decoder.layers.1.fc2.bias", "final_logits_bias", "model.shared.weight"])
 def test_one_changed_weight_changes_the_fingerprint(tiny: BaseModel, copied: Path, name: str) -> None:
     weights = load_file(copied / "model.safetensors")
-    key = next(
-        key for key in weights if key in (name, name.replace("model.shared", "model.encoder.embed_tokens"))
-    )
+    key = next(key for key in weights if key in (name, name.replace("model.shared", "model.encoder.embed_tokens")))
     weights[key].view(-1)[3] += 0.25
     save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
     changed = load_model(copied, device="cpu")

@@ -83,9 +83,7 @@ def test_values_are_the_targets_words_and_their_ends(
         assert forced not in values.tolist()
 
 
-def test_log_probs_in_blocks(
-    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], monkeypatch
-) -> None:
+def test_log_probs_in_blocks(any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], monkeypatch) -> None:
     states = any_model.states(*pairs)
     whole = any_model.log_probs(states)
     monkeypatch.setattr("ibidem.model.base._LOGIT_BYTES", 4 * any_model.vocabulary_size * 7)
@@ -100,9 +98,7 @@ def test_steps_are_the_teacher_forced_forward_pass(
 ) -> None:
     """Rows are shuffled, doubled and dropped on the way: each goes on as if it were alone."""
     sources, targets = (side[:4] for side in pairs)
-    expected = [
-        forward(any_model, source, target)[0] for source, target in zip(sources, targets, strict=True)
-    ]
+    expected = [forward(any_model, source, target)[0] for source, target in zip(sources, targets, strict=True)]
     decoding = any_model.start(sources)
     rows = list(range(4))
     fed = torch.tensor(any_model.tokens.start).expand(4, -1)
@@ -116,18 +112,14 @@ def test_steps_are_the_teacher_forced_forward_pass(
         living = [place for place, row in enumerate(rows) if position + 1 < len(targets[row])]
         if not living:
             break
-        chosen = [
-            living[int(torch.randint(len(living), (1,), generator=draw))] for _ in range(position % 3 + 2)
-        ]
+        chosen = [living[int(torch.randint(len(living), (1,), generator=draw))] for _ in range(position % 3 + 2)]
         decoding.reorder(torch.tensor(chosen))
         rows = [rows[place] for place in chosen]
         fed = torch.tensor([[targets[row][position]] for row in rows])
     assert position > 3
 
 
-def test_nothing_is_left_on_the_network(
-    any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
-) -> None:
+def test_nothing_is_left_on_the_network(any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]) -> None:
     any_model.states(*pairs)
     any_model.start(pairs[0]).step(torch.tensor(any_model.tokens.start).expand(len(pairs[0]), -1))
     assert not any_model.projection._forward_pre_hooks

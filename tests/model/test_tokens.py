@@ -168,7 +168,5 @@ def test_a_language_is_found_by_its_short_name(model_of) -> None:
 def test_a_prefix_goes_before_every_source(model_of) -> None:
     model = model_of("t5")
     bare = load_model(model.name, device="cpu")
-    assert model.tokens.encode_sources(["Datei"]) == bare.tokens.encode_sources(
-        ["translate German to English: Datei"]
-    )
+    assert model.tokens.encode_sources(["Datei"]) == bare.tokens.encode_sources(["translate German to English: Datei"])
     assert model.tokens.encode_targets(["file"]) == bare.tokens.encode_targets(["file"])

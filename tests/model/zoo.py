@@ -95,9 +95,7 @@ def raise_end(model: BaseModel, folder: Path, texts: Texts, rank: int) -> None:
     model.network.save_pretrained(folder)
 
 
-def train_spm(
-    folder: Path, name: str, texts: Iterable[str], size: int
-) -> sentencepiece.SentencePieceProcessor:
+def train_spm(folder: Path, name: str, texts: Iterable[str], size: int) -> sentencepiece.SentencePieceProcessor:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_prefix=str(folder / name),
@@ -144,9 +142,7 @@ def _write_marian(folder: Path, sides: Sequence[list[str]]) -> None:
         (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
         vocabularies[1] = vocabularies[0]
     sizes = []
-    for file, vocabulary in zip(
-        ("vocab.json", "target_vocab.json")[: 1 + separate], vocabularies, strict=False
-    ):
+    for file, vocabulary in zip(("vocab.json", "target_vocab.json")[: 1 + separate], vocabularies, strict=False):
         shuffled = random.Random(file).sample(vocabulary, len(vocabulary))
         tokens = ["</s>", "<unk>", *shuffled, "<pad>"]
         # Vocabularies of one size: Marian has one pad number for both sides.
@@ -218,9 +214,7 @@ def write_m2m100(folder: Path, texts: Texts) -> None:
     size = len(vocabulary) + len(tokenizer.lang_code_to_id) + tokenizer.num_madeup_words
     tokenizer.save_pretrained(folder)
     save(
-        M2M100ForConditionalGeneration(
-            M2M100Config(**SHAPE, vocab_size=size, tie_word_embeddings=False, **FAIRSEQ)
-        ),
+        M2M100ForConditionalGeneration(M2M100Config(**SHAPE, vocab_size=size, tie_word_embeddings=False, **FAIRSEQ)),
         folder,
         **FAIRSEQ,
     )
@@ -245,9 +239,7 @@ def write_bart(folder: Path, texts: Texts) -> None:
     tokenizer = BartTokenizer(vocab=vocabulary, merges=merges)
     tokenizer.save_pretrained(folder)
     config = BartConfig(**SHAPE, vocab_size=len(tokenizer), **FAIRSEQ)
-    save(
-        BartForConditionalGeneration(config), folder, **FAIRSEQ, forced_bos_token_id=0, forced_eos_token_id=2
-    )
+    save(BartForConditionalGeneration(config), folder, **FAIRSEQ, forced_bos_token_id=0, forced_eos_token_id=2)
 
 
 def _train_bpe(

@@ -88,9 +88,7 @@ def test_paper(draw_keys: Callable[..., np.ndarray]) -> None:
     assert measure_recall(index, keys, seed=0) > 0.8
 
 
-def test_auto_raises_nprobe_until_recall_is_good(
-    clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_raises_nprobe_until_recall_is_good(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)
     stages: list[tuple[str, int, int]] = []

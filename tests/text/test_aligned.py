@@ -25,9 +25,7 @@ def test_a_tab_inside_a_line_becomes_a_space(write: Write) -> None:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(("short", "long"), [(3, 5), (0, 1), (2, 3000)])
-def test_files_of_different_length_are_named_with_both_counts(
-    write: Write, ending: str, short: int, long: int
-) -> None:
+def test_files_of_different_length_are_named_with_both_counts(write: Write, ending: str, short: int, long: int) -> None:
     first = write(f"short{ending}", "x\n" * short)
     second = write(f"long{ending}", "x\n" * long)
     with pytest.raises(TextError) as error:

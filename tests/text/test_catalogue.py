@@ -23,9 +23,7 @@ def test_the_translations_are_the_source_if_the_catalogue_is_in_the_source_langu
 def test_the_path_tells_the_language_if_the_header_does_not(write: Write) -> None:
     assert sides(Corpus([write("x.de.po", ENTRY)])) == [("Haus", "house")]
     assert sides(Corpus([write("en.po", header("Language: ") + ENTRY)])) == [("house", "Haus")]
-    assert sides(Corpus([write("de/LC_MESSAGES/x.po.gz", header("Language-Team: fr") + ENTRY)])) == [
-        ("Haus", "house")
-    ]
+    assert sides(Corpus([write("de/LC_MESSAGES/x.po.gz", header("Language-Team: fr") + ENTRY)])) == [("Haus", "house")]
 
 
 def test_the_header_goes_before_the_path_and_the_option_before_both(write: Write) -> None:
@@ -57,9 +55,7 @@ def test_utf8_and_its_subsets_are_read(write: Write, charset: str) -> None:
 
 def test_another_charset_has_the_remedy(write: Write) -> None:
     path = write("de.po", header("Content-Type: text/plain; charset=ISO-8859-1") + ENTRY)
-    with pytest.raises(
-        TextError, match=r"de.po: the catalogue is in ISO-8859-1, not in UTF-8. .*msgconv -t UTF-8"
-    ):
+    with pytest.raises(TextError, match=r"de.po: the catalogue is in ISO-8859-1, not in UTF-8. .*msgconv -t UTF-8"):
         list(Corpus([path]))
 
 
@@ -91,8 +87,6 @@ def test_an_entry_with_a_context_and_no_original_is_no_header(write: Write) -> N
 
 
 def test_messages_are_cleaned_before_they_are_compared(write: Write) -> None:
-    corpus = Corpus(
-        [write("de.po", '\nmsgid "&Name"\nmsgstr "N&ame"\n\nmsgid "_: noun\\n&Open"\nmsgstr "Öff&nung"\n')]
-    )
+    corpus = Corpus([write("de.po", '\nmsgid "&Name"\nmsgstr "N&ame"\n\nmsgid "_: noun\\n&Open"\nmsgstr "Öff&nung"\n')])
     assert sides(corpus) == [("Öffnung", "Open")]
     assert corpus.counts.dropped == {"identical": 1}

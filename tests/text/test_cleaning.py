@@ -87,18 +87,14 @@ WORDS = st.text(alphabet=st.sampled_from("aB1 &_~;.-ä"))
 
 @settings(deadline=None)
 @given(WORDS, WORDS)
-def test_it_removes_the_same_single_marker_from_both_sides_or_nothing(
-    original: str, translation: str
-) -> None:
+def test_it_removes_the_same_single_marker_from_both_sides_or_nothing(original: str, translation: str) -> None:
     cleaned = clean(original, translation)
     if cleaned == (original, translation):
         return
     removed = set()
     for before, after in zip((original, translation), cleaned, strict=True):
         (place,) = {
-            p
-            for m in "&_~"
-            if (p := find_accelerator(before, m)) is not None and before[:p] + before[p + 1 :] == after
+            p for m in "&_~" if (p := find_accelerator(before, m)) is not None and before[:p] + before[p + 1 :] == after
         }
         assert before[place + 1].isalnum()
         removed.add(before[place])

@@ -43,9 +43,7 @@ def to_po(pairs: list[tuple[str, str]]) -> str:
     def quote(text: str) -> str:
         return '"' + "".join(f"\\{ord(c):03o}" if c < " " or c in '"\\' else c for c in text) + '"'
 
-    entries = "".join(
-        f'\nmsgctxt "{n}"\nmsgid {quote(t)}\nmsgstr {quote(s)}\n' for n, (s, t) in enumerate(pairs)
-    )
+    entries = "".join(f'\nmsgctxt "{n}"\nmsgid {quote(t)}\nmsgstr {quote(s)}\n' for n, (s, t) in enumerate(pairs))
     return f'msgid ""\nmsgstr "Language: de\\n"\n{entries}'
 
 
@@ -144,9 +142,7 @@ def test_an_unknown_ending_is_refused_with_the_known_ones(write: Write) -> None:
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(write: Write) -> None:
-    with pytest.raises(
-        UsageError, match=r"'docx' is not a format. .*--format: tsv, jsonl, tmx, po, mo, lines"
-    ):
+    with pytest.raises(UsageError, match=r"'docx' is not a format. .*--format: tsv, jsonl, tmx, po, mo, lines"):
         Corpus([write("a.tsv", "")], format="docx")
 
 
@@ -182,9 +178,7 @@ def test_it_describes_itself(write: Write) -> None:
     corpus = Corpus([path], source_language="de-AT")
     assert corpus.description == f"tsv from {path}, de to en"
     assert repr(corpus) == f"<Corpus {corpus.description}>"
-    assert (
-        Corpus(["-", path], format="lines").description == f"lines from standard input and {path}, de to en"
-    )
+    assert Corpus(["-", path], format="lines").description == f"lines from standard input and {path}, de to en"
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -202,9 +196,7 @@ def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch, format: st
         iter(corpus)
 
 
-def test_standard_input_can_be_one_of_two_aligned_files(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_input_can_be_one_of_two_aligned_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("a", "1\n2\n")
     feed(monkeypatch, "x\ny\n")
     assert sides(Corpus([path, "-"])) == [("1", "x"), ("2", "y")]

@@ -31,9 +31,7 @@ ENTRIES = {
 
 
 def compile_catalogue(entries: Mapping[str, str | bytes], order: str = "<", revision: int = 0) -> bytes:
-    encoded = [
-        (key.encode(), text if isinstance(text, bytes) else text.encode()) for key, text in entries.items()
-    ]
+    encoded = [(key.encode(), text if isinstance(text, bytes) else text.encode()) for key, text in entries.items()]
     texts = [key for key, _ in encoded] + [text for _, text in encoded]
     start = 28 + 8 * len(texts)
     table, body = b"", b""
@@ -64,9 +62,7 @@ def test_the_test_writes_what_gettext_reads(write: Write) -> None:
 
 
 def test_minor_revisions_are_read_and_major_ones_refused(write: Write) -> None:
-    assert sides(Corpus([write("x.mo", compile_catalogue({"": HEADER, "a": "b"}, revision=7))])) == [
-        ("b", "a")
-    ]
+    assert sides(Corpus([write("x.mo", compile_catalogue({"": HEADER, "a": "b"}, revision=7))])) == [("b", "a")]
     path = write("y.mo", compile_catalogue({"": HEADER, "a": "b"}, revision=2 << 16))
     with pytest.raises(TextError, match=r"y.mo: MO format 2 is not known, only format 0. .*msgunfmt"):
         list(Corpus([path]))
@@ -97,15 +93,11 @@ def test_a_file_of_another_kind_is_refused(write: Write, data: bytes) -> None:
 
 def test_a_bad_byte_is_named_with_its_entry(write: Write) -> None:
     path = write("de.mo", compile_catalogue({"": HEADER, "door": "Tür".encode("latin1")}))
-    with pytest.raises(
-        TextError, match=r"de.mo, entry 2: byte 0xFC is not UTF-8. .*msgunfmt .* msgconv -t UTF-8"
-    ):
+    with pytest.raises(TextError, match=r"de.mo, entry 2: byte 0xFC is not UTF-8. .*msgunfmt .* msgconv -t UTF-8"):
         list(Corpus([path]))
 
 
-def test_a_catalogue_too_large_to_read_whole_is_refused(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalogue_too_large_to_read_whole_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "LARGEST", 100)
     with pytest.raises(TextError, match=r"de.mo.xz: .* larger than 100 bytes"):
         list(Corpus([write("de.mo.xz", compile_catalogue(ENTRIES))]))

@@ -31,7 +31,5 @@ def test_it_keeps_all_but_whitespace_and_is_stable(text: str) -> None:
     line = join_lines(text)
     assert "\n" not in line
     assert "\t" not in line
-    assert [letter for letter in line if letter in "ab\x00"] == [
-        letter for letter in text if letter in "ab\x00"
-    ]
+    assert [letter for letter in line if letter in "ab\x00"] == [letter for letter in text if letter in "ab\x00"]
     assert join_lines(line) == line == line.strip()

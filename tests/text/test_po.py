@@ -149,9 +149,7 @@ def test_a_syntax_error_is_named_with_its_line(write: Write, text: str, line: in
 
 def test_a_bad_byte_has_the_remedy_for_catalogues(write: Write) -> None:
     path = write("de.po", "# Müller\n".encode("latin1"))
-    with pytest.raises(
-        TextError, match=r"de.po, line 1: byte 0xFC is not UTF-8. Convert it first: msgconv -t UTF-8"
-    ):
+    with pytest.raises(TextError, match=r"de.po, line 1: byte 0xFC is not UTF-8. Convert it first: msgconv -t UTF-8"):
         list(Corpus([path]))
 
 

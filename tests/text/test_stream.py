@@ -118,9 +118,7 @@ def test_the_file_is_closed_when_a_reader_stops_early(write: Write, ending: str)
     path = write(f"a.tsv{ending}", LINES)
 
     def is_open() -> bool:
-        return any(
-            link.is_symlink() and link.readlink() == Path(path) for link in Path("/proc/self/fd").iterdir()
-        )
+        return any(link.is_symlink() and link.readlink() == Path(path) for link in Path("/proc/self/fd").iterdir())
 
     corpus = Corpus([path])
     pairs = iter(corpus)

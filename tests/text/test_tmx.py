@@ -14,18 +14,12 @@ from .conftest import Write, sides
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAD = (
-    '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
-    '<tmx version="1.4"><header/><body>\n'
-)
+HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
 TAIL = "</body></tmx>\n"
 
 
 def unit(german: str, english: str) -> str:
-    return (
-        f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv>\n'
-        f'<tuv xml:lang="en"><seg>{english}</seg></tuv></tu>\n'
-    )
+    return f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv>\n<tuv xml:lang="en"><seg>{english}</seg></tuv></tu>\n'
 
 
 def document(*units: str) -> str:
@@ -34,9 +28,7 @@ def document(*units: str) -> str:
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
 def test_units_are_pairs_with_the_line_they_begin_on(write: Write, ending: str) -> None:
-    path = write(
-        f"a.tmx{ending}", document(unit("Haus", "house"), unit(" ", "x"), unit("K&amp;&#228;", "zwei\n  x"))
-    )
+    path = write(f"a.tmx{ending}", document(unit("Haus", "house"), unit(" ", "x"), unit("K&amp;&#228;", "zwei\n  x")))
     corpus = Corpus([path])
     assert list(corpus) == [Pair("Haus", "house", path, 4), Pair("K&ä", "zwei x", path, 8)]
     assert corpus.counts.dropped == {"empty source": 1}
@@ -98,9 +90,7 @@ def test_the_declared_encoding_is_used(write: Write, encoding: str) -> None:
 
 
 def test_lines_are_exact_beyond_65535(write: Write) -> None:
-    indented = (
-        "<tu>\n <tuv xml:lang='de'>\n  <seg>a</seg></tuv>\n<tuv xml:lang='en'><seg>b</seg></tuv></tu>\n"
-    )
+    indented = "<tu>\n <tuv xml:lang='de'>\n  <seg>a</seg></tuv>\n<tuv xml:lang='en'><seg>b</seg></tuv></tu>\n"
     lines = [pair.location for pair in Corpus([write("a.tmx", document(indented * 20_000))])]
     assert lines == list(range(4, 4 + 4 * 20_000, 4))
 
@@ -125,9 +115,7 @@ def test_lines_are_exact_beyond_65535(write: Write) -> None:
         (document().replace("UTF-8", "euc-jp"), 1, "multi-byte encodings are not supported. Convert"),
     ],
 )
-def test_malformed_xml_is_named_with_its_line(
-    write: Write, content: str | bytes, line: int, what: str
-) -> None:
+def test_malformed_xml_is_named_with_its_line(write: Write, content: str | bytes, line: int, what: str) -> None:
     path = write("a.tmx", content)
     with pytest.raises(TextError) as error:
         list(Corpus([path]))
@@ -142,9 +130,7 @@ def test_an_entity_that_names_a_file_is_refused(write: Write, tmp_path: Path) ->
         f'<!ENTITY % x SYSTEM "{canary.as_uri()}"> %x;',
         '<!ENTITY x "text">',
     ):
-        path = write(
-            "a.tmx", document(unit("a &x; b", "c")).replace('SYSTEM "tmx14.dtd"', f"[{declaration}]")
-        )
+        path = write("a.tmx", document(unit("a &x; b", "c")).replace('SYSTEM "tmx14.dtd"', f"[{declaration}]"))
         with pytest.raises(TextError) as error:
             list(Corpus([path]))
         assert str(error.value).startswith(f"{path}, line 2: the entity 'x' is refused")
@@ -171,9 +157,7 @@ def test_a_segment_of_some_megabytes_is_refused(write: Write) -> None:
     longest = "x" * LONGEST
     assert sides(Corpus([write("a.tmx", document(unit(longest, "c")))])) == [(longest, "c")]
     path = write("b.tmx.gz", document(unit("a", "b"), unit("x" * (5 << 20), "c")))
-    with pytest.raises(
-        TextError, match=rf"b.tmx.gz, line 6: a segment .* longer than {LONGEST:,} characters"
-    ):
+    with pytest.raises(TextError, match=rf"b.tmx.gz, line 6: a segment .* longer than {LONGEST:,} characters"):
         list(Corpus([path]))
 
 

@@ -17,9 +17,7 @@ def test_two_columns_are_a_pair(write: Write, ending: str) -> None:
     assert corpus.counts.read == 7
 
 
-@pytest.mark.parametrize(
-    ("line", "count"), [("one", "1 column "), ("a\tb\tc", "3 columns"), ("\t\t", "3 columns")]
-)
+@pytest.mark.parametrize(("line", "count"), [("one", "1 column "), ("a\tb\tc", "3 columns"), ("\t\t", "3 columns")])
 def test_another_number_of_columns_is_refused(write: Write, line: str, count: str) -> None:
     path = write("a.tsv", f"a\tb\n{line}\n")
     with pytest.raises(TextError) as error:

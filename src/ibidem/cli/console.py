@@ -59,9 +59,7 @@ def use_threads(threads: int | None) -> None:
     faiss.omp_set_num_threads(threads)
 
 
-def print_table(
-    title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, figures: bool = False
-) -> None:
+def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, figures: bool = False) -> None:
     """A small table on stdout, of text; with `figures` all columns but the first are numbers."""
     from rich.console import Console
     from rich.table import Table
@@ -73,9 +71,7 @@ def print_table(
         table.add_row(*row)
     terminal = sys.stdout.isatty()
     # Square brackets in a path or a setting are no markup.
-    Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(
-        table
-    )
+    Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(table)
 
 
 def note(message: str) -> None:

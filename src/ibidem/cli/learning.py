@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 K = Annotated[int, typer.Option("--k", min=1, help="Most neighbours to consult (1, 2, 4, 8, …).")]
 Objective = Annotated[
     str,
-    typer.Option(
-        "--objective", help="Choose the fixed combiner by dev set likelihood, or by bleu of translating it."
-    ),
+    typer.Option("--objective", help="Choose the fixed combiner by dev set likelihood, or by bleu of translating it."),
 ]
 Validation = Annotated[
     str, typer.Option("--validation", help="Meta-k: split holds dev sentences out; same is the paper's way.")

@@ -31,9 +31,7 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
     rows = [(name, f"{size:,}", f"{size / entries:.1f}") for name, size in opened.bytes_by_array().items()]
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
-        print_table(
-            f"Stage {name}", [(key, in_words(value)) for key, value in stage.items()], ("setting", "value")
-        )
+        print_table(f"Stage {name}", [(key, in_words(value)) for key, value in stage.items()], ("setting", "value"))
 
 
 def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
@@ -44,11 +42,7 @@ def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
     with shown_progress("bytes") as progress:
         damages = opened.verify(lambda done, total: progress("Verifying", done / max(total, 1), done))
     if json:
-        print(
-            json_module.dumps(
-                [{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2
-            )
-        )
+        print(json_module.dumps([{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2))
     elif damages:
         for damage in damages:
             print(f"damaged: {damage.file}: {damage.reason}")
@@ -96,8 +90,7 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
         rows.append(("index", in_words(memory.manifest.stages["index"]["description"])))
     rows += [
-        (_NAMES.get(name, name), describe_artefact(record.info))
-        for name, record in memory.manifest.artefacts.items()
+        (_NAMES.get(name, name), describe_artefact(record.info)) for name, record in memory.manifest.artefacts.items()
     ]
     print_table(str(memory.path), rows, ("memory", ""))
 

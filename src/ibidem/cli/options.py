@@ -35,23 +35,15 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="Folder of the memo
 MemoryPath = Annotated[Path, typer.Option("-m", "--memory", help="Folder of the memory.", show_default=False)]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=(1 << 31) - 1, help="Seed of every random draw.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Dtype = Annotated[
-    str, typer.Option("--dtype", help="Arithmetic of the base model: float32, float16 or bfloat16.")
-]
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)
-]
+Dtype = Annotated[str, typer.Option("--dtype", help="Arithmetic of the base model: float32, float16 or bfloat16.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]
 SourceLanguage = Annotated[
     str | None,
-    typer.Option(
-        "--source-language", help="Source language (a tag of a multilingual model).", show_default=False
-    ),
+    typer.Option("--source-language", help="Source language (a tag of a multilingual model).", show_default=False),
 ]
 TargetLanguage = Annotated[
     str | None,
-    typer.Option(
-        "--target-language", help="Target language (a tag of a multilingual model).", show_default=False
-    ),
+    typer.Option("--target-language", help="Target language (a tag of a multilingual model).", show_default=False),
 ]
 SourcePrefix = Annotated[
     str, typer.Option("--source-prefix", help="Text before every source (T5).", show_default=False)
@@ -62,9 +54,7 @@ Format = Annotated[
 ]
 CatalogueLanguage = Annotated[
     str | None,
-    typer.Option(
-        "--catalogue-language", help="Language of the msgstr entries of a PO or MO file.", show_default=False
-    ),
+    typer.Option("--catalogue-language", help="Language of the msgstr entries of a PO or MO file.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
 MemoryChoice = Annotated[
     str,
-    typer.Option(
-        "-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False
-    ),
+    typer.Option("-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False),
 ]
-K = Annotated[
-    int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)
-]
+K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
 Weight = Annotated[
     float | None,
     typer.Option(
@@ -59,14 +55,10 @@ def translate(
     beam: options.Beam = 4,
     length_penalty: options.LengthPenalty = 1.0,
     batch_size: options.BatchSize = 32,
-    n_best: Annotated[
-        int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")
-    ] = 1,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")] = 1,
     prefixes: Annotated[
         Path | None,
-        typer.Option(
-            "--prefixes", help="File of beginnings of the translations, a line each.", show_default=False
-        ),
+        typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
     ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
@@ -124,17 +116,14 @@ def evaluate(
         list[str],
         typer.Option(
             "--test",
-            help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned "
-            "files.",
+            help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files.",
         ),
     ],
     memory: MemoryChoice = "none",
     model: options.Model = None,
     combiner: Annotated[
         list[str] | None,
-        typer.Option(
-            "--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False
-        ),
+        typer.Option("--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False),
     ] = None,
     k: K = None,
     weight: Weight = None,

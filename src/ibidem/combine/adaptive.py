@@ -72,7 +72,8 @@ class MetaK(nn.Module):
 def spread(log_choice: Tensor, votes: Tensor) -> Weights:
     """Weights from log p_beta [r, 1 + len(choices)] and kernel values [r, K].
 
-    Neighbour j votes in every choice k >= j with its share of the k nearest: w_j = e_j sum_{k >= j} p(k) / (e_1 + … + e_k).
+    Neighbour j votes in every choice k >= j with its share of the k nearest:
+    w_j = e_j sum over k >= j of p(k) / (e_1 + … + e_k).
     """
     width = votes.shape[1]
     sizes = choices(width)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
-from ibidem.combine import Combiner
 from ibidem.combine.storing import restore_adaptive, restore_fixed
 from ibidem.decode.scoring import MemoryScorer
 from ibidem.errors import MismatchError, UsageError
-from ibidem.memory import Memory
-from ibidem.model import BaseModel
 from ibidem.retrieve import Index, open_index
+
+if TYPE_CHECKING:
+    from ibidem.combine import Combiner
+    from ibidem.memory import Memory
+    from ibidem.model import BaseModel
 
 COMBINERS = ("adaptive", "fixed")
 
@@ -52,7 +56,11 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner:
 
 
 def mount(
-    memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
+    memory: Memory,
+    model: BaseModel,
+    *,
+    combiner: Combiner | str | None = None,
+    index: Index | str | None = None,
 ) -> MemoryScorer:
     """A scorer over the memory; `index` is a setting of `ibidem index`, or None for the one the memory has."""
     check_identity(memory, model)

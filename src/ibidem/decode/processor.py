@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ibidem.decode.scoring import Scorer
 from ibidem.model import BaseModel, Step
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ibidem.decode.scoring import Scorer
 
 
 class MemoryLogitsProcessor:

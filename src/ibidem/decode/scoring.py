@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from ibidem.combine import Combiner, mix
-from ibidem.model import Step
-from ibidem.retrieve import Index
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ibidem.model import Step
+    from ibidem.retrieve import Index
 
 
 class Scorer(Protocol):

@@ -7,16 +7,19 @@ With beam 1 the search is greedy: it ends at the first end of sentence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ibidem.decode.scoring import Scorer
 from ibidem.errors import UsageError
-from ibidem.model import BaseModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode.scoring import Scorer
+    from ibidem.model import BaseModel
 
 _NEVER = -1.0e9
 
@@ -203,7 +206,9 @@ def _pick(items: Tensor, order: Tensor) -> Tensor:
 def _force(log_probs: Tensor, rows: Tensor, tokens: Tensor, *, keep: bool) -> Tensor:
     """In the given rows only the given token is possible, at its own log-probability or (keep=False) for certain."""
     chosen = log_probs.gather(1, tokens[:, None])
-    only = torch.full_like(log_probs, -torch.inf).scatter_(1, tokens[:, None], chosen if keep else torch.zeros_like(chosen))
+    only = torch.full_like(log_probs, -torch.inf).scatter_(
+        1, tokens[:, None], chosen if keep else torch.zeros_like(chosen)
+    )
     return torch.where(rows[:, None], only, log_probs)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # Where a long line may be cut, best places first.
 _PLACES = (re.compile(r"(?<=[.!?…。！？])\s+"), re.compile(r"(?<=[;:,–—])\s+"), re.compile(r"\s+"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ibidem.combine import Combiner
 from ibidem.decode.mounting import mount
 from ibidem.decode.scoring import BaseScorer, Scorer
 from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
@@ -16,7 +14,13 @@ from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
 from ibidem.memory import Memory
 from ibidem.model import BaseModel, load_model
-from ibidem.retrieve import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ibidem.combine import Combiner
+    from ibidem.retrieve import Index
 
 # Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
 _SORTED_BATCHES = 16

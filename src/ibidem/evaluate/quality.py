@@ -39,18 +39,14 @@ def check_lengths(references: Sequence[str], **systems: Sequence[str]) -> None:
     """Raise UsageError unless every system has one hypothesis for each of one or more references."""
     for name, hypotheses in systems.items():
         if isinstance(hypotheses, str) or isinstance(references, str):
-            raise UsageError(
-                f"{name} and references must be lists of sentences: split one string into its lines."
-            )
+            raise UsageError(f"{name} and references must be lists of sentences: split one string into its lines.")
         if len(hypotheses) != len(references):
             raise UsageError(
                 f"{name} has {len(hypotheses)} sentences but there are {len(references)} references: "
                 "give one line of each for every source sentence, in the same order."
             )
     if not references:
-        raise UsageError(
-            "There is nothing to score: 0 hypotheses, 0 references. Give at least one line of each."
-        )
+        raise UsageError("There is nothing to score: 0 hypotheses, 0 references. Give at least one line of each.")
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> list[Score]:

@@ -54,9 +54,7 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
         yield chunk
 
 
-def make_batches(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: int
-) -> list[list[int]]:
+def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     """Row numbers in batches of similar length, at most `tokens` padded tokens of both sides in a batch."""
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i))
     batches: list[list[int]] = []

@@ -134,9 +134,7 @@ def _strike(
     return far.gather(1, order), entries.masked_fill(struck, -1).gather(1, order)
 
 
-def _describe(
-    model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]
-) -> Examples:
+def _describe(model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]) -> Examples:
     neighbours, gold, total = [], [], []
     start = 0
     for logits, tokens in model.logit_blocks(states):

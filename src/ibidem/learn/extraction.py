@@ -85,13 +85,9 @@ def extract(
         if memory.complete and next(chunks, None) is None:
             return memory
         if memory.complete:
-            raise MismatchError(
-                f"{path} is complete, but the corpus has more pairs: name another folder for it."
-            )
+            raise MismatchError(f"{path} is complete, but the corpus has more pairs: name another folder for it.")
         for chunk in chunks:
-            edit.append_segment(
-                extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress)
-            )
+            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress))
             memory = edit.commit()
         notes = {"corpus": corpus.description, "settings": asdict(settings)}
         edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})

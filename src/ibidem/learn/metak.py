@@ -175,9 +175,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _split(
-    examples: Examples, settings: MetaKSettings, generator: torch.Generator
-) -> tuple[Examples, Examples]:
+def _split(examples: Examples, settings: MetaKSettings, generator: torch.Generator) -> tuple[Examples, Examples]:
     """Training and validation examples, split by sentence."""
     numbers = torch.unique(examples.sentences)
     if settings.validation == "same" or len(numbers) < 2:

@@ -165,16 +165,11 @@ def train_by_temperature(
     examples: Examples, temperature: float, settings: MetaKSettings, progress: Progress
 ) -> TrainedMetaK:
     """The Meta-k Network with the best validation loss among temperatures about the given one."""
-    runs = [
-        train_adaptive(examples, temperature * factor, settings, progress=progress)
-        for factor in (0.5, 1.0, 2.0)
-    ]
+    runs = [train_adaptive(examples, temperature * factor, settings, progress=progress) for factor in (0.5, 1.0, 2.0)]
     return min(runs, key=lambda run: run.loss)
 
 
-def store(
-    memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]
-) -> Memory:
+def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
         for name, stored in (("fixed", fixed), ("adaptive", adaptive)):

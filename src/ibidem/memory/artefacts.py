@@ -33,9 +33,7 @@ def write_artefact(
 ) -> ArtefactRecord:
     """Write bytes, or a copy of a file, durably as folder/NAME-GENERATION.EXTENSION."""
     if not re.fullmatch(ARTEFACT_NAME, name) or name in DTYPES:
-        raise UsageError(
-            f"{name!r} cannot name an artefact: use a-z, 0-9 and _, and none of {', '.join(DTYPES)}"
-        )
+        raise UsageError(f"{name!r} cannot name an artefact: use a-z, 0-9 and _, and none of {', '.join(DTYPES)}")
     path = folder / f"{name}-{generation:06d}.{extension.removeprefix('.')}"
     if not re.fullmatch(ARTEFACT_FILE, path.name):
         raise UsageError(f"{extension!r} cannot be an artefact's extension: use a-z and 0-9")

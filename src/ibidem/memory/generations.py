@@ -29,9 +29,7 @@ _SEALED_FROM = len(_SEAL) + 64
 def seal(manifest: Manifest) -> bytes:
     """The bytes of a manifest, with the sha256 of all that follows it in the first field."""
     try:
-        text = json.dumps(
-            {"checksum": "0" * 64, **manifest.to_json()}, ensure_ascii=False, indent=1, allow_nan=False
-        )
+        text = json.dumps({"checksum": "0" * 64, **manifest.to_json()}, ensure_ascii=False, indent=1, allow_nan=False)
         content = text.encode("utf-8") + b"\n"
     except (TypeError, ValueError) as error:
         raise UsageError(f"the manifest cannot be written as JSON: {error}") from error
@@ -68,9 +66,7 @@ def current_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST
     if not any((folder / name).exists() for name in (MANIFEST, PREVIOUS, SEGMENTS)):
-        raise MemoryFolderError(
-            f"there is no memory at {folder}: check the path, or make one with `ibidem learn`"
-        )
+        raise MemoryFolderError(f"there is no memory at {folder}: check the path, or make one with `ibidem learn`")
     try:
         return load_manifest(file)
     except DamagedFile as damage:

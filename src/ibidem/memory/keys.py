@@ -48,9 +48,7 @@ class KeyView:
             if origin >= stop:
                 break
             segment = self._segments[number]
-            parts.append(
-                segment.array("keys").read(max(start - origin, 0), min(stop - origin, segment.record.entries))
-            )
+            parts.append(segment.array("keys").read(max(start - origin, 0), min(stop - origin, segment.record.entries)))
         if not parts:
             return np.empty((0, self.dimension), np.float16)
         if len(parts) == 1:
@@ -64,9 +62,7 @@ class KeyView:
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise UsageError(f"entries must be a 1-d array of whole numbers, not {ids.ndim}-d {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= self.size):
-            raise UsageError(
-                f"entries {ids.min()} to {ids.max()} were asked for: this memory has {self.size}"
-            )
+            raise UsageError(f"entries {ids.min()} to {ids.max()} were asked for: this memory has {self.size}")
         ids = ids.astype(np.int64, copy=False)
         numbers = np.searchsorted(self._starts, ids, side="right") - 1
         # Opening a segment checks its sizes, so nothing is allocated on the word of a manifest alone.

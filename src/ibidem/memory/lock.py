@@ -55,16 +55,12 @@ def writer_lock(folder: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise MemoryFolderError(f"there is no memory at {folder}: check the path") from error
     except OSError as error:
-        raise MemoryFolderError(
-            f"cannot write to {folder}: {error.strerror}; gain the permission first"
-        ) from error
+        raise MemoryFolderError(f"cannot write to {folder}: {error.strerror}; gain the permission first") from error
     try:
         try:
             _take(descriptor)
         except BlockingIOError as error:
-            raise LockedMemoryError(
-                f"{folder} is being written by {_holder(file)}; wait for it or stop it"
-            ) from error
+            raise LockedMemoryError(f"{folder} is being written by {_holder(file)}; wait for it or stop it") from error
         except OSError as error:
             raise MemoryFolderError(
                 f"cannot lock {file}: {error.strerror}; keep the memory on a file system that has locks"

@@ -151,9 +151,7 @@ class Manifest:
             seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
             origins=fields.texts("origins"),
             segments=segments,
-            artefacts={
-                name: ArtefactRecord.from_fields(artefacts.fields(name)) for name in artefacts.names()
-            },
+            artefacts={name: ArtefactRecord.from_fields(artefacts.fields(name)) for name in artefacts.names()},
             stages={name: stages.mapping(name) for name in stages.names()},
             complete=fields.flag("complete"),
         )

@@ -56,9 +56,7 @@ class Memory:
         ]
         self._sound_artefacts: set[str] = set(known._sound_artefacts) if known is not None else set()
         self._columns: dict[str, NDArray[np.generic]] = {}
-        self._first_entries = np.cumsum(
-            [0] + [record.entries for record in manifest.segments], dtype=np.int64
-        )
+        self._first_entries = np.cumsum([0] + [record.entries for record in manifest.segments], dtype=np.int64)
         self._first_pairs = np.cumsum([0] + [record.pairs for record in manifest.segments], dtype=np.int64)
         self.keys = KeyView(self._segments, manifest.identity.dimension)
 
@@ -73,9 +71,7 @@ class Memory:
     ) -> Memory:
         """Make an empty memory, generation 1, in a folder that is new or empty."""
         if not SEEDS.start <= seed < SEEDS.stop:
-            raise UsageError(
-                f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}"
-            )
+            raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
         _check_vacant(folder)
         with reported_writes(folder):
@@ -226,9 +222,7 @@ class Memory:
         for source, target, origin, location, first, last in segment.pairs(start, stop):
             if not 0 <= origin < len(self.manifest.origins):
                 raise DamagedFile(segment.file("origins"), f"origin {origin} is not in the manifest")
-            yield StoredPair(
-                source, target, self.manifest.origins[origin], location, range(base + first, base + last)
-            )
+            yield StoredPair(source, target, self.manifest.origins[origin], location, range(base + first, base + last))
 
     def _check_still_kept(self, name: str, path: Path, damage: DamagedFile) -> None:
         newest = current_manifest(self.path).generation
@@ -257,6 +251,4 @@ def _check_vacant(folder: Path) -> None:
         left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
         empty = path.name in (SEGMENTS, ARTEFACTS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
-            raise MemoryFolderError(
-                f"{folder} is not empty ({path.name} is there): give the path of a new folder"
-            )
+            raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")

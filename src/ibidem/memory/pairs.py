@@ -82,23 +82,12 @@ class SegmentData:
             ("lengths", 1, np.integer),
         ):
             array = getattr(self, name)
-            if (
-                not isinstance(array, np.ndarray)
-                or array.ndim != dimensions
-                or not np.issubdtype(array.dtype, dtype)
-            ):
-                found = (
-                    f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-                )
-                raise MemoryFolderError(
-                    f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array: {found}"
-                )
+            if not isinstance(array, np.ndarray) or array.ndim != dimensions or not np.issubdtype(array.dtype, dtype):
+                found = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise MemoryFolderError(f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array: {found}")
 
     def _check_counts(self) -> None:
-        pairs = {
-            name: len(getattr(self, name))
-            for name in ("lengths", "sources", "targets", "origins", "locations")
-        }
+        pairs = {name: len(getattr(self, name)) for name in ("lengths", "sources", "targets", "origins", "locations")}
         _check_equal(pairs, "pairs")
         if (odd := np.flatnonzero((self.lengths < 0) | (self.lengths > self.entries))).size:
             pair = int(odd[0])

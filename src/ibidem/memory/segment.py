@@ -117,8 +117,7 @@ class Segment:
         }
         arrays = fields.fields("arrays")
         return {
-            name: ArrayRecord.from_fields(arrays.fields(name), dtype, shapes[name])
-            for name, dtype in DTYPES.items()
+            name: ArrayRecord.from_fields(arrays.fields(name), dtype, shapes[name]) for name, dtype in DTYPES.items()
         }
 
     def array(self, name: str) -> StoredArray:
@@ -179,14 +178,10 @@ class Segment:
         try:
             return [blob[a - bounds[0] : b - bounds[0]].decode("utf-8") for a, b in pairwise(bounds)]
         except UnicodeDecodeError as error:
-            raise DamagedFile(
-                self.file(name), f"a text of pairs {start} to {stop - 1} is not UTF-8"
-            ) from error
+            raise DamagedFile(self.file(name), f"a text of pairs {start} to {stop - 1} is not UTF-8") from error
 
 
 def _blob(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     encoded = [text.encode("utf-8") for text in texts]
     lengths = np.fromiter((len(text) for text in encoded), np.int64, len(encoded))
-    return np.frombuffer(b"".join(encoded), np.uint8), np.concatenate(
-        [[0], np.cumsum(lengths, dtype=np.int64)]
-    )
+    return np.frombuffer(b"".join(encoded), np.uint8), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

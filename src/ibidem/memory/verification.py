@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 _ROWS = 65536
 
 
-def verify(
-    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None
-) -> list[Damage]:
+def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
     """All damage of one generation: a row for each file, in the order of the folder; empty if all is well.
 
     `progress` is told the bytes read and the bytes in all. The lock is no part of a generation.
@@ -109,13 +107,9 @@ _CHECKS: tuple[Callable[[Segment, Manifest], None], ...] = (
 )
 
 
-def _counter(
-    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
-) -> Callable[[int], None]:
+def _counter(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None) -> Callable[[int], None]:
     """A function that adds the bytes it is given and reports the sum."""
-    files = [
-        folder / SEGMENTS / record.name / f"{name}.bin" for record in manifest.segments for name in DTYPES
-    ]
+    files = [folder / SEGMENTS / record.name / f"{name}.bin" for record in manifest.segments for name in DTYPES]
     files += [folder / ARTEFACTS / artefact.file for artefact in manifest.artefacts.values()]
     total = sum(file.stat().st_size for file in files if file.is_file())
     done = 0

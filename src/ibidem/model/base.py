@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
-from ibidem.model.tokens import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ibidem.model.tokens import Tokens
 
 # Rows of logits made at once while learning: bounds RAM for vocabularies of a quarter million words.
 _LOGIT_BYTES = 256 << 20
@@ -46,7 +50,9 @@ class BaseModel:
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
         self._known_fingerprint = fingerprint
-        self._bias: Tensor | None = getattr(network, "final_logits_bias", None)
+        bias: Tensor | None = getattr(network, "final_logits_bias", None)
+        # It is often all zeros, and adding those would cost a tenth of the projection.
+        self._bias = bias if bias is not None and bool(bias.any()) else None
 
     @property
     def network(self) -> Any:
@@ -111,10 +117,7 @@ class BaseModel:
     @torch.inference_mode()
     def log_probs(self, states: States) -> Tensor:
         """The base model's log-probability of each value [n], in fp32."""
-        parts = [
-            logits.gather(1, values[:, None]).squeeze(1) - logits.logsumexp(dim=1)
-            for logits, values in self.logit_blocks(states)
-        ]
+        parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from ibidem.model.tokens import Tokens
+if TYPE_CHECKING:
+    from ibidem.model.tokens import Tokens
 
 # Text that exercises casing, umlauts, numbers, punctuation and rare characters of a tokenizer.
 _PROBES = (

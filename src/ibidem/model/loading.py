@@ -33,7 +33,9 @@ def load_model(
     `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
     `source_prefix` is put before every source (T5's "translate German to English: ").
     """
-    chosen = str(name) if name is not None else SHIPPED
+    chosen = SHIPPED if name is None else str(name)
+    if Path(chosen).exists():
+        chosen = str(Path(chosen).resolve())  # a memory must find its model from any working folder
     folder = _shipped_folder() if chosen == SHIPPED else chosen
     place = resolve_device(device)
     if dtype not in _DTYPES:
@@ -60,8 +62,10 @@ def resolve_device(device: str) -> torch.device:
         place = torch.device(device)
     except RuntimeError:
         raise UsageError(f"Unknown device '{device}': use auto, cpu, cuda or cuda:N.") from None
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("This machine has no CUDA device that torch can use: use --device cpu.")
+    if place.type not in ("cpu", "cuda"):
+        raise UsageError(f"ibidem runs on cpu and cuda, not on '{device}': use one of these.")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"There is no device '{device}' here that torch can use: use --device cpu.")
     return place
 
 

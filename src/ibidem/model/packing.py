@@ -6,11 +6,14 @@ Each row of a matrix is stored as int8 with one fp32 scale (its largest magnitud
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PACKED_FILE = "model.int8.safetensors"
 PLAIN_FILE = "model.safetensors"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ibidem.model.languages import find_language, known_languages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # Models with relative positions (T5) know no limit: what they were trained on is the sensible one.
 _POSITIONS = 512

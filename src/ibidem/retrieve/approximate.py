@@ -72,9 +72,7 @@ class FaissIndex:
             with limit_threads(self.threads):
                 found = self.index.search(np.ascontiguousarray(clean.numpy()), width, params=parameters)
             distances[:, :width], entries[:, :width] = found
-        nearness = (
-            torch.from_numpy(distances).clamp_(min=0).masked_fill_(torch.from_numpy(entries < 0), torch.inf)
-        )
+        nearness = torch.from_numpy(distances).clamp_(min=0).masked_fill_(torch.from_numpy(entries < 0), torch.inf)
         answer = blank_unusable(nearness, torch.from_numpy(entries), usable)
         return Neighbours(answer.distances.to(queries.device), answer.entries.to(queries.device))
 
@@ -109,9 +107,7 @@ class FaissIndex:
         }
 
 
-def load_index(
-    path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None
-) -> FaissIndex:
+def load_index(path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None) -> FaissIndex:
     """Read an index that `save` wrote, with the info it gave, and refuse one that is not of these keys."""
     faiss = load_faiss()
     try:
@@ -125,9 +121,7 @@ def load_index(
         recall = _optional(info["recall"], float, least=0)
         announced = (int(info["size"]), int(info["dimension"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise MemoryFolderError(
-            f"The description of the index {path} is incomplete ({error!r}). {_REMEDY}."
-        ) from error
+        raise MemoryFolderError(f"The description of the index {path} is incomplete ({error!r}). {_REMEDY}.") from error
     try:
         index = faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:

@@ -93,8 +93,7 @@ def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, r
             report("add", index.ntotal, keys.size)
     if index.ntotal != keys.size:
         raise MemoryFolderError(
-            f"The keys should be {keys.size}, but {index.ntotal} were read. "
-            "Check the memory with `ibidem verify`."
+            f"The keys should be {keys.size}, but {index.ntotal} were read. Check the memory with `ibidem verify`."
         )
     return index
 

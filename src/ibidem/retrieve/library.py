@@ -68,8 +68,7 @@ def make_index(factory: str, size: int, dimension: int) -> Any:
         ) from error
     if isinstance(index, faiss.IndexLSH | faiss.IndexIDMap):
         raise UsageError(
-            f"The index {factory!r} does not give squared distances to numbered keys. "
-            f"Choose another, like {EXAMPLE!r}."
+            f"The index {factory!r} does not give squared distances to numbered keys. Choose another, like {EXAMPLE!r}."
         )
     return index
 

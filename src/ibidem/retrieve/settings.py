@@ -109,9 +109,7 @@ def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSe
 def _paper(size: int, dimension: int) -> FaissSettings:
     """Give the paper's index, IVF1024,PQ64 with nprobe 32, or the nearest that these keys allow."""
     if size < PQ_CENTROIDS:
-        note = (
-            f"The paper's PQ codes need {PQ_CENTROIDS} keys and there are {size}: the index is flat (exact)."
-        )
+        note = f"The paper's PQ codes need {PQ_CENTROIDS} keys and there are {size}: the index is flat (exact)."
         return FaissSettings("Flat", notes=(note,))
     notes = []
     code_bytes = max(n for n in range(1, min(PAPER_BYTES, dimension) + 1) if dimension % n == 0)
@@ -123,8 +121,7 @@ def _paper(size: int, dimension: int) -> FaissSettings:
     lists = min(PAPER_LISTS, _lists_that_fit(size))
     if lists != PAPER_LISTS:
         notes.append(
-            f"The paper's index has {PAPER_LISTS} lists; {size} keys allow {lists} "
-            f"({KEYS_PER_LIST} keys a list)."
+            f"The paper's index has {PAPER_LISTS} lists; {size} keys allow {lists} ({KEYS_PER_LIST} keys a list)."
         )
     return FaissSettings(f"IVF{lists},PQ{code_bytes}", nprobe=min(DEFAULT_NPROBE, lists), notes=tuple(notes))
 

@@ -44,9 +44,7 @@ class Message:
             yield self.plural, self.translations[-1]
 
 
-def read_catalogue(
-    messages: Iterable[Message], *, name: str, languages: Languages, recode: str
-) -> Iterator[Found]:
+def read_catalogue(messages: Iterable[Message], *, name: str, languages: Languages, recode: str) -> Iterator[Found]:
     """Yield each form of each message, cleaned, with its sides in the user's direction.
 
     The originals are taken to be in the one of the two languages that the catalogue does not translate into.

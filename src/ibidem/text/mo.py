@@ -84,6 +84,5 @@ def _string(data: bytes, order: str, table: int, index: int, name: str) -> str:
 
 def _damaged(name: str, what: str) -> TextError:
     return TextError(
-        f"{name}: not an MO catalogue, or a damaged one: {what}. Compile it again with msgfmt, or give the "
-        ".po file."
+        f"{name}: not an MO catalogue, or a damaged one: {what}. Compile it again with msgfmt, or give the .po file."
     )

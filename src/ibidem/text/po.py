@@ -106,8 +106,7 @@ class _Draft:
             raise ValueError(f"{name} in the wrong place. The order is msgctxt, msgid, msgid_plural, msgstr.")
         if (index is not None) != (keyword == "msgstr" and "msgid_plural" in self.texts):
             raise ValueError(
-                f"{name} does not fit: msgstr has an index, as in msgstr[0], exactly in an entry with "
-                "msgid_plural."
+                f"{name} does not fit: msgstr has an index, as in msgstr[0], exactly in an entry with msgid_plural."
             )
         if keyword == "msgid" or self.is_empty:
             self.location = line
@@ -128,8 +127,7 @@ class _Draft:
             texts = {keyword: text.decode("utf-8") for keyword, text in self.texts.items()}
         except UnicodeDecodeError as error:
             raise TextError(
-                f"{name}, line {self.location}: escapes in this entry do not give UTF-8 ({error.reason}). "
-                f"{RECODE}"
+                f"{name}, line {self.location}: escapes in this entry do not give UTF-8 ({error.reason}). {RECODE}"
             ) from error
         return Message(
             original=texts["msgid"],
