@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ibidem.text import Corpus
 
 OBJECTIVES = ("likelihood", "bleu")
+_MOST_DOUBLINGS = 5
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,17 @@ def choose_by_bleu(
 def train_by_temperature(
     examples: Examples, temperature: float, settings: MetaKSettings, progress: Progress
 ) -> TrainedMetaK:
-    """The Meta-k Network with the best validation loss among temperatures about the given one."""
-    runs = [train_adaptive(examples, temperature * factor, settings, progress=progress) for factor in (0.5, 1.0, 2.0)]
-    return min(runs, key=lambda run: run.loss)
+    """The Meta-k Network with the best validation loss, its temperature doubled or halved as long as that helps."""
+    best = first = train_adaptive(examples, temperature, settings, progress=progress)
+    for factor in (2.0, 0.5):
+        for _ in range(_MOST_DOUBLINGS):
+            trial = train_adaptive(examples, best.combiner.temperature * factor, settings, progress=progress)
+            if trial.loss >= best.loss:
+                break
+            best = trial
+        if best is not first:
+            break
+    return best
 
 
 def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
