@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# (what is being done, share done or None where unknown, units done so far)
-Progress = Callable[[str, float | None, int], None]
+# (what is being done, share done or None where unknown, units done so far, the unit)
+Progress = Callable[[str, float | None, int, str], None]
 
 
-def silent(label: str, share: float | None, done: int) -> None:
+def silent(label: str, share: float | None, done: int, unit: str) -> None:
     """Progress that nobody watches."""

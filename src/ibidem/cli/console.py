@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shown_progress(unit: str = "tokens") -> Iterator[Progress]:
+def shown_progress() -> Iterator[Progress]:
     """Progress as a bar with rate and time left; silent where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield silent
@@ -33,7 +33,7 @@ def shown_progress(unit: str = "tokens") -> Iterator[Progress]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, tuple[TaskID, int]] = {}
 
-        def show(label: str, share: float | None, done: int) -> None:
+        def show(label: str, share: float | None, done: int, unit: str) -> None:
             if label not in tasks:
                 number = bars.add_task(label, total=None if share is None else 1.0, rate="")
                 tasks[label] = (number, done)

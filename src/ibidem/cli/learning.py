@@ -128,7 +128,7 @@ def index(
     from ibidem.memory import Memory
 
     use_threads(threads)
-    with shown_progress("keys") as progress:
+    with shown_progress() as progress:
         opened, _ = index_memory(Memory.open(memory), setting, threads=threads, progress=progress)
     _note_index(opened)
     print_summary(opened, json=json)

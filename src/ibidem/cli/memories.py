@@ -39,8 +39,8 @@ def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)
-    with shown_progress("bytes") as progress:
-        damages = opened.verify(lambda done, total: progress("Verifying", done / max(total, 1), done))
+    with shown_progress() as progress:
+        damages = opened.verify(lambda done, total: progress("Verifying", done / max(total, 1), done, "bytes"))
     if json:
         print(json_module.dumps([{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2))
     elif damages:

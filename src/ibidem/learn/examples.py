@@ -115,7 +115,7 @@ def gather_examples(
         part = _describe(model, states, distances, values[entries.clamp_min(0)], rows)
         parts.append(part)
         done += len(part)
-        progress("Searching the dev set", done / max(1, sum(len(target_ids[i]) for i in usable)), done)
+        progress("Searching the dev set", done / max(1, sum(len(target_ids[i]) for i in usable)), done, "tokens")
     joined = [torch.cat(column) for column in zip(*(_columns(part) for part in parts), strict=True)]
     order = joined[-1].argsort(stable=True)
     return _examples([column[order] for column in joined], model.vocabulary_size)

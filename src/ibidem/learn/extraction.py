@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ibidem.model import BaseModel
@@ -86,9 +87,13 @@ def extract(
             return memory
         if memory.complete:
             raise MismatchError(f"{path} is complete, but the corpus has more pairs: name another folder for it.")
+        start = corpus.fraction() if memory.pairs else 0.0
         for chunk in chunks:
-            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, memory.entries, corpus, progress))
+            end = corpus.fraction()
+            report = partial(_report, progress, chunk.entries, memory.entries, start, end)
+            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, report))
             memory = edit.commit()
+            start = end
         notes = {"corpus": corpus.description, "settings": asdict(settings)}
         edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})
         edit.set_complete(True)
@@ -110,15 +115,20 @@ def _check_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:
         passed += len(kept)
 
 
-def extract_chunk(
-    model: BaseModel, chunk: Chunk, batch_tokens: int, done: int, corpus: Corpus, progress: Progress
-) -> SegmentData:
+def _report(progress: Progress, entries: int, before: int, start: float | None, end: float | None, done: int) -> None:
+    """Tell how far a chunk is: it was read whole, from share `start` of the corpus to `end`, and is computed after."""
+    share = None if start is None or end is None else start + (end - start) * done / entries
+    progress("Extracting", share, before + done, "tokens")
+
+
+def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Callable[[int], None]) -> SegmentData:
     """The entries of a chunk, computed in batches of similar length and laid out in corpus order."""
     lengths = np.array([len(target) for target in chunk.targets], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     keys = np.empty((chunk.entries, model.dimension), dtype=np.float16)
     values = np.empty(chunk.entries, dtype=np.int32)
     log_probs = np.empty(chunk.entries, dtype=np.float32)
+    done = 0
     for rows in make_batches(chunk.sources, chunk.targets, batch_tokens):
         states = model.states([chunk.sources[i] for i in rows], [chunk.targets[i] for i in rows])
         place = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in rows])
@@ -126,7 +136,7 @@ def extract_chunk(
         values[place] = states.values.cpu().numpy()
         log_probs[place] = model.log_probs(states).cpu().numpy()
         done += len(place)
-        progress("Extracting", corpus.fraction(), done)
+        report(done)
     return SegmentData(
         keys=keys,
         values=values,

@@ -23,7 +23,7 @@ def index_memory(
     """Build the index of a setting; a faiss index is stored in the memory, exact search needs no file."""
 
     def report(stage: str, done: int, total: int) -> None:
-        progress(_STAGES[stage], done / max(1, total), done)
+        progress(_STAGES[stage], done / max(1, total), done, "keys")
 
     index = build_index(memory.keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.

@@ -154,7 +154,7 @@ def train_adaptive(
             with torch.no_grad():
                 current = float(_loss(network, judged, 0.0).mean())
             scheduler.step(current)
-            progress("Training Meta-k", update / settings.updates, update)
+            progress("Training Meta-k", update / settings.updates, update, "updates")
             stale += 1
             if current < best_loss:
                 best, best_loss, best_update, stale = copy.deepcopy(network), current, update, 0

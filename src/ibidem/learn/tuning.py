@@ -151,7 +151,7 @@ def choose_by_bleu(
         translator = Translator(model, memory, combiner=combiner, index=index, batch_size=64)
         bleu = score(translator.translate(sources), references)[0].value
         tried.append({**asdict(combiner), "bleu": bleu})
-        progress("Translating the dev set", None, len(tried))
+        progress("Translating the dev set", None, len(tried), "settings")
         return bleu
 
     weights = sorted({start.weight, 0.4, 0.5, 0.6, 0.7, 0.8})
