@@ -87,7 +87,7 @@ def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
     assert results[1]["translation"] == ""
     translator = Translator(tiny, learnt, settings=SearchSettings(beam=3))
     for result in (results[0], results[2]):
-        expected = translator.n_best(result["source"], 3)
+        expected = translator.alternatives([result["source"]], 3)[0]
         assert [row["text"] for row in result["translations"]] == [text for text, _ in expected]
         assert [row["score"] for row in result["translations"]] == pytest.approx([value for _, value in expected])
         assert result["translation"] == expected[0][0]
@@ -102,6 +102,10 @@ def test_forced_beginnings(ibidem: Run, tmp_path: Path, learnt: Memory) -> None:
     assert answer.lines[0].startswith("The file")
     assert answer.lines[1] == free
     assert answer.lines[2].startswith("Please")
+    as_json = ibidem(
+        "translate", "-m", learnt.path, *QUICK, "--json", "--prefixes", prefixes, stdin="Hallo\nHallo\nHallo\n"
+    )
+    assert [json.loads(line)["translation"] for line in as_json.lines] == answer.lines
 
 
 def test_files_in_and_out(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:

@@ -16,7 +16,7 @@ from ibidem.cli.lines import open_input, open_output, read_lines
 from ibidem.errors import TextError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ibidem.combine import FixedCombiner
     from ibidem.decode import Scorer, Translator
@@ -73,8 +73,6 @@ def translate(
 
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    if prefixes is not None and json:
-        raise UsageError("--prefixes cannot be used with --json yet: leave one of them out.")
     by_hand = _fixed_by_hand(k, weight, temperature)
     _check_memory_given(memory, by_hand or combiner)
     use_threads(threads)
@@ -97,13 +95,12 @@ def translate(
         )
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = read_lines(source, str(input or "stdin"))
-        written: Iterator[str]
+        starts = None if beginnings is None else list(read_lines(beginnings, str(prefixes)))
+        written: Iterable[str]
         if json:
-            results = _results(translator, lines, n_best)
-            written = (json_module.dumps(result, ensure_ascii=False) for result in results)
-        elif beginnings is not None:
-            starts = list(read_lines(beginnings, str(prefixes)))
-            written = iter(translator.translate(list(lines), prefixes=starts))
+            written = _results(translator, lines, n_best, starts)
+        elif starts is not None:
+            written = translator.translate(list(lines), prefixes=starts)
         else:
             written = translator.translate_stream(lines)
         for line in written:
@@ -243,11 +240,11 @@ def _check_memory_given(memory: str, combiner: object) -> None:
         raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
 
 
-def _results(translator: Translator, lines: Iterator[str], count: int) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        best = translator.n_best(line, count)
-        yield {
-            "source": line,
-            "translation": best[0][0] if best else "",
-            "translations": [{"text": text, "score": score} for text, score in best],
-        }
+def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:
+    """A JSON object for each line: its source, its translation, and its alternatives with their scores."""
+    windows = translator.windows(lines) if prefixes is None else [list(lines)]
+    for window in windows:
+        for source, best in zip(window, translator.alternatives(window, count, prefixes=prefixes), strict=True):
+            translations = [{"text": text, "score": score} for text, score in best]
+            result = {"source": source, "translation": best[0][0], "translations": translations}
+            yield json_module.dumps(result, ensure_ascii=False)

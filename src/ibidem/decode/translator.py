@@ -88,17 +88,27 @@ class Translator:
 
     def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
         """One translation for each line, as many lines ahead as fill some batches."""
-        source = iter(lines)
-        while window := list(islice(source, self.batch_size * _SORTED_BATCHES)):
+        for window in self.windows(lines):
             yield from self.translate(window)
 
-    def n_best(self, text: str, count: int) -> list[tuple[str, float]]:
-        """The best translations of one text with their scores; a text of several parts has one only."""
+    def windows(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The lines in lists just long enough that sorting each by length fills the batches well."""
+        source = iter(lines)
+        while window := list(islice(source, self.batch_size * _SORTED_BATCHES)):
+            yield window
+
+    def alternatives(
+        self, texts: Sequence[str], count: int, *, prefixes: Sequence[str] | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """For each text its best translations with their scores; a blank or a very long one has one only."""
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
-        parts = self.search([text], settings=settings)[0]
-        if len(parts) != 1:
-            return [(self._text(parts), sum(part[0].score for part in parts))]
-        return [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
+        found = self.search(texts, prefixes=prefixes, settings=settings)
+        return [
+            [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
+            if len(parts) == 1
+            else [(self._text(parts), sum(part[0].score for part in parts))]
+            for parts in found
+        ]
 
     def search(
         self,
