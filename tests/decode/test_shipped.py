@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
+import numpy as np
 import pytest
 import sacrebleu
 
+from ibidem.combine import FixedCombiner
 from ibidem.decode import BaseScorer, SearchSettings, Translator, beam_search
+from ibidem.learn import extract
 from ibidem.model import BaseModel, load_model
+from ibidem.retrieve import ExactIndex
+from ibidem.text import Corpus
 
 from .oracle import generate, limited
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+    from pathlib import Path
 
 BATCH = 32
 LIMIT = 120
@@ -65,3 +74,40 @@ def test_it_translates(shipped: BaseModel, sentences: list[Any]) -> None:
     found = Translator(shipped).translate([s.german for s in sentences])
     score = sacrebleu.corpus_bleu(found, [[s.english for s in sentences]]).score
     assert score > BLEU_FLOOR
+
+
+@pytest.fixture(scope="module")
+def remembered(shipped: BaseModel, sentences: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Memory:
+    """A memory of real decoder states: every second sentence."""
+    folder: Path = tmp_path_factory.mktemp("real")
+    file = folder / "half.tsv"
+    file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[::2]), encoding="utf-8")
+    return extract(shipped, Corpus([file]), folder / "memory")
+
+
+def test_exact_search_of_real_keys_is_brute_force(shipped: BaseModel, remembered: Memory, sentences: list[Any]) -> None:
+    """Queries are states of the sentences that the memory lacks, and of some that it holds."""
+    tokens = shipped.tokens
+    asked = [*sentences[1::8], *sentences[::32]]
+    queries = shipped.states(
+        tokens.encode_sources(s.german for s in asked), tokens.encode_targets(s.english for s in asked)
+    ).keys
+    keys = remembered.keys.read(0, remembered.entries).astype(np.float64)
+    wide = queries.double().numpy()
+    expected = np.stack([np.square(keys - query).sum(axis=1) for query in wide])
+    found = ExactIndex(remembered.keys).search(queries, 8)
+    nearest = np.sort(expected, axis=1)[:, :8]
+    np.testing.assert_allclose(found.distances.numpy(), nearest, rtol=1e-6)
+    picked = np.take_along_axis(expected, found.entries.numpy(), axis=1)
+    np.testing.assert_allclose(picked, nearest, rtol=1e-12)
+
+
+def test_a_memory_brings_its_own_sentences_back(shipped: BaseModel, remembered: Memory, sentences: list[Any]) -> None:
+    combiner = FixedCombiner(k=4, weight=0.9, temperature=10.0)
+    held = sentences[::2][:24]
+    texts = [s.german for s in held]
+    references = [[s.english for s in held]]
+    base = Translator(shipped).translate(texts)
+    with_memory = Translator(shipped, remembered, combiner=combiner).translate(texts)
+    scores = [sacrebleu.corpus_bleu(found, references).score for found in (base, with_memory)]
+    assert scores[1] > 90 > scores[0]
