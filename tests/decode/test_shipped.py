@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,8 +18,9 @@ from ibidem.text import Corpus
 from .oracle import generate, limited
 
 if TYPE_CHECKING:
-    from ibidem.memory import Memory
     from pathlib import Path
+
+    from ibidem.memory import Memory
 
 BATCH = 32
 LIMIT = 120
