@@ -29,16 +29,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="working folder; the model lands in OUTPUT/model")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--minutes", type=float, help="override the config's minutes of training")
+    parser.add_argument("--pause-after", type=float, help="stop after so many minutes; the same command goes on")
     arguments = parser.parse_args()
     settings = read_settings(arguments.config)
     if arguments.minutes is not None:
         training = {**vars(settings.training), "minutes": arguments.minutes}
         settings = Settings(**{**vars(settings), "training": type(settings.training)(**training)})
     arguments.output.mkdir(parents=True, exist_ok=True)
-    train(settings, arguments.data, arguments.output, torch.device(arguments.device))
+    train(settings, arguments.data, arguments.output, torch.device(arguments.device), arguments.pause_after)
 
 
-def train(settings: Settings, data: Path, output: Path, device: torch.device) -> None:
+def train(settings: Settings, data: Path, output: Path, device: torch.device, pause_after: float | None) -> None:
     """Run every stage that is not done yet."""
     torch.manual_seed(settings.seed)
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -63,7 +64,9 @@ def train(settings: Settings, data: Path, output: Path, device: torch.device) ->
     if trainer.resume():
         print(f"resumed at step {trainer.state.step}", flush=True)
     references = dev_references[: settings.dev.sentences]
-    trainer.run(sources, targets, corpus, dev, references, processor)
+    if not trainer.run(sources, targets, corpus, dev, references, processor, pause_after):
+        print(f"paused at step {trainer.state.step}, {trainer.progress():.0%} done: the same command goes on")
+        return
     last = trainer.dev_bleu(trainer.model, dev, references, processor)
     mean = trainer.dev_bleu(trainer.average, dev, references, processor) if trainer.state.averaged else -1.0
     best = trainer.average if mean >= last else trainer.weights

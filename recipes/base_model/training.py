@@ -198,11 +198,15 @@ class Trainer:
         dev_sources: Ragged,
         dev_references: list[str],
         processor: Any,
-    ) -> None:
-        """Train on rows of `sources` and `targets`; `corpus` gives the number of each row's corpus."""
+        pause_after: float | None = None,
+    ) -> bool:
+        """Train on rows of `sources` and `targets`; `corpus` gives the number of each row's corpus.
+
+        False when the run paused after so many minutes, with more to do; a checkpoint is there either way.
+        """
         training = self.settings.training
         clock = time.monotonic() - self.state.elapsed
-        evaluated = saved = self.state.elapsed
+        evaluated = saved = begun = self.state.elapsed
         losses: list[Tensor] = []
         while self.progress() < 1.0:
             random = np.random.default_rng([self.settings.seed, self.state.epoch])
@@ -223,12 +227,16 @@ class Trainer:
                 if self.state.elapsed - saved >= 60 * training.checkpoint_every_minutes:
                     self.save()
                     saved = self.state.elapsed
+                if pause_after is not None and self.state.elapsed - begun >= 60 * pause_after and progress < 1.0:
+                    self.save()
+                    return False
                 if progress >= 1.0:
                     break
             else:
                 self.state.epoch += 1
                 self.state.batch = 0
         self.save()
+        return True
 
     def _choose_rows(
         self, corpus: np.ndarray, sources: Ragged, targets: Ragged, random: np.random.Generator
