@@ -130,6 +130,7 @@ class State:
     batch: int = 0
     elapsed: float = 0.0
     averaged: int = 0
+    epoch_progress: float = 0.0  # of the run when the epoch began: it decides which corpora the epoch holds
     history: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -235,6 +236,7 @@ class Trainer:
             else:
                 self.state.epoch += 1
                 self.state.batch = 0
+                self.state.epoch_progress = self.progress()
         self.save()
         return True
 
@@ -242,7 +244,7 @@ class Trainer:
         self, corpus: np.ndarray, sources: Ragged, targets: Ragged, random: np.random.Generator
     ) -> np.ndarray:
         """Rows of an epoch: each corpus at its weight while it is in use, without over-long pairs."""
-        limit, progress = self.settings.training.max_length, self.progress()
+        limit, progress = self.settings.training.max_length, self.state.epoch_progress
         keep = (sources.lengths <= limit) & (targets.lengths <= limit)
         for number, files in enumerate(self.settings.corpora):
             weight = files.weight if progress < files.until else 0.0

@@ -125,5 +125,5 @@ def test_another_models_memory_is_not_tuned(memory: Memory, tiny_folder: Path) -
     other = load_model(tiny_folder, device="cpu")
     with torch.no_grad():
         other.projection.weight[5, 5] += 1e-3
-    with pytest.raises(MismatchError, match="learnt with the model"):
+    with pytest.raises(MismatchError, match="learnt with another state of"):
         tune(memory, other)

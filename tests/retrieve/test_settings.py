@@ -94,5 +94,6 @@ def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="pip install faiss-cpu"):
         build_index(keys, "paper", seed=0)
     assert isinstance(build_index(keys, "exact", seed=0), ExactIndex)
-    assert isinstance(build_index(keys, "auto", seed=0), ExactIndex)
+    with pytest.warns(UserWarning, match="pip install faiss-cpu"):
+        assert isinstance(build_index(keys, "auto", seed=0), ExactIndex)
     assert "pip install faiss-cpu" in resolve("auto", 30_000, 2).notes[0]

@@ -45,6 +45,7 @@ def learn(
     target_language: options.TargetLanguage = None,
     source_prefix: options.SourcePrefix = "",
     format: options.Format = None,
+    dev_format: options.DevFormat = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
@@ -57,7 +58,7 @@ def learn(
     settings = LearnSettings(
         extract=ExtractSettings(batch_tokens=batch_tokens),
         tune=_tune_settings(k, objective, validation, updates, seed),
-        index=index or "auto",
+        index=index,
         threads=threads,
     )
     use_threads(threads)
@@ -70,7 +71,7 @@ def learn(
         source_prefix=source_prefix,
     )
     corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
-    dev_corpus = open_corpus(dev, base, catalogue_language=catalogue_language) if dev else None
+    dev_corpus = open_corpus(dev, base, format=dev_format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
         memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
     note(corpus.counts.describe())
@@ -148,6 +149,8 @@ def tune(
     dtype: options.Dtype = "float32",
     threads: options.Threads = None,
     source_prefix: options.SourcePrefix = "",
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
     """Tune the memory's combiners on a dev set: k, weight and temperature of the fixed one, and Meta-k."""
@@ -168,7 +171,7 @@ def tune(
         target_language=identity.target_language,
         source_prefix=source_prefix,
     )
-    corpus = open_corpus(dev, base) if dev else None
+    corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
         opened = run(opened, base, corpus, settings=settings, index=index, progress=progress)
     print_summary(opened, json=json)

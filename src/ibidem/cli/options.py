@@ -52,6 +52,7 @@ Format = Annotated[
     str | None,
     typer.Option("--format", help="Format of the text, where its ending does not tell.", show_default=False),
 ]
+DevFormat = Annotated[str | None, typer.Option("--dev-format", help="The same for the dev set.", show_default=False)]
 CatalogueLanguage = Annotated[
     str | None,
     typer.Option("--catalogue-language", help="Language of the msgstr entries of a PO or MO file.", show_default=False),

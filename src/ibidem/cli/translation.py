@@ -140,10 +140,12 @@ def evaluate(
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     source_prefix: options.SourcePrefix = "",
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
-    from ibidem.decode import BaseScorer, SearchSettings, Translator
+    from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, Translator
     from ibidem.decode.mounting import mount
     from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
@@ -165,15 +167,17 @@ def evaluate(
         target_language=target_language,
         source_prefix=source_prefix,
     )
-    corpus = open_corpus(test, translator.model)
+    corpus = open_corpus(test, translator.model, format=format, catalogue_language=catalogue_language)
     pairs = list(corpus)
     if not pairs:
         raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
     scorers: dict[str, Scorer] = {"base": BaseScorer()}
     if translator.memory is not None:
+        # One index serves all combiners.
+        opened = translator.scorer.index if isinstance(translator.scorer, MemoryScorer) else index
         scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
         for name in names if by_hand else names[1:]:
-            scorers[name] = mount(translator.memory, translator.model, combiner=name, index=index)
+            scorers[name] = mount(translator.memory, translator.model, combiner=name, index=opened)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)
     if save is not None:

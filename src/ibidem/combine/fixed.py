@@ -31,5 +31,6 @@ class FixedCombiner:
         votes = torch.nn.functional.pad(votes, (0, distances.shape[1] - votes.shape[1]))
         total = votes.sum(dim=1, keepdim=True)
         neighbours = torch.where(total > 0, self.weight * votes / total, 0.0)
-        base = torch.where(total.squeeze(1) > 0, 1 - self.weight, 1.0)
+        # A trace of the base model stays, so that a forced word that no neighbour knows is not impossible.
+        base = torch.where(total.squeeze(1) > 0, max(1 - self.weight, 1e-12), 1.0)
         return Weights(base, neighbours)

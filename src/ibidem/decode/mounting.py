@@ -30,11 +30,22 @@ def check_identity(memory: Memory, model: BaseModel) -> None:
         ("model", identity.model_fingerprint[:12], model.fingerprint[:12]),
     )
     for what, stored, given in checks:
+        if stored != given and identity.name == model.name:
+            raise MismatchError(
+                f"{memory.path} was learnt with another state of '{model.name}' ({what} {stored}, now {given}): the "
+                "model has changed, or --source-prefix or a language differs. Give the same ones, or learn it again."
+            )
         if stored != given:
             raise MismatchError(
                 f"{memory.path} was learnt with the model '{identity.name}' ({what} {stored}), not with "
                 f"'{model.name}' ({what} {given}): use --model {identity.name}, or learn the memory again."
             )
+
+
+def check_complete(memory: Memory) -> None:
+    """Refuse a memory whose extraction was interrupted: what is tuned or said with a part of it would mislead."""
+    if not memory.complete:
+        raise UsageError(f"{memory.path} is unfinished: run the `ibidem learn` or `extract` that began it again.")
 
 
 def load_combiner(memory: Memory, name: str | None = None) -> Combiner:
@@ -63,6 +74,7 @@ def mount(
     index: Index | str | None = None,
 ) -> MemoryScorer:
     """A scorer over the memory; `index` is a setting of `ibidem index`, or None for the one the memory has."""
+    check_complete(memory)
     check_identity(memory, model)
     chosen = load_combiner(memory, combiner) if combiner is None or isinstance(combiner, str) else combiner
     found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index

@@ -30,14 +30,14 @@ class MemoryScorer:
     """The base model's distribution mixed with the votes of the nearest entries."""
 
     def __init__(self, index: Index, values: Tensor, combiner: Combiner) -> None:
-        self._index = index
+        self.index = index
         self._values = values
         self._combiner = combiner
 
     def __call__(self, step: Step) -> Tensor:
         log_probs = step.logits.log_softmax(dim=1)
-        if self._index.size == 0:
+        if self.index.size == 0:
             return log_probs
-        distances, entries = self._index.search(step.states, self._combiner.k)
+        distances, entries = self.index.search(step.states, self._combiner.k)
         values = self._values[entries.clamp_min(0)]
         return mix(log_probs, self._combiner.weigh(distances, values), values)

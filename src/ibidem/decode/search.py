@@ -1,4 +1,5 @@
-"""Batched beam search. Without a memory it gives token for token what `generate()` gives in transformers.
+"""Batched beam search. Without a memory it gives token for token what `generate()` gives in transformers, for the
+beam, length penalty, limits and prefix set here and with early stopping off; other generation settings are not read.
 
 Like there, a hypothesis scores its log-probability divided by length ** length_penalty, and a sentence is done
 when its best running hypothesis, scored at its present length, cannot replace the worst of `beam` finished ones.
@@ -156,7 +157,8 @@ class _Search:
     def _finish(self, candidates: Tensor, scores: Tensor, ends: Tensor, length: int) -> None:
         """Merge the candidates that ended, among the best `beam` ones, into the best finished hypotheses."""
         beam = self._settings.beam
-        allowed = ends[:, :beam]
+        # What grew from a placeholder is no hypothesis, however its length scales the score.
+        allowed = ends[:, :beam] & (scores[:, :beam] > _NEVER / 2)
         normalised = scores[:, :beam] / (length + self._given) ** self._settings.length_penalty
         pool = torch.cat([self._ended_scores, normalised + ~allowed * _NEVER], dim=1)
         padded = torch.nn.functional.pad(self._ended, (0, 1), value=self._eos)
@@ -183,7 +185,7 @@ class _Search:
                 Hypothesis(self._cut(tokens), score)
                 for tokens, score in zip(sequences, found, strict=True)
                 if score > _NEVER / 2
-            ]
+            ] or [Hypothesis(self._cut(sequences[0]), found[0])]
 
     def _cut(self, tokens: list[int]) -> list[int]:
         return tokens[: tokens.index(self._eos)] if self._eos in tokens else tokens

@@ -92,9 +92,13 @@ class Translator:
             yield from self.translate(window)
 
     def windows(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The lines in lists just long enough that sorting each by length fills the batches well."""
+        """The lines in lists just long enough that sorting each by length fills the batches well.
+
+        With batches of one there is nothing to fill, and each line is answered before the next is read.
+        """
         source = iter(lines)
-        while window := list(islice(source, self.batch_size * _SORTED_BATCHES)):
+        size = self.batch_size * _SORTED_BATCHES if self.batch_size > 1 else 1
+        while window := list(islice(source, size)):
             yield window
 
     def alternatives(

@@ -80,8 +80,16 @@ def extract(
     chunks = chain([first], cut)
     memory = Memory.open(path) if Memory.exists(path) else Memory.create(path, identify(model), seed=seed)
     check_identity(memory, model)
+    if memory.manifest.seed != seed:
+        raise MismatchError(f"{path} was begun with the seed {memory.manifest.seed}: give that one to go on.")
     with memory.edit() as edit:
         memory = edit.memory
+        notes: dict[str, object] = {
+            "corpus": corpus.description,
+            "settings": asdict(settings),
+            "dtype": str(model.projection.weight.dtype).removeprefix("torch."),
+        }
+        _check_settings(memory, notes, path)
         _check_stored(memory, chunks, path)
         if memory.complete and next(chunks, None) is None:
             return memory
@@ -92,12 +100,23 @@ def extract(
             end = corpus.fraction()
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
             edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, report))
+            edit.set_stage(STAGE, notes)
             memory = edit.commit()
             start = end
-        notes = {"corpus": corpus.description, "settings": asdict(settings)}
         edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})
         edit.set_complete(True)
         return edit.commit()
+
+
+def _check_settings(memory: Memory, notes: dict[str, object], path: Path) -> None:
+    """Refuse to go on in another arithmetic or with other batches than the stored entries were computed with."""
+    stored = memory.manifest.stages.get(STAGE)
+    for name in ("settings", "dtype"):
+        if stored is not None and not memory.complete and stored[name] != notes[name]:
+            raise MismatchError(
+                f"{path} was begun with the {name} {stored[name]}, not {notes[name]}: give the same to go on, "
+                "name another folder, or remove this one."
+            )
 
 
 def _check_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:

@@ -53,10 +53,17 @@ def vote_for_gold(examples: Examples, temperature: float) -> Tensor:
 
 def losses_over_weights(examples: Examples, votes: Tensor) -> Tensor:
     """Mean negative log-likelihood [len(WEIGHTS)] of the mixture for each weight."""
-    base = examples.base_gold.double().exp()
-    found = votes.double()
-    losses = []
-    for weight in WEIGHTS:
-        mixed = torch.where(found.isnan(), base, (1 - weight) * base + weight * found)
-        losses.append(-mixed.clamp_min(1e-30).log().mean())
-    return torch.stack(losses)
+    return torch.stack([mixture_loss(examples, votes, weight) for weight in WEIGHTS])
+
+
+def fixed_loss(examples: Examples, combiner: FixedCombiner) -> float:
+    """Mean negative log-likelihood of the true tokens with this combiner."""
+    votes = vote_for_gold(examples.nearest(combiner.k), combiner.temperature)
+    return float(mixture_loss(examples, votes, combiner.weight))
+
+
+def mixture_loss(examples: Examples, votes: Tensor, weight: float) -> Tensor:
+    """Mean negative log-likelihood of base model and votes [n] mixed; votes are NaN where there is no neighbour."""
+    base, found = examples.base_gold.double().exp(), votes.double()
+    mixed = torch.where(found.isnan(), base, (1 - weight) * base + weight * found)
+    return -mixed.clamp_min(1e-30).log().mean()

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ibidem.decode.mounting import check_complete
 from ibidem.memory.files import TEMPORARY
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import FaissIndex, Index, build_index
@@ -25,6 +26,7 @@ def index_memory(
     def report(stage: str, done: int, total: int) -> None:
         progress(_STAGES[stage], done / max(1, total), done, "keys")
 
+    check_complete(memory)
     index = build_index(memory.keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +12,11 @@ from ibidem.combine import FixedCombiner
 from ibidem.combine.adaptive import choices
 from ibidem.combine.storing import StoredCombiner, store_adaptive, store_fixed
 from ibidem.decode import Translator
-from ibidem.decode.mounting import check_identity, token_ids
+from ibidem.decode.mounting import check_complete, check_identity, token_ids
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.examples import Examples, gather_examples
-from ibidem.learn.grid import tune_fixed
+from ibidem.learn.grid import fixed_loss, tune_fixed
 from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
@@ -71,11 +72,21 @@ def read_dev(corpus: Corpus) -> DevSet:
 
 
 def borrow_dev(memory: Memory, count: int) -> DevSet:
-    """A seeded sample of the memory's own pairs; each one's own entries are hidden while it is scored."""
-    if memory.pairs < 2:
-        raise UsageError(f"{memory.path} has too few pairs to tune on: give a dev set with --dev.")
+    """A seeded sample of the memory's own pairs; each one's own entries are hidden while it is scored.
+
+    Only pairs that share neither side with another one: a twin elsewhere in the memory would give the answer away.
+    """
+    sources = Counter(hash(pair.source) for pair in memory.sentences())
+    targets = Counter(hash(pair.target) for pair in memory.sentences())
+    unique = [
+        number
+        for number, pair in enumerate(memory.sentences())
+        if sources[hash(pair.source)] == targets[hash(pair.target)] == 1
+    ]
+    if len(unique) < 2:
+        raise UsageError(f"{memory.path} has too few pairs of its own to tune on: give a dev set with --dev.")
     random = np.random.default_rng(memory.manifest.seed)
-    chosen = np.sort(random.permutation(memory.pairs)[: min(count, memory.pairs)])
+    chosen = np.sort(random.permutation(unique)[:count])
     pairs = [memory.sentence(int(i)) for i in chosen]
     return DevSet(
         [pair.source for pair in pairs],
@@ -83,6 +94,14 @@ def borrow_dev(memory: Memory, count: int) -> DevSet:
         f"{len(pairs)} pairs of the memory itself, their own entries hidden",
         [pair.entries for pair in pairs],
     )
+
+
+def is_tuned(memory: Memory, dev: Corpus | None, settings: TuneSettings) -> bool:
+    """Whether the memory's combiners were tuned on this dev set with these settings."""
+    stage = memory.manifest.stages.get("tune")
+    if stage is None or stage["settings"] != asdict(settings):
+        return False
+    return bool(stage["borrowed"] if dev is None else stage["dev"] == dev.description)
 
 
 def tune(
@@ -97,6 +116,7 @@ def tune(
     """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is."""
     settings = settings or TuneSettings()
     settings.check(dev)
+    check_complete(memory)
     check_identity(memory, model)
     found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
     dev_set = borrow_dev(memory, settings.borrowed) if dev is None else read_dev(dev)
@@ -120,11 +140,12 @@ def tune(
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
         "dev": dev_set.description,
+        "borrowed": dev is None,
         "tokens": len(examples),
         "index": found.description,
         "typical_distance": examples.typical_distance(),
         "loss_base": float(-examples.base_gold.mean()),
-        "loss_fixed": grid[0].loss,
+        "loss_fixed": fixed_loss(examples, fixed),
         "loss_adaptive_validation": trained.loss,
         "adaptive_updates": trained.updates,
         "objective": settings.objective,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ def build_index(
     """
     settings = resolve(setting, keys.size, keys.dimension, device=device)
     if isinstance(settings, ExactSettings):
+        for note in settings.notes:
+            warnings.warn(note, stacklevel=2)
         return ExactIndex(keys, device)
     if keys.size == 0:
         raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")

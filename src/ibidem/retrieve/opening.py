@@ -9,6 +9,7 @@ from ibidem.errors import MemoryFolderError
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.exact import ExactIndex
+from ibidem.retrieve.settings import FaissSettings, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -24,17 +25,18 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
 
     An index is derived data: one that is damaged or does not fit is not used, and search goes on with one built now.
     """
-    if setting is not None:
+    stored_setting = memory.manifest.stages.get("index", {}).get("setting")
+    if setting is not None and setting != stored_setting:
         return build_index(memory.keys, setting, seed=memory.manifest.seed, device=device)
-    if device.type == "cuda":
+    if setting is None and device.type == "cuda":
         return ExactIndex(memory.keys, device)
     try:
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
             return load_index(stored.path, stored.info, memory.keys)
     except MemoryFolderError as damage:
-        warnings.warn(
-            f"{damage}. The index is built anew for now; `ibidem index -m {memory.path}` stores a new one.",
-            stacklevel=2,
-        )
-    return build_index(memory.keys, "auto", seed=memory.manifest.seed, device=device)
+        warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
+    if isinstance(resolve(setting or "auto", memory.entries, memory.dimension, device=device), FaissSettings):
+        note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
+        warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
+    return build_index(memory.keys, setting or "auto", seed=memory.manifest.seed, device=device)

@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
 _SEPARATOR = re.compile(r"[-_.@]")
 _PRIMARY = re.compile(r"[a-z]{2,8}")
+# Codes of three letters, as NLLB's tags have them, for languages that text files name by two (ISO 639-3 and 639-1).
+_CODES = """
+afr:af sqi:sq amh:am arb:ar ara:ar hye:hy asm:as azj:az aze:az eus:eu bel:be ben:bn bos:bs bul:bg cat:ca ces:cs
+cym:cy dan:da deu:de ell:el eng:en epo:eo est:et ekk:et pes:fa fas:fa fin:fi fra:fr gle:ga glg:gl guj:gu heb:he
+hin:hi hrv:hr hun:hu isl:is ind:id ita:it jpn:ja kan:kn kat:ka kaz:kk khm:km kir:ky kor:ko lao:lo lat:la lav:lv
+lvs:lv lit:lt ltz:lb mkd:mk mal:ml mar:mr mlt:mt khk:mn mon:mn mya:my npi:ne nep:ne nld:nl nob:nb nno:nn ory:or
+pan:pa pol:pl por:pt ron:ro rus:ru sin:si slk:sk slv:sl som:so spa:es srp:sr swe:sv swh:sw swa:sw tam:ta tel:te
+tgk:tg tgl:tl tha:th tur:tr tuk:tk uig:ug ukr:uk urd:ur uzn:uz uzb:uz vie:vi xho:xh yor:yo zho:zh zsm:ms msa:ms
+zul:zu
+"""
+_TWO_LETTERS = dict(code.split(":") for code in _CODES.split())
 
 
 def primary(tag: str) -> str:
-    """Return what two spellings of a language share: `de` for de, DE, de-DE, de_AT.UTF-8."""
-    return _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
+    """Return what spellings of a language share: `de` for de, DE, de-DE, de_AT.UTF-8, deu_Latn."""
+    subtag = _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
+    return _TWO_LETTERS.get(subtag, subtag)
 
 
 @dataclass(frozen=True, slots=True)
