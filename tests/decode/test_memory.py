@@ -214,3 +214,8 @@ def test_the_adaptive_combiner_comes_before_the_fixed_one(
     assert (chosen.k, chosen.temperature) == (8, 10.0)
     assert load_combiner(memory, "fixed") == FixedCombiner(4, 0.5, 10.0)
     assert len(Translator(tiny, memory).translate(["Datei öffnen", ""])) == 2
+
+
+def test_a_forced_word_that_no_neighbour_knows(tiny: BaseModel, stored: Memory) -> None:
+    translator = Translator(tiny, stored, combiner=FixedCombiner(4, 1.0, 1.0))
+    assert translator.translate(["Datei öffnen"], prefixes=["Zebra"])[0].startswith("Zebra")

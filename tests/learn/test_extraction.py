@@ -318,3 +318,15 @@ def test_what_cannot_be_tuned_is_said_before_the_work(tmp_path: Path, tiny: Base
     with pytest.raises(UsageError, match="not 6"):
         TuneSettings(k=6)
     assert not (tmp_path / "m").exists()
+
+
+def test_going_on_in_another_arithmetic_is_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    path = tmp_path / "memory"
+    extract(tiny, Corpus([few]), path, settings=SMALL)
+    with Memory.open(path).edit() as edit:
+        edit.set_complete(False)
+        edit.commit()
+    other = ExtractSettings(segment_bytes=SMALL.segment_bytes, batch_tokens=SMALL.batch_tokens + 1)
+    with pytest.raises(MismatchError, match="was begun with the settings"):
+        extract(tiny, Corpus([few]), path, settings=other)
+    assert extract(tiny, Corpus([few]), path, settings=SMALL).complete

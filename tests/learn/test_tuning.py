@@ -12,7 +12,17 @@ from ibidem.decode import Translator
 from ibidem.decode.mounting import load_combiner, token_ids
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
-from ibidem.learn import MetaKSettings, TuneSettings, extract, gather_examples, tune, tune_fixed
+from ibidem.learn import (
+    LearnSettings,
+    MetaKSettings,
+    TuneSettings,
+    extract,
+    gather_examples,
+    index_memory,
+    learn,
+    tune,
+    tune_fixed,
+)
 from ibidem.learn.metak import mixture_loss
 from ibidem.learn.tuning import borrow_dev, read_dev
 from ibidem.memory import Memory
@@ -127,3 +137,38 @@ def test_another_models_memory_is_not_tuned(memory: Memory, tiny_folder: Path) -
         other.projection.weight[5, 5] += 1e-3
     with pytest.raises(MismatchError, match="learnt with another state of"):
         tune(memory, other)
+
+
+def test_a_pair_with_a_twin_is_not_borrowed(tmp_path: Path, tiny: BaseModel) -> None:
+    """Its twin would hold the answer: hiding its own entries alone would make any memory look perfect."""
+    file = tmp_path / "twins.tsv"
+    lines = ["Hallo\tHello", "Welt\tWorld", "Hallo\tHello", "Baum\tTree", "Ein Baum\tTree", "Haus\tHouse"]
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    memory = extract(tiny, Corpus([file]), tmp_path / "memory")
+    assert borrow_dev(memory, 10).sources == ["Welt", "Haus"]
+
+
+def test_learning_again_heeds_what_changed(memory: Memory, dev: Corpus, tiny: BaseModel, corpus_file: Path) -> None:
+    first = LearnSettings(tune=TuneSettings(k=4, metak=QUICK))
+    tuned = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
+    again = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
+    assert again.generation == tuned.generation
+    other = LearnSettings(tune=TuneSettings(k=2, metak=QUICK), index="Flat")
+    changed = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=other)
+    assert load_combiner(changed, "adaptive").k == 2
+    assert changed.manifest.stages["index"]["setting"] == "Flat"
+    with pytest.raises(MismatchError, match="begun with the seed 1"):
+        learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=2, settings=other)
+
+
+def test_an_unfinished_memory_is_refused(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
+    with memory.edit() as edit:
+        edit.set_complete(False)
+        unfinished = edit.commit()
+    for use in (
+        lambda: tune(unfinished, tiny, dev, settings=TuneSettings(metak=QUICK)),
+        lambda: index_memory(unfinished, "Flat"),
+        lambda: Translator(tiny, unfinished),
+    ):
+        with pytest.raises(UsageError, match="is unfinished: run the `ibidem learn`"):
+            use()

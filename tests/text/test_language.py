@@ -54,3 +54,8 @@ def test_one_language_on_both_sides_is_refused() -> None:
 def test_a_catalogue_in_a_third_language_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'fr' is neither .* --catalogue-language"):
         Languages.from_tags("de", "en", "fr")
+
+
+def test_codes_of_three_letters_mean_the_same_languages() -> None:
+    assert [primary(tag) for tag in ("deu_Latn", "eng", "zho_Hans", "de")] == ["de", "en", "zh", "de"]
+    assert primary("bar") == "bar"
