@@ -32,8 +32,10 @@ class Memory(memory.Memory):
         dev: PathLike | Sequence[PathLike] | None = None,
         seed: int = 0,
         device: str = "auto",
+        dtype: str = "float32",
         source_language: str | None = None,
         target_language: str | None = None,
+        source_prefix: str = "",
         settings: LearnSettings | None = None,
         progress: Progress = silent,
     ) -> Memory:
@@ -49,7 +51,14 @@ class Memory(memory.Memory):
             base = model
         else:
             name = None if model is None else os.fspath(model)
-            base = load_model(name, device=device, source_language=source_language, target_language=target_language)
+            base = load_model(
+                name,
+                device=device,
+                dtype=dtype,
+                source_language=source_language,
+                target_language=target_language,
+                source_prefix=source_prefix,
+            )
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
         learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
