@@ -52,8 +52,8 @@ def make_batches(
 ) -> list[tuple[np.ndarray, int]]:
     """Batches of row numbers and their width, in random order.
 
-    Both sides of a batch are padded to one multiple of 8, and each width has one batch size: so few shapes
-    keep the GPU's allocator and its kernels at their best.
+    Both sides of a batch are padded to one multiple of 8, and each width has one batch size, so that
+    a run has few different shapes.
     """
     longest = np.maximum(sources.lengths[rows], targets.lengths[rows])
     widths = -(-longest // WIDTH_STEP) * WIDTH_STEP

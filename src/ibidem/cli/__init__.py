@@ -16,7 +16,7 @@ def main() -> None:
     Whatever a user can put right is one line on stderr; a traceback is a bug. An interrupt gives 130.
     """
     warnings.showwarning = _show_warning
-    # Threads that wait by spinning are a twentieth faster alone, but several times slower beside other work.
+    # Threads that wait by spinning are a little faster alone, but took twice as long beside another busy program.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         sys.exit(_run(sys.argv[1:] or ["--help"]))
