@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, ModelIdentity
-from ibidem.memory.segment import DTYPES
+from ibidem.memory.layout import DTYPES, Counts, Layout
 
 from .samples import append, sample
 from .test_manifest import rewrite
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 BIG, SMALL = "segments/000001/", "segments/000002/"
-ARRAYS = [f"{folder}{name}.bin" for folder in (BIG, SMALL) for name in DTYPES]
+ARRAYS = [f"{folder}{name}.bin" for folder in (BIG, SMALL) for name in Layout().shapes(Counts(1, 1, 1), 1)]
 HEADERS = [f"{folder}segment.json" for folder in (BIG, SMALL)]
 ARTEFACT = "artefacts/index-000003.bin"
 
@@ -228,14 +228,14 @@ def test_headers_that_lie_in_agreement_are_found_by_the_file_size(path: Path) ->
     entries = 2**34
 
     def lie(document: dict[str, Any]) -> None:
-        document["entries"] = entries
+        document["entries"] = document["tokens"] = entries
         for name, row in (("keys", 8), ("values", 4), ("log_probs", 4)):
             array = document["arrays"][name]
             array.update(shape=[entries, *array["shape"][1:]], bytes=entries * row)
             array["crcs"] = [0] * (entries * row // BLOCK)
 
     forge(path, "000002", lie)
-    rewrite(path, lambda manifest: manifest["segments"][1].update(entries=entries))
+    rewrite(path, lambda manifest: manifest["segments"][1].update(entries=entries, tokens=entries))
     memory = Memory.open(path)
     for name, read in (
         ("values", memory.values),

@@ -27,7 +27,7 @@ def index_memory(
         progress(_STAGES[stage], done / max(1, total), done, "keys")
 
     check_complete(memory)
-    index = build_index(memory.keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
+    index = build_index(memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
         if isinstance(index, FaissIndex):

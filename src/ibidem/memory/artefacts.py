@@ -13,8 +13,8 @@ import numpy as np
 from ibidem.errors import UsageError
 from ibidem.memory.digests import blocks_of, blocks_of_file, check_file
 from ibidem.memory.files import rename, temporary, write_blocks
+from ibidem.memory.layout import DTYPES
 from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, ArtefactRecord
-from ibidem.memory.segment import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

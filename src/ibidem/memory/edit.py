@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import ibidem
 from ibidem.errors import MismatchError, UsageError
 from ibidem.memory.artefacts import json_copy, write_artefact
-from ibidem.memory.files import reported_writes
-from ibidem.memory.generations import ARTEFACTS, SEGMENTS, put_manifest, sweep
-from ibidem.memory.manifest import moment
-from ibidem.memory.segment import write_segment
+from ibidem.memory.files import make_directory, remove, reported_writes, sync_directory
+from ibidem.memory.generations import (
+    ARTEFACTS,
+    SEGMENTS,
+    SNAPSHOTS,
+    WORK,
+    keep_snapshot,
+    load_manifest,
+    put_manifest,
+    snapshots,
+    sweep,
+)
+from ibidem.memory.layout import DTYPES, OF_ENTRIES, Layout
+from ibidem.memory.manifest import ARTEFACT_NAME, SEGMENT_NAME, moment
+from ibidem.memory.segment import Segment, derive_segment, write_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from ibidem.memory.manifest import SegmentRecord
     from ibidem.memory.memory import Memory
     from ibidem.memory.pairs import SegmentData
 
@@ -34,6 +52,8 @@ class Edit:
         self._draft = memory.manifest
         self._closed = False
         self._unsettled = False
+        names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
+        self._last_name = max((int(name) for name in names if re.fullmatch(SEGMENT_NAME, name)), default=0)
 
     @property
     def memory(self) -> Memory:
@@ -48,9 +68,90 @@ class Edit:
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
         with reported_writes(self._memory.path):
-            number = max((int(segment.name) for segment in draft.segments), default=0) + 1
-            record = write_segment(self._memory.path / SEGMENTS / f"{number:06d}", data, origins)
+            record = self._written(write_segment(self._next_folder(), data, origins))
         self._draft = replace(draft, segments=(*draft.segments, record), origins=tuple(origins))
+
+    def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
+        """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
+
+        It is asked for one segment after another, in order. Arrays that stay the same are not written again.
+        """
+        self._check_open()
+        if name not in OF_ENTRIES:
+            raise UsageError(f"{name!r} is no array of entries: give one of {', '.join(OF_ENTRIES)}")
+        starts = np.cumsum([0] + [record.entries for record in self._draft.segments]).tolist()
+        arrays = (part(start, stop) for start, stop in pairwise(starts))
+        first = next(arrays, None)
+        width = None if first is None or first.ndim == 1 else int(first.shape[1])
+        layout = self._draft.layout.with_array(name, width)
+        records = []
+        for segment, array in zip(self._segments(), chain([] if first is None else [first], arrays), strict=True):
+            shape = layout.shapes(segment.record.counts, segment.dimension)[name]
+            if array.shape != shape or array.dtype != DTYPES[name]:
+                raise UsageError(f"{name} of {segment.folder} came as {array.dtype} {array.shape}, not as {shape}")
+            records.append(self._derive(segment, layout, {name: array}))
+        self._draft = replace(self._draft, segments=tuple(records), layout=layout)
+
+    def drop_array(self, name: str) -> None:
+        """Leave an array of the entries out of the next commit."""
+        self._check_open()
+        layout = self._draft.layout.without_array(name)
+        if layout != self._draft.layout:
+            records = tuple(self._derive(segment, layout, {}) for segment in self._segments())
+            self._draft = replace(self._draft, segments=records, layout=layout)
+
+    def keep_entries(self, kept: NDArray[np.bool_]) -> None:
+        """Leave entries out of the next commit; kept: [entries]. Their tokens and pairs stay."""
+        self._check_open()
+        if kept.shape != (self._draft.entries,):
+            raise UsageError(f"{self._memory.path} has {self._draft.entries} entries, not {kept.shape}")
+        records, start = [], 0
+        for segment in self._segments():
+            part = kept[start : start + segment.record.entries]
+            start += segment.record.entries
+            if part.all():
+                records.append(segment.record)
+            else:
+                records.append(self._derive(segment, self._draft.layout, segment.thinned(part), int(part.sum())))
+        self._draft = replace(self._draft, segments=tuple(records))
+
+    def keep_snapshot(self, name: str) -> None:
+        """Keep the last committed generation by name, from now on, so that one can go back to it."""
+        self._check_open()
+        if not re.fullmatch(ARTEFACT_NAME, name):
+            raise UsageError(f"{name!r} cannot name a snapshot: use a-z, 0-9 and _")
+        with reported_writes(self._memory.path):
+            keep_snapshot(self._memory.path, name)
+
+    def restore_snapshot(self, name: str) -> None:
+        """Make the next commit a copy of the generation kept by this name."""
+        self._check_open()
+        self._draft = load_manifest(self._snapshot(name))
+        self._unsettled = True
+
+    def forget_snapshot(self, name: str) -> None:
+        """Keep that generation no longer."""
+        self._check_open()
+        remove(self._snapshot(name))
+        sync_directory(self._memory.path / SNAPSHOTS)
+        sweep(self._memory.path)
+
+    def workspace(self, stage: str, digest: str) -> Path:
+        """A folder for the unfinished work of a stage, found again by the same digest of all that it depends on."""
+        self._check_open()
+        folder = self._memory.path / WORK
+        wanted = folder / f"{stage}-{digest[:16]}"
+        for other in folder.glob(f"{stage}-*"):
+            if other != wanted:
+                remove(other)
+        with reported_writes(self._memory.path):
+            make_directory(wanted)
+        return wanted
+
+    def clear_workspace(self, stage: str) -> None:
+        """Remove the unfinished work of a stage that is done."""
+        for folder in (self._memory.path / WORK).glob(f"{stage}-*"):
+            remove(folder)
 
     def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
         """Write bytes, or a copy of a file, as the artefact of this name from the next commit on."""
@@ -108,8 +209,38 @@ class Edit:
         if self._closed:
             raise UsageError(f"this edit of {self._memory.path} is over: open another with memory.edit()")
 
+    def _segments(self) -> list[Segment]:
+        """Readers of the draft's segments."""
+        folder, draft = self._memory.path / SEGMENTS, self._draft
+        return [Segment(folder / item.name, item, draft.layout, draft.identity.dimension) for item in draft.segments]
+
+    def _derive(
+        self, segment: Segment, layout: Layout, changed: Mapping[str, NDArray[Any]], entries: int | None = None
+    ) -> SegmentRecord:
+        self._unsettled = True
+        with reported_writes(self._memory.path):
+            return self._written(derive_segment(self._next_folder(), segment, layout, changed, entries))
+
+    def _next_folder(self) -> Path:
+        """A name that no segment has, of this generation or of another that is kept."""
+        return self._memory.path / SEGMENTS / f"{self._last_name + 1:06d}"
+
+    def _written(self, record: SegmentRecord) -> SegmentRecord:
+        self._last_name = int(record.name)
+        return record
+
+    def _snapshot(self, name: str) -> Path:
+        kept = snapshots(self._memory.path)
+        if name not in kept:
+            raise UsageError(f"{self._memory.path} has no snapshot {name!r}: it has {', '.join(kept) or 'none'}")
+        return kept[name]
+
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
+        if self._draft.layout != Layout():
+            raise UsageError(
+                f"{self._memory.path} is compacted or clustered, and takes no further pairs: learn a new memory"
+            )
         if data.keys.shape[1] != identity.dimension:
             raise MismatchError(
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "

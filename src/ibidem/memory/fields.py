@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # Sums and products of sizes stay far from the end of int64 below this bound.
 LARGEST = 1 << 48
+LARGEST_DIMENSION = 1 << 20
 
 
 def _refuse_constant(name: str) -> Any:
@@ -53,6 +54,12 @@ class Fields:
         if type(value) is not int or not least <= value <= most:
             raise self.fault(name, f"a whole number from {least} to {most}")
         return value
+
+    def optional_integer(self, name: str, least: int = 0, most: int = LARGEST) -> int | None:
+        """A whole number between `least` and `most`, or null."""
+        if name in self._value and self._value[name] is None:
+            return None
+        return self.integer(name, least, most)
 
     def integers(self, name: str, least: int = 0, most: int = LARGEST) -> tuple[int, ...]:
         """A list of whole numbers between `least` and `most`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.fields import parse
-from ibidem.memory.files import TEMPORARY, remove, replace_file
+from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file
 from ibidem.memory.manifest import ARTEFACT_FILE, FORMAT, SEGMENT_NAME, Manifest, newer_format
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ MANIFEST = "manifest.json"
 PREVIOUS = "manifest.previous.json"
 SEGMENTS = "segments"
 ARTEFACTS = "artefacts"
+SNAPSHOTS = "snapshots"
+WORK = "work"
 
 # The checksum stands first and at a fixed place, so that it covers every byte after itself.
 _SEAL = b'{\n "checksum": "'
@@ -88,18 +90,28 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
     replace_file(file, content)
 
 
+def snapshots(folder: Path) -> dict[str, Path]:
+    """The manifests of generations that were kept by name."""
+    return {file.stem: file for file in sorted((folder / SNAPSHOTS).glob("[a-z]*.json"))}
+
+
+def keep_snapshot(folder: Path, name: str) -> None:
+    """Keep the current generation by name, in place of an earlier one of that name, until it is forgotten."""
+    make_directory(folder / SNAPSHOTS)
+    replace_file(folder / SNAPSHOTS / f"{name}.json", (folder / MANIFEST).read_bytes())
+
+
 def sweep(folder: Path) -> None:
-    """Remove temporary files, and segments and artefacts that neither manifest names; only the writer may.
+    """Remove temporary files, and segments and artefacts that no manifest names; only the writer may.
 
     What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
     """
-    for place in (folder, folder / SEGMENTS, folder / ARTEFACTS):
+    for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS):
         for path in place.glob(TEMPORARY + "*"):
             remove(path)
+    manifests = [folder / MANIFEST, folder / PREVIOUS, *snapshots(folder).values()]
     try:
-        kept = [load_manifest(folder / MANIFEST)]
-        if (folder / PREVIOUS).exists():
-            kept.append(load_manifest(folder / PREVIOUS))
+        kept = [load_manifest(file) for file in manifests if file.name == MANIFEST or file.exists()]
     except DamagedMemoryError:
         return  # what a damaged manifest names is unknown, and may be wanted for its repair
     segments = {segment.name for manifest in kept for segment in manifest.segments}

@@ -22,8 +22,9 @@ class KeyView:
     Raises DamagedMemoryError when a touched block is not as written, UsageError for entries out of range.
     """
 
-    def __init__(self, segments: Sequence[Segment], dimension: int) -> None:
+    def __init__(self, segments: Sequence[Segment], dimension: int, name: str = "keys") -> None:
         self._segments = segments
+        self._name = name
         self._starts = np.cumsum([0] + [segment.record.entries for segment in segments], dtype=np.int64)
         self.size = int(self._starts[-1])
         self.dimension = dimension
@@ -48,7 +49,9 @@ class KeyView:
             if origin >= stop:
                 break
             segment = self._segments[number]
-            parts.append(segment.array("keys").read(max(start - origin, 0), min(stop - origin, segment.record.entries)))
+            parts.append(
+                segment.array(self._name).read(max(start - origin, 0), min(stop - origin, segment.record.entries))
+            )
         if not parts:
             return np.empty((0, self.dimension), np.float16)
         if len(parts) == 1:
@@ -67,7 +70,7 @@ class KeyView:
         numbers = np.searchsorted(self._starts, ids, side="right") - 1
         # Opening a segment checks its sizes, so nothing is allocated on the word of a manifest alone.
         found = {
-            number: self._segments[number].array("keys").gather(ids[numbers == number] - self._starts[number])
+            number: self._segments[number].array(self._name).gather(ids[numbers == number] - self._starts[number])
             for number in np.unique(numbers).tolist()
         }
         keys = np.empty((len(ids), self.dimension), np.float16)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.memory.fields import LARGEST_DIMENSION
+from ibidem.memory.layout import Counts, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ibidem.memory.fields import Fields
 
-FORMAT = 1
-LARGEST_DIMENSION = 1 << 20
+FORMAT = 2
 LARGEST_VOCABULARY = 1 << 31
 SEEDS = range(-(1 << 63), 1 << 64)
 
@@ -65,15 +66,22 @@ class SegmentRecord:
 
     name: str
     entries: int
+    tokens: int
     pairs: int
     sha256: str
+
+    @property
+    def counts(self) -> Counts:
+        """The entries, tokens and pairs."""
+        return Counts(self.entries, self.tokens, self.pairs)
 
     @classmethod
     def from_fields(cls, fields: Fields) -> SegmentRecord:
         """Read and check; raises DamagedMemoryError."""
         return cls(
             name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
-            entries=fields.integer("entries"),
+            entries=(entries := fields.integer("entries")),
+            tokens=fields.integer("tokens", entries) if "tokens" in fields.names() else entries,  # not in format 1
             pairs=fields.integer("pairs"),
             sha256=fields.sha256("sha256"),
         )
@@ -114,6 +122,7 @@ class Manifest:
     artefacts: Mapping[str, ArtefactRecord]
     stages: Mapping[str, Mapping[str, Any]]
     complete: bool
+    layout: Layout = field(default_factory=Layout)
     format: int = FORMAT
 
     @property
@@ -122,9 +131,13 @@ class Manifest:
         return sum(segment.entries for segment in self.segments)
 
     @property
-    def pairs(self) -> int:
-        """The number of sentence pairs in all segments."""
-        return sum(segment.pairs for segment in self.segments)
+    def counts(self) -> Counts:
+        """The entries, tokens and pairs of all segments."""
+        return Counts(
+            self.entries,
+            sum(segment.tokens for segment in self.segments),
+            sum(segment.pairs for segment in self.segments),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with `format` first."""
@@ -142,7 +155,6 @@ class Manifest:
             raise fields.fault("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
         return cls(
-            format=number,
             generation=fields.integer("generation", 1),
             created=_moment(fields, "created"),
             updated=_moment(fields, "updated"),
@@ -154,6 +166,7 @@ class Manifest:
             artefacts={name: ArtefactRecord.from_fields(artefacts.fields(name)) for name in artefacts.names()},
             stages={name: stages.mapping(name) for name in stages.names()},
             complete=fields.flag("complete"),
+            layout=Layout.from_fields(fields.fields("layout")) if number > 1 else Layout(),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,15 @@ from ibidem.memory.generations import (
     SEGMENTS,
     current_manifest,
     put_manifest,
+    snapshots,
     sweep,
 )
 from ibidem.memory.keys import KeyView
+from ibidem.memory.layout import DTYPES, Layout
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.manifest import SEEDS, Manifest, ModelIdentity, moment
 from ibidem.memory.pairs import StoredPair
-from ibidem.memory.segment import DTYPES, Segment
+from ibidem.memory.segment import Segment
 from ibidem.memory.verification import verify
 
 if TYPE_CHECKING:
@@ -51,14 +54,15 @@ class Memory:
         # Segments never change: a newer generation keeps the open files and verified blocks of an older one.
         opened = {segment.record: segment for segment in known._segments} if known is not None else {}
         self._segments: Sequence[Segment] = [
-            opened.get(record) or Segment(path / SEGMENTS / record.name, record, manifest.identity.dimension)
+            opened.get(record)
+            or Segment(path / SEGMENTS / record.name, record, manifest.layout, manifest.identity.dimension)
             for record in manifest.segments
         ]
         self._sound_artefacts: set[str] = set(known._sound_artefacts) if known is not None else set()
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._first_entries = np.cumsum([0] + [record.entries for record in manifest.segments], dtype=np.int64)
+        self._first_tokens = np.cumsum([0] + [record.tokens for record in manifest.segments], dtype=np.int64)
         self._first_pairs = np.cumsum([0] + [record.pairs for record in manifest.segments], dtype=np.int64)
-        self.keys = KeyView(self._segments, manifest.identity.dimension)
 
     @classmethod
     def create(
@@ -119,8 +123,9 @@ class Memory:
         Raises LockedMemoryError at once if another writer holds the lock.
         """
         with writer_lock(self.path):
-            edit = Edit(self.refresh())
+            newest = self.refresh()
             sweep(self.path)
+            edit = Edit(newest)
             try:
                 yield edit
             finally:
@@ -147,22 +152,74 @@ class Memory:
         return int(self._first_entries[-1])
 
     @property
+    def tokens(self) -> int:
+        """The number of target tokens; more than entries once the memory was pruned."""
+        return int(self._first_tokens[-1])
+
+    @property
     def pairs(self) -> int:
         """The number of sentence pairs."""
         return int(self._first_pairs[-1])
 
     @property
+    def layout(self) -> Layout:
+        """What is stored of an entry."""
+        return self.manifest.layout
+
+    @property
     def dimension(self) -> int:
-        """The dimension of the keys."""
-        return self.identity.dimension
+        """The dimension of the keys that are searched."""
+        return self.layout.compact or self.identity.dimension
+
+    @cached_property
+    def keys(self) -> KeyView:
+        """The base model's own states; raises UsageError where they were dropped."""
+        if not self.layout.keys:
+            raise UsageError(
+                f"{self.path} no longer has the keys of its model, only compact ones: learn it again, with --keep-keys"
+            )
+        return KeyView(self._segments, self.identity.dimension)
+
+    @cached_property
+    def search_keys(self) -> KeyView:
+        """The keys that are searched: the compact ones if there are any, else the model's own."""
+        if self.layout.compact is None:
+            return self.keys
+        return KeyView(self._segments, self.layout.compact, "compact")
 
     def values(self) -> NDArray[np.int32]:
         """[entries] the token id of every entry, read-only."""
-        return self._column("values").astype(np.int32, copy=False)
+        return self._column("values", entries=True).astype(np.int32, copy=False)
 
     def log_probs(self) -> NDArray[np.float32]:
         """[entries] the base model's log-probability of every entry's value, read-only."""
+        return self._column("log_probs", entries=True).astype(np.float32, copy=False)
+
+    def clusters(self) -> NDArray[np.int32] | None:
+        """[entries] the cluster of every entry (negative: none), read-only; None before clustering."""
+        return self._column("clusters").astype(np.int32, copy=False) if self.layout.clusters else None
+
+    def token_values(self) -> NDArray[np.int32]:
+        """[tokens] the id of every target token, entry or not, read-only."""
+        return self._column("values").astype(np.int32, copy=False)
+
+    def token_log_probs(self) -> NDArray[np.float32]:
+        """[tokens] the base model's log-probability of every target token, read-only."""
         return self._column("log_probs").astype(np.float32, copy=False)
+
+    def token_offsets(self) -> NDArray[np.int64]:
+        """[pairs + 1] where the tokens of each pair begin."""
+        firsts = self._first_tokens[:-1]
+        parts = [segment.offsets[1:] + first for segment, first in zip(self._segments, firsts, strict=True)]
+        return np.concatenate([np.zeros(1, np.int64), *parts])
+
+    def rows(self) -> NDArray[np.int64]:
+        """[entries] the token that each entry is, rising."""
+        parts = [
+            first + (np.arange(segment.record.entries) if segment.rows is None else segment.rows)
+            for segment, first in zip(self._segments, self._first_tokens[:-1], strict=True)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def sentence(self, index: int) -> StoredPair:
         """The sentence pair with this number; raises UsageError out of range."""
@@ -195,26 +252,37 @@ class Memory:
             self._sound_artefacts.add(record.file)
         return Artefact(path, record.info)
 
+    def snapshots(self) -> list[str]:
+        """The names of generations that were kept for going back to."""
+        return list(snapshots(self.path))
+
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
         """Check every byte of this generation; `progress` is told the bytes read and the bytes in all."""
         return verify(self.path, self.manifest, progress)
 
     def bytes_by_array(self) -> dict[str, int]:
         """The bytes on disk of every kind of array over all segments, then of every artefact."""
-        arrays = {name: sum(segment.records[name].bytes for segment in self._segments) for name in DTYPES}
+        arrays = {
+            name: sum(segment.records[name].bytes for segment in self._segments if name in segment.expected)
+            for name in DTYPES
+            if name in self.layout.shapes(self.manifest.counts, self.identity.dimension)
+        }
         return arrays | {name: record.bytes for name, record in self.manifest.artefacts.items()}
 
     def __repr__(self) -> str:
         counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs"
         return f"Memory({str(self.path)!r}, {counts})"
 
-    def _column(self, name: str) -> NDArray[np.generic]:
-        if name not in self._columns:
-            parts = [segment.array(name).all() for segment in self._segments]
+    def _column(self, name: str, *, entries: bool = False) -> NDArray[np.generic]:
+        """An array over all segments, as it is stored, or of the tokens that are `entries`."""
+        thinned = entries and self.entries < self.tokens
+        key = f"{name} of entries" if thinned else name
+        if key not in self._columns:
+            parts = [segment.of_entries(name) if thinned else segment.array(name).all() for segment in self._segments]
             column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
             column.flags.writeable = False
-            self._columns[name] = column
-        return self._columns[name]
+            self._columns[key] = column
+        return self._columns[key]
 
     def _pairs(self, number: int, start: int, stop: int) -> Iterator[StoredPair]:
         segment = self._segments[number]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from ibidem.memory.arrays import ArrayRecord, StoredArray
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.digests import BLOCK_BYTES, blocks_of
 from ibidem.memory.fields import parse
-from ibidem.memory.files import remove, rename, sync_directory, temporary, write_blocks
+from ibidem.memory.files import link, remove, rename, sync_directory, temporary, write_blocks
+from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
 from ibidem.memory.manifest import SegmentRecord
 
 if TYPE_CHECKING:
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
 
 RECORD = "segment.json"
 
-DTYPES: Mapping[str, str] = {
-    "keys": "<f2",
-    "values": "<i4",
-    "log_probs": "<f4",
-    "offsets": "<i8",
-    "sources": "|u1",
-    "source_offsets": "<i8",
-    "targets": "|u1",
-    "target_offsets": "<i8",
-    "origins": "<i4",
-    "locations": "<i8",
-}
 _CHUNK = 1024
 
 
@@ -62,30 +51,54 @@ def write_segment(folder: Path, data: SegmentData, origins: Mapping[str, int]) -
         "origins": np.array([origins[name] for name in data.origins], np.int32),
         "locations": np.array(data.locations, np.int64),
     }
+    return _seal(folder, Counts(data.entries, data.entries, data.pairs), arrays, {})
+
+
+def derive_segment(
+    folder: Path, source: Segment, layout: Layout, changed: Mapping[str, NDArray[Any]], entries: int | None = None
+) -> SegmentRecord:
+    """Write a segment of another layout, or of fewer entries, durably; arrays that stay the same cost no bytes."""
+    counts = replace(source.record.counts, entries=source.record.entries if entries is None else entries)
+    kept = [name for name in layout.shapes(counts, source.dimension) if name not in changed]
+    return _seal(folder, counts, changed, {name: (source.file(name), source.records[name]) for name in kept})
+
+
+def _seal(
+    folder: Path,
+    counts: Counts,
+    arrays: Mapping[str, NDArray[Any]],
+    linked: Mapping[str, tuple[Path, ArrayRecord]],
+) -> SegmentRecord:
     beside = temporary(folder)
     for left_over in (beside, folder):  # of an earlier try, whose rename may even have come through
         remove(left_over)
     beside.mkdir()
     records = {}
     for name, dtype in DTYPES.items():
-        array = np.ascontiguousarray(arrays[name], dtype)
-        digest = write_blocks(beside / f"{name}.bin", blocks_of(array.reshape(-1).view(np.uint8)))
-        records[name] = asdict(ArrayRecord(dtype, array.shape, digest.bytes, digest.sha256, digest.crcs))
-    document = {"entries": data.entries, "pairs": data.pairs, "block_bytes": BLOCK_BYTES, "arrays": records}
+        if name in linked:
+            file, record = linked[name]
+            link(file, beside / f"{name}.bin")
+            records[name] = asdict(record)
+        elif name in arrays:
+            array = np.ascontiguousarray(arrays[name], dtype)
+            digest = write_blocks(beside / f"{name}.bin", blocks_of(array.reshape(-1).view(np.uint8)))
+            records[name] = asdict(ArrayRecord(dtype, array.shape, digest.bytes, digest.sha256, digest.crcs))
+    document = {**asdict(counts), "block_bytes": BLOCK_BYTES, "arrays": records}
     content = json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
     sha256 = write_blocks(beside / RECORD, blocks_of(np.frombuffer(content, np.uint8))).sha256
     sync_directory(beside)
     rename(beside, folder)
-    return SegmentRecord(folder.name, data.entries, data.pairs, sha256)
+    return SegmentRecord(folder.name, **asdict(counts), sha256=sha256)
 
 
 class Segment:
     """The reader of a sealed segment; files are opened when first needed. Raises DamagedMemoryError."""
 
-    def __init__(self, folder: Path, record: SegmentRecord, dimension: int) -> None:
+    def __init__(self, folder: Path, record: SegmentRecord, layout: Layout, dimension: int) -> None:
         self.folder = folder
         self.record = record
-        self._dimension = dimension
+        self.dimension = dimension
+        self.expected = layout.shapes(record.counts, dimension)
         self._arrays: dict[str, StoredArray] = {}
 
     @cached_property
@@ -99,29 +112,19 @@ class Segment:
         if hashlib.sha256(content).hexdigest() != self.record.sha256:
             raise DamagedFile(file, "its sha256 is not the one in the manifest")
         fields = parse(content, file)
-        entries, pairs = self.record.entries, self.record.pairs
-        for name, expected in (("entries", entries), ("pairs", pairs), ("block_bytes", BLOCK_BYTES)):
+        for name, expected in {**asdict(self.record.counts), "block_bytes": BLOCK_BYTES}.items():
+            if name == "tokens" and name not in fields.names():  # format 1
+                continue
             if fields.integer(name) != expected:
                 raise fields.fault(name, f"{expected}, as the manifest implies")
-        shapes: dict[str, tuple[int | None, ...]] = {
-            "keys": (entries, self._dimension),
-            "values": (entries,),
-            "log_probs": (entries,),
-            "offsets": (pairs + 1,),
-            "sources": (None,),
-            "source_offsets": (pairs + 1,),
-            "targets": (None,),
-            "target_offsets": (pairs + 1,),
-            "origins": (pairs,),
-            "locations": (pairs,),
-        }
         arrays = fields.fields("arrays")
         return {
-            name: ArrayRecord.from_fields(arrays.fields(name), dtype, shapes[name]) for name, dtype in DTYPES.items()
+            name: ArrayRecord.from_fields(arrays.fields(name), DTYPES[name], shape)
+            for name, shape in self.expected.items()
         }
 
     def array(self, name: str) -> StoredArray:
-        """One of the arrays of DTYPES."""
+        """One of the arrays of the layout."""
         if name not in self._arrays:
             self._arrays[name] = StoredArray(self.file(name), self.records[name])
         return self._arrays[name]
@@ -131,9 +134,30 @@ class Segment:
         return self.folder / f"{name}.bin"
 
     @cached_property
+    def rows(self) -> NDArray[np.int64] | None:
+        """[entries] the token of each entry, rising; None where every token is an entry."""
+        if "rows" not in self.expected:
+            return None
+        rows = self.array("rows").all()
+        if rows.size and (rows[0] < 0 or rows[-1] >= self.record.tokens or (rows[1:] <= rows[:-1]).any()):
+            raise DamagedFile(self.file("rows"), f"its rows do not rise from 0 to {self.record.tokens - 1} at most")
+        return rows
+
+    @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the entries of each pair begin."""
-        return self.checked_offsets("offsets", self.record.entries)
+        """[pairs + 1] where the tokens of each pair begin."""
+        return self.checked_offsets("offsets", self.record.tokens)
+
+    def of_entries(self, name: str) -> NDArray[Any]:
+        """[entries] an array of the tokens, at the entries."""
+        array = self.array(name)
+        return array.all() if self.rows is None else array.gather(self.rows)
+
+    def thinned(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """The arrays that change when only some entries are kept; kept: [entries]."""
+        chosen = np.flatnonzero(kept)
+        rows = chosen if self.rows is None else self.rows[chosen]
+        return {"rows": rows} | {name: self.array(name).gather(chosen) for name in OF_ENTRIES if name in self.expected}
 
     @cached_property
     def source_offsets(self) -> NDArray[np.int64]:
@@ -149,7 +173,8 @@ class Segment:
         """Source, target, origin number, location, first entry and the one after the last, of each pair."""
         for first in range(start, stop, _CHUNK):
             last = min(first + _CHUNK, stop)
-            entries = self.offsets[first : last + 1].tolist()
+            tokens = self.offsets[first : last + 1]
+            entries = (tokens if self.rows is None else np.searchsorted(self.rows, tokens)).tolist()
             yield from zip(
                 self._texts("sources", self.source_offsets, first, last),
                 self._texts("targets", self.target_offsets, first, last),
@@ -161,9 +186,10 @@ class Segment:
             )
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """The pair of an entry, and its position there."""
-        pair = int(np.searchsorted(self.offsets, entry, side="right")) - 1
-        return pair, entry - int(self.offsets[pair])
+        """The pair of an entry, and its position among the tokens there."""
+        token = entry if self.rows is None else int(self.rows[entry])
+        pair = int(np.searchsorted(self.offsets, token, side="right")) - 1
+        return pair, token - int(self.offsets[pair])
 
     def checked_offsets(self, name: str, end: int) -> NDArray[np.int64]:
         """[pairs + 1] an array of offsets, which must rise from 0 to `end`."""

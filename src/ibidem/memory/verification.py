@@ -10,11 +10,11 @@ import numpy as np
 from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.digests import check_file
-from ibidem.memory.generations import ARTEFACTS, MANIFEST, PREVIOUS, SEGMENTS, load_manifest
-from ibidem.memory.segment import DTYPES, Segment
+from ibidem.memory.generations import ARTEFACTS, MANIFEST, PREVIOUS, SEGMENTS, load_manifest, snapshots
+from ibidem.memory.segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ibidem.memory.manifest import Manifest
@@ -23,12 +23,11 @@ _ROWS = 65536
 
 
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
-    """All damage of one generation: a row for each file, in the order of the folder; empty if all is well.
+    """All damage of one generation and of the snapshots: a row for each file, in order; empty if all is well.
 
     `progress` is told the bytes read and the bytes in all. The lock is no part of a generation.
     """
     found: list[Damage] = []
-    advance = _counter(folder, manifest, progress)
 
     @contextlib.contextmanager
     def noted() -> Iterator[None]:
@@ -45,26 +44,38 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     if manifest.generation > 1:
         with noted():
             load_manifest(folder / PREVIOUS)
-    for record in manifest.segments:
-        segment = Segment(folder / SEGMENTS / record.name, record, manifest.identity.dimension)
+    generations = [manifest]
+    for file in snapshots(folder).values():
+        with noted():
+            generations.append(load_manifest(file))
+    # Generations share what did not change between them.
+    segments = {record.name: (record, kept) for kept in generations for record in kept.segments}
+    artefacts = {record.file: (name, record) for kept in generations for name, record in kept.artefacts.items()}
+    readers = [
+        (Segment(folder / SEGMENTS / record.name, record, kept.layout, kept.identity.dimension), kept)
+        for record, kept in segments.values()
+    ]
+    advance = _counter(folder, (segment for segment, _ in readers), artefacts, progress)
+    for segment, kept in readers:
         with noted():
             for name, array in segment.records.items():
                 with noted():
                     check_file(segment.file(name), array.bytes, array.sha256, array.crcs, advance=advance)
             for check in _CHECKS:
                 with noted():
-                    check(segment, manifest)
-    for name, artefact in manifest.artefacts.items():
+                    check(segment, kept)
+    for name, artefact in artefacts.values():
         with noted():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
     return found
 
 
 def _check_keys(segment: Segment, _: Manifest) -> None:
-    keys = segment.array("keys")
-    for start in range(0, len(keys), _ROWS):
-        if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
-            raise DamagedFile(segment.file("keys"), f"it holds NaN or infinity after row {start}")
+    for name in {"keys", "compact"} & segment.expected.keys():
+        keys = segment.array(name)
+        for start in range(0, len(keys), _ROWS):
+            if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
+                raise DamagedFile(segment.file(name), f"it holds NaN or infinity after row {start}")
 
 
 def _check_log_probs(segment: Segment, _: Manifest) -> None:
@@ -95,8 +106,9 @@ def _check_pairs(segment: Segment, _: Manifest) -> None:
         pass
 
 
-_CHECKS: tuple[Callable[[Segment, Manifest], None], ...] = (
+_CHECKS: tuple[Callable[[Segment, Manifest], object], ...] = (
     _check_keys,
+    lambda segment, _: segment.rows,  # which are checked when read
     _check_values,
     _check_log_probs,
     _check_origins,
@@ -107,10 +119,12 @@ _CHECKS: tuple[Callable[[Segment, Manifest], None], ...] = (
 )
 
 
-def _counter(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None) -> Callable[[int], None]:
+def _counter(
+    folder: Path, segments: Iterable[Segment], artefacts: Iterable[str], progress: Callable[[int, int], None] | None
+) -> Callable[[int], None]:
     """A function that adds the bytes it is given and reports the sum."""
-    files = [folder / SEGMENTS / record.name / f"{name}.bin" for record in manifest.segments for name in DTYPES]
-    files += [folder / ARTEFACTS / artefact.file for artefact in manifest.artefacts.values()]
+    files = [segment.file(name) for segment in segments for name in segment.expected]
+    files += [folder / ARTEFACTS / file for file in artefacts]
     total = sum(file.stat().st_size for file in files if file.is_file())
     done = 0
 

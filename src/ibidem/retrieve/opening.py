@@ -27,16 +27,16 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
     """
     stored_setting = memory.manifest.stages.get("index", {}).get("setting")
     if setting is not None and setting != stored_setting:
-        return build_index(memory.keys, setting, seed=memory.manifest.seed, device=device)
+        return build_index(memory.search_keys, setting, seed=memory.manifest.seed, device=device)
     if setting is None and device.type == "cuda":
-        return ExactIndex(memory.keys, device)
+        return ExactIndex(memory.search_keys, device)
     try:
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
-            return load_index(stored.path, stored.info, memory.keys)
+            return load_index(stored.path, stored.info, memory.search_keys)
     except MemoryFolderError as damage:
         warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
     if isinstance(resolve(setting or "auto", memory.entries, memory.dimension, device=device), FaissSettings):
         note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
         warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
-    return build_index(memory.keys, setting or "auto", seed=memory.manifest.seed, device=device)
+    return build_index(memory.search_keys, setting or "auto", seed=memory.manifest.seed, device=device)
