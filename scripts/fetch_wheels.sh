@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetch the pure-Python wheels ibidem needs beside torch and transformers, for a machine that cannot reach a registry:
 #   scripts/fetch_wheels.sh .wheels 3.12     here, then there:
-#   pip install --no-index --find-links .wheels typer sacremoses sacrebleu
+#   python3 -m pip install --no-index --no-deps .wheels/*.whl
 set -euo pipefail
 folder=${1:-.wheels}
 python=${2:-3.12}

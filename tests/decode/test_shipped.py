@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 BATCH = 32
 LIMIT = 120
-# The model reached 30.0 when it was first measured: less than this means that it was broken.
-BLEU_FLOOR = 27.0
+# The model reached 36.3 when it was first measured: less than this means that it was broken.
+BLEU_FLOOR = 33.0
 
 
 @pytest.fixture(scope="module")
