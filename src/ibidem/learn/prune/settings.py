@@ -1,0 +1,80 @@
+"""What to prune, and how: every reading of the paper is a setting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ibidem.errors import UsageError
+
+STRATEGIES = ("cost-clusters", "random", "low-probability", "high-probability", "spatial")
+GROUPS = ("token", "ngram")
+METHODS = ("greedy", "dbscan", "birch")
+RULES = ("exact", "floor")
+_FINEST = 10**6
+
+
+@dataclass(frozen=True)
+class PruneSettings:
+    """How a memory is pruned; raises UsageError for what cannot be meant.
+
+    strategy: cost-clusters is the paper's own, the best on average in its table; the others are its baselines.
+    rate: the share of entries removed; 0.1 as in that table (the authors' code asks for the share kept instead).
+    n: longest n-gram of the cost; 2 as in the code, the paper gives none.
+    groups: which entries are compared; token as in Algorithm 1, since n-gram groups (the code) are mostly too
+    small to give anything up, and then the frequent ones must give up more.
+    group_n: length of those n-grams; 2 as in the code.
+    epsilon: half the width of a cost cluster; 1.5 on the log scale as in the code, the paper gives none.
+    method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
+    one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
+    min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
+    rule: exact removes the share asked for; floor is the code's rounding, which leaves every two alone.
+    seed: of the random choices.
+    """
+
+    strategy: str = "cost-clusters"
+    rate: float = 0.1
+    n: int = 2
+    groups: str = "token"
+    group_n: int = 2
+    epsilon: float = 1.5
+    method: str = "greedy"
+    min_samples: int = 4
+    rule: str = "exact"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, chosen, options in (
+            ("pruning strategy", self.strategy, STRATEGIES),
+            ("grouping of entries", self.groups, GROUPS),
+            ("clustering of costs", self.method, METHODS),
+            ("keeping rule", self.rule, RULES),
+        ):
+            if chosen not in options:
+                raise UsageError(f"Unknown {name} '{chosen}': use one of {', '.join(options)}.")
+        if not 0 <= self.rate < 1:
+            raise UsageError(
+                f"The pruning rate is the share of entries removed, from 0 to below 1, not {self.rate}: "
+                "0.1 removes one in ten."
+            )
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise UsageError(f"epsilon is a difference of costs above 0, not {self.epsilon}: use 1.5, the authors'.")
+        for name, number, least in (
+            ("n", self.n, 1),
+            ("group_n", self.group_n, 1),
+            ("min_samples", self.min_samples, 1),
+            ("seed", self.seed, 0),
+        ):
+            if not isinstance(number, int) or number < least:
+                raise UsageError(f"{name} must be a whole number from {least} up, not {number}.")
+
+    @property
+    def kept_share(self) -> Fraction:
+        """The share of entries to keep, exact: in floats 1 - 0.9 is less than a tenth, and ten entries keep none."""
+        return 1 - Fraction(self.rate).limit_denominator(_FINEST)
+
+    @property
+    def grouped_tokens(self) -> int:
+        """How many tokens entries of one group share: 1 for families, more for n-grams."""
+        return self.group_n if self.groups == "ngram" else 1

@@ -1,0 +1,47 @@
+"""Settings that cannot be meant are refused, with what to do instead."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from ibidem.errors import UsageError
+from ibidem.learn.prune import PruneSettings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"strategy": "magic"}, "use one of cost-clusters, random, low-probability, high-probability, spatial."),
+        ({"groups": "word"}, "use one of token, ngram."),
+        ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
+        ({"rule": "ceil"}, "use one of exact, floor."),
+        ({"rate": 1.0}, "from 0 to below 1, not 1.0"),
+        ({"rate": -0.1}, "from 0 to below 1, not -0.1"),
+        ({"rate": float("nan")}, "from 0 to below 1, not nan"),
+        ({"epsilon": 0.0}, "above 0, not 0.0"),
+        ({"epsilon": float("inf")}, "above 0, not inf"),
+        ({"n": 0}, "n must be a whole number from 1 up, not 0"),
+        ({"group_n": 0}, "group_n must be a whole number from 1 up, not 0"),
+        ({"min_samples": 0}, "min_samples must be a whole number from 1 up, not 0"),
+        ({"seed": -1}, "seed must be a whole number from 0 up, not -1"),
+        ({"n": 1.5}, "n must be a whole number from 1 up, not 1.5"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        PruneSettings(**wrong)
+
+
+def test_the_share_kept_is_exact() -> None:
+    assert PruneSettings(rate=0.9).kept_share == Fraction(1, 10)
+    assert PruneSettings(rate=0.123456).kept_share == Fraction(876544, 10**6)
+    assert PruneSettings(rate=0.0).kept_share == 1
+
+
+def test_groups_share_one_token_or_more() -> None:
+    assert PruneSettings(group_n=3).grouped_tokens == 1
+    assert PruneSettings(groups="ngram").grouped_tokens == 2

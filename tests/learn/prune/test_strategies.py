@@ -1,0 +1,202 @@
+"""What each strategy keeps and drops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ibidem.errors import UsageError
+from ibidem.learn.prune import Entries, PruneSettings, cluster_costs, group_entries, parts, prune
+from ibidem.learn.prune.settings import METHODS, STRATEGIES
+from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
+
+from .samples import as_lists, zipf_entries
+
+
+def with_places(entries: Entries, seed: int = 0) -> Entries:
+    """Add clusters of keys, numbered inside the family, a tenth of them noise, and distances, some of them equal."""
+    generator = np.random.default_rng(seed)
+    clusters = generator.integers(0, 3, size=len(entries))
+    clusters[generator.random(len(entries)) < 0.1] = -1
+    distances = generator.integers(0, 50, size=len(entries)).astype(np.float32)
+    return replace(entries, clusters=clusters, distances=distances)
+
+
+def one_family(costs: list[float]) -> Entries:
+    size = len(costs)
+    return Entries(
+        np.array(costs, dtype=np.float32), np.zeros(size, dtype=np.int32), np.array([0, size]), np.arange(size)
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.4, 0.7])
+def test_the_rate_asked_for_is_achieved(strategy: str, rate: float) -> None:
+    entries = with_places(zipf_entries(held=0.8))
+    pruned = prune(entries, PruneSettings(strategy=strategy, rate=rate))
+    assert pruned.kept.shape == (len(entries),)
+    assert pruned.kept.dtype == np.bool_
+    assert pruned.rate == pytest.approx(1 - np.mean(pruned.kept), abs=1e-12)
+    assert pruned.asked == rate
+    assert abs(pruned.rate - rate) < 0.005
+    assert pruned.groups == len(np.unique(entries.values[entries.rows]))
+    kept_families = np.unique(entries.values[entries.rows[pruned.kept]])
+    assert len(kept_families) == pruned.groups
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_cost_cluster_keeps_its_share(method: str) -> None:
+    entries = zipf_entries(tokens=5000, families=80)
+    settings = PruneSettings(rate=0.3, method=method, epsilon=0.5)
+    pruned = prune(entries, settings)
+    clusters = cluster_costs(entries.costs, group_entries(entries.values, entries.offsets, entries.rows), settings)
+    assert pruned.clusters == len(clusters)
+    small = [cluster for cluster in as_lists(clusters) if len(cluster) < 100]
+    assert all(pruned.kept[cluster].any() for cluster in small)
+    large = [cluster for cluster in as_lists(clusters) if len(cluster) >= 100]
+    assert large
+    for cluster in large:
+        assert pruned.kept[cluster].mean() == pytest.approx(0.7, abs=0.05)
+
+
+def test_bigram_groups_are_finer() -> None:
+    entries = zipf_entries(tokens=5000, families=80)
+    token, bigram = prune(entries, PruneSettings()), prune(entries, PruneSettings(groups="ngram"))
+    assert bigram.groups > 10 * token.groups
+    assert bigram.rate == token.rate
+
+
+def test_the_authors_rule_leaves_pairs_alone() -> None:
+    entries = zipf_entries(tokens=5000, families=80)
+    settings = PruneSettings(rate=0.7, groups="ngram", rule="floor")
+    pruned = prune(entries, settings)
+    groups = group_entries(entries.values, entries.offsets, entries.rows, 2)
+    assert pruned.rate < 0.6
+    for cluster in as_lists(cluster_costs(entries.costs, groups, settings)):
+        assert np.count_nonzero(pruned.kept[cluster]) == max(min(2, len(cluster)), len(cluster) * 3 // 10)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_seed_gives_the_same_mask(strategy: str) -> None:
+    entries = with_places(zipf_entries(tokens=3000))
+    first, again, other = (prune(entries, PruneSettings(strategy=strategy, seed=seed)).kept for seed in (5, 5, 6))
+    assert first.tolist() == again.tolist()
+    assert (first.tolist() != other.tolist()) == (strategy in ("cost-clusters", "random"))
+
+
+@pytest.mark.parametrize("strategy", ["cost-clusters", "random"])
+def test_samples_are_uniform(strategy: str) -> None:
+    """All choices of three entries of six are equally likely: chi-squared of 19 degrees, one in a thousand."""
+    entries = one_family([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
+    draws = [prune(entries, PruneSettings(strategy=strategy, rate=0.5, seed=seed)).kept for seed in range(1000)]
+    triples = Counter(tuple(np.flatnonzero(kept).tolist()) for kept in draws)
+    assert len(triples) == 20
+    assert sum((count - 50) ** 2 / 50 for count in triples.values()) < 43.8
+
+
+def test_cost_clusters_spare_the_rare_costs() -> None:
+    """What random pruning may lose, the cost clusters keep: the one entry of another cost."""
+    entries = one_family([0.1] * 9 + [8.0])
+    settings = PruneSettings(rate=0.5)
+    assert all(prune(entries, replace(settings, seed=seed)).kept[9] for seed in range(20))
+    assert not all(prune(entries, replace(settings, strategy="random", seed=seed)).kept[9] for seed in range(20))
+
+
+def test_low_probabilities_cost_most_and_high_ones_least() -> None:
+    entries = one_family([3, 1, 4, 1, 5, 9, 2, 6])
+    low = prune(entries, PruneSettings(strategy="low-probability", rate=0.25))
+    high = prune(entries, PruneSettings(strategy="high-probability", rate=0.25))
+    assert np.flatnonzero(~low.kept).tolist() == [5, 7]
+    assert np.flatnonzero(~high.kept).tolist() == [1, 3]
+    assert (low.clusters, low.groups) == (1, 1)
+
+
+@pytest.mark.parametrize("strategy", ["low-probability", "high-probability"])
+def test_of_equal_costs_the_earlier_entries_are_kept(strategy: str) -> None:
+    kept = prune(one_family([2.0] * 8), PruneSettings(strategy=strategy, rate=0.25)).kept
+    assert np.flatnonzero(~kept).tolist() == [6, 7]
+
+
+def test_low_and_high_drop_inside_every_family() -> None:
+    entries = zipf_entries(tokens=4000, families=60)
+    for strategy, sign in (("low-probability", 1), ("high-probability", -1)):
+        kept = prune(entries, PruneSettings(strategy=strategy, rate=0.3)).kept
+        for family in as_lists(group_entries(entries.values, entries.offsets, entries.rows)):
+            costs, held = sign * entries.costs[family], kept[family]
+            assert held.any()
+            assert held.all() or costs[held].max() <= costs[~held].min()
+
+
+def test_spatial_pruning_drops_the_far_entries_of_each_cluster() -> None:
+    size = 9
+    entries = Entries(
+        np.zeros(size, dtype=np.float32),
+        np.array([7, 7, 7, 7, 7, 7, 7, 8, 8]),
+        np.array([0, size]),
+        np.arange(size),
+        distances=np.array([1, 9, 2, 5, 99, 3, 5, 8, 4], dtype=np.float32),
+        clusters=np.array([0, 0, 0, 1, -1, 1, 1, 0, 0]),
+    )
+    pruned = prune(entries, PruneSettings(strategy="spatial", rate=0.3))
+    assert np.flatnonzero(~pruned.kept).tolist() == [1, 6, 7]
+    assert (pruned.clusters, pruned.groups) == (4, 2)
+
+
+def test_spatial_pruning_says_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"cluster the keys first, or use the strategy cost-clusters"):
+        prune(one_family([1.0]), PruneSettings(strategy="spatial"))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_blocks_do_not_show(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worked through in many blocks, each part keeps as many as in one; only what chance decides may differ."""
+    entries, settings = with_places(zipf_entries(tokens=3000)), PruneSettings(strategy=strategy, rate=0.3)
+    whole, cut = prune(entries, settings), parts.cut_blocks
+    monkeypatch.setattr(parts, "cut_blocks", lambda bounds: cut(bounds, size=100))
+    pruned = prune(entries, settings)
+    assert (pruned.clusters, pruned.groups, pruned.rate) == (whole.clusters, whole.groups, whole.rate)
+    families = entries.values[entries.rows]
+    assert np.bincount(families[pruned.kept]).tolist() == np.bincount(families[whole.kept]).tolist()
+    if strategy not in ("cost-clusters", "random"):
+        assert pruned.kept.tolist() == whole.kept.tolist()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_empty_memory_stays_empty(strategy: str) -> None:
+    entries = with_places(one_family([]))
+    pruned = prune(entries, PruneSettings(strategy=strategy, groups="ngram"))
+    assert (pruned.kept.tolist(), pruned.clusters, pruned.groups, pruned.rate) == ([], 0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"costs": np.zeros(2, dtype=np.float32)}, "costs must have one number for each of 3 entries"),
+        ({"costs": np.array([0, np.nan, 0], dtype=np.float32)}, "costs must be finite, but entry 1 has nan"),
+        ({"distances": np.array([0, 0, np.inf])}, "distances must be finite, but entry 2 has inf"),
+        ({"clusters": np.zeros(4, dtype=np.int64)}, "clusters must have one number for each of 3 entries"),
+        ({"rows": np.array([0, 2, 2])}, "rows must increase"),
+        ({"rows": np.array([0, 2, 4])}, "rows must be tokens, from 0 to 3"),
+        ({"rows": np.array([-1, 2, 3])}, "rows must be tokens, from 0 to 3"),
+        ({"offsets": np.array([0, 3])}, "number of tokens, which is 4"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(wrong: dict[str, Any], message: str) -> None:
+    right: dict[str, Any] = {
+        "costs": np.zeros(3, dtype=np.float32),
+        "values": np.zeros(4, dtype=np.int32),
+        "offsets": np.array([0, 4]),
+        "rows": np.array([0, 1, 3]),
+    }
+    Entries(**right)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Entries(**{**right, **wrong})
+
+
+def test_every_strategy_has_its_function() -> None:
+    assert tuple(FUNCTIONS) == STRATEGIES
