@@ -1,0 +1,155 @@
+"""The centres of clusters, and how far every entry lies from one: for static pivots and spatial pruning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ibidem.errors import MismatchError
+from ibidem.learn.cluster.labels import EXCLUDED
+from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ibidem.retrieve import Keys
+
+# Components of keys held at once, in float32.
+_BLOCK = 2**25
+# Scores of keys against centres held at once.
+_SCORES = 2**23
+
+
+def centroids(
+    keys: Keys, labels: NDArray[np.int32], device: str | torch.device = "cpu", *, progress: Progress = silent
+) -> NDArray[np.float32]:
+    """The mean of each cluster's keys, in one pass over the keys: [clusters, d].
+
+    Summed in float64, which is exact for float16 keys, so the result depends on no order. Keys that are not finite
+    do not count; a cluster without any other has zeros.
+    """
+    _check(keys, labels)
+    clusters = int(labels.max(initial=-1)) + 1
+    sums = torch.zeros(clusters, keys.dimension, dtype=torch.float64, device=device)
+    counts = torch.zeros(clusters, dtype=torch.int64, device=device)
+    for start, points in _read(keys, torch.device(device)):
+        own = torch.from_numpy(labels[start : start + len(points)].astype(np.int64)).to(device)
+        counted = (own >= 0) & torch.isfinite(points).all(1)
+        sums.index_add_(0, own[counted], points[counted].double())
+        counts += torch.bincount(own[counted], minlength=clusters)
+        progress("Averaging clusters", (start + len(points)) / keys.size, start + len(points), "entries")
+    means: NDArray[np.float32] = (sums / counts.clamp_min(1)[:, None]).float().cpu().numpy()
+    return means
+
+
+def distances_to_centres(
+    keys: Keys,
+    values: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    centres: NDArray[np.float32] | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    progress: Progress = silent,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Give every entry a cluster [entries] and its Euclidean distance from that centre [entries].
+
+    centres: [clusters, d], means of the clusters if None. Noise and unsampled entries take the nearest centre of their
+    family; a family without any becomes a cluster, with the mean of its keys as centre and the next free number, in
+    the order of values. Excluded entries stay so, at distance 0. Keys are read in blocks, in two passes or three.
+    """
+    _check(keys, values)
+    _check(keys, labels)
+    place = torch.device(device)
+    if centres is None:
+        centres = centroids(keys, labels, place, progress=progress)
+    clusters = _adopt_orphans(values, labels, len(centres))
+    if clusters.max(initial=-1) >= len(centres):
+        beyond = np.where(clusters >= len(centres), clusters - len(centres), EXCLUDED).astype(np.int32)
+        centres = np.concatenate([centres, centroids(keys, beyond, place, progress=progress)])
+    ranges = _ranges(values, clusters, len(centres))
+    table = torch.from_numpy(centres).to(place)
+    distances = np.zeros(keys.size, np.float32)
+    for start, points in _read(keys, place):
+        rows = slice(start, start + len(points))
+        own = clusters[rows]
+        for value, places in _split_by_value(values[rows], np.flatnonzero((own < 0) & (own != EXCLUDED))):
+            own[places] = _nearest(points, torch.from_numpy(places).to(place), table, ranges.of(value, place))
+        held = np.flatnonzero(own != EXCLUDED)
+        chosen = torch.from_numpy(own[held].astype(np.int64)).to(place)
+        gaps = points[torch.from_numpy(held).to(place)].sub_(table[chosen])
+        distances[start + held] = (
+            torch.linalg.vector_norm(gaps, dim=1).nan_to_num(torch.inf, posinf=torch.inf).cpu().numpy()
+        )
+        progress("Measuring clusters", (start + len(points)) / keys.size, start + len(points), "entries")
+    return clusters, distances
+
+
+class _Ranges(NamedTuple):
+    """Clusters listed value by value: order[starts[v] : starts[v + 1]] are those of value v."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    def of(self, value: int, device: torch.device) -> Tensor:
+        return torch.from_numpy(self.order[self.starts[value] : self.starts[value + 1]]).to(device)
+
+
+def _ranges(values: NDArray[np.int32], clusters: NDArray[np.int32], count: int) -> _Ranges:
+    """List the clusters of each value; a cluster that no entry has belongs to none."""
+    width = int(values.max(initial=-1)) + 1
+    owners = np.full(count, width, np.int64)
+    members = clusters >= 0
+    owners[clusters[members]] = values[members]
+    order = np.argsort(owners, kind="stable")
+    return _Ranges(order, np.searchsorted(owners[order], np.arange(width + 1)))
+
+
+def _adopt_orphans(values: NDArray[np.int32], labels: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """A copy of the labels in which families without any cluster are one, numbered from count on."""
+    width = int(values.max(initial=-1)) + 1
+    served, present = np.zeros(width, bool), np.zeros(width, bool)
+    served[values[labels >= 0]] = True
+    present[values[labels != EXCLUDED]] = True
+    orphaned = present & ~served
+    numbers = count - 1 + np.cumsum(orphaned)
+    adopted = orphaned[values] & (labels != EXCLUDED)
+    clusters = labels.copy()
+    clusters[adopted] = numbers[values[adopted]]
+    return clusters
+
+
+def _split_by_value(values: NDArray[np.int32], places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Values and, of each, its places; places: where in values to look."""
+    order = places[np.argsort(values[places], kind="stable")]
+    found, firsts = np.unique(values[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=True)
+
+
+def _nearest(points: Tensor, rows: Tensor, table: Tensor, candidates: Tensor) -> NDArray[np.int32]:
+    """The nearest of the candidates, numbers of centres, for points[rows]: [rows]."""
+    centres = table[candidates]
+    squares = centres.square().sum(1)
+    parts = [
+        candidates[torch.addmm(squares, points[some], centres.T, alpha=-2).argmin(1)]
+        for some in torch.split(rows, max(1, _SCORES // len(candidates)))
+    ]
+    return torch.cat(parts).to(torch.int32).cpu().numpy()
+
+
+def _read(keys: Keys, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """All keys in blocks [rows, d] float32, each with its first entry."""
+    start = 0
+    for block in keys.blocks(max(1, _BLOCK // max(1, keys.dimension))):
+        points = torch.from_numpy(np.array(block)).to(device).to(torch.float32)
+        yield start, points
+        start += len(points)
+
+
+def _check(keys: Keys, array: NDArray[np.int32]) -> None:
+    if len(array) != keys.size:
+        raise MismatchError(f"There are {keys.size} keys, but an array of {len(array)}: give those of one memory.")
