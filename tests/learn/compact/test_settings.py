@@ -1,0 +1,87 @@
+"""Settings refuse what cannot be meant, and say what can."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ibidem.errors import UsageError
+from ibidem.learn.compact import CompactSettings, parse_objectives
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("nce", (("nce", 1.0),)),
+        ("nce+ranking", (("nce", 1.0), ("ranking", 1.0))),
+        ("nce:1,prediction:0.5", (("nce", 1.0), ("prediction", 0.5))),
+        (" ranking : 2e-1 + nce ", (("ranking", 0.2), ("nce", 1.0))),
+    ],
+)
+def test_objectives_in_words(text: str, meant: tuple[tuple[str, float], ...]) -> None:
+    assert parse_objectives(text) == meant
+    assert CompactSettings(objectives=meant).objectives == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "Unknown objective '': use nce, ranking, prediction"),
+        ("nce+", "Unknown objective ''"),
+        ("infonce", "Unknown objective 'infonce': use nce"),
+        ("nce+nce", "name each once"),
+        ("nce:zero", "'nce:zero' has no number"),
+        ("nce:0", "above 0"),
+        ("nce:-1", "above 0"),
+        ("nce:nan", "above 0"),
+        ("nce:inf", "above 0"),
+    ],
+)
+def test_objectives_that_cannot_be_meant(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse_objectives(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"method": "umap"}, "use one of network, pca, svd, none"),
+        ({"activation": "relu"}, "use one of sigmoid, tanh"),
+        ({"nce": "triplet"}, "use one of in_batch, binary"),
+        ({"ranking": "code"}, "use one of paper, clipped"),
+        ({"pivots": "centroid"}, "use one of static, dynamic"),
+        ({"negatives": "token"}, "use one of family, cluster"),
+        ({"hidden": "wide"}, "4x-output, quarter-input, or a number"),
+        ({"hidden": 0}, "hidden = 0 cannot be meant"),
+        ({"dimension": 0}, "dimension = 0"),
+        ({"batch": 1}, "batch = 1"),
+        ({"share": 0.0}, "share = 0.0"),
+        ({"share": 1.1}, "share = 1.1"),
+        ({"held_out": 1.0}, "held_out = 1.0"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"clip": 0.0}, "clip = 0.0"),
+        ({"label_smoothing": 1.0}, "label_smoothing = 1.0"),
+        ({"svd_rows": 0}, "svd_rows = 0"),
+        ({"seed": -1}, "seed = -1"),
+        ({"objectives": ()}, "name each once"),
+    ],
+)
+def test_settings_that_cannot_be_meant(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        CompactSettings(**changes)  # type: ignore[arg-type]
+
+
+def test_hidden_sizes_of_both_readings_agree_where_the_authors_used_them() -> None:
+    assert CompactSettings().hidden_size(1024) == 256
+    assert CompactSettings(hidden="quarter-input").hidden_size(1024) == 256
+    assert CompactSettings().hidden_size(512) == 256
+    assert CompactSettings(hidden="quarter-input").hidden_size(512) == 128
+    assert CompactSettings(hidden=100).hidden_size(512) == 100
+
+
+def test_the_summary_is_what_json_gives_back() -> None:
+    summary = CompactSettings(objectives=(("nce", 1.0), ("prediction", 0.5))).summary()
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["objectives"] == [["nce", 1.0], ["prediction", 0.5]]
+    assert summary != CompactSettings().summary()
