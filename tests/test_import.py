@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(ibidem.__file__).parent
-VERBS = ("learn", "translate", "evaluate", "inspect", "verify", "extract", "index", "tune")
+VERBS = (
+    *("learn", "translate", "evaluate", "inspect", "verify"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index"),
+)
 
 # A room imports only rooms above it; the façade stands beside the command line.
 ROOMS = (
@@ -35,7 +38,7 @@ ROOMS = (
     "facade",
     "cli",
 )
-SHARED = ("errors", "progress")
+SHARED = ("errors", "progress", "wording")
 
 _HELP = """
 import contextlib, io, json, sys

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import learning, memories, translation
+from ibidem.cli import learning, memories, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -40,5 +40,9 @@ app.command("evaluate")(translation.evaluate)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)
 app.command("extract")(learning.extract)
-app.command("index")(learning.index)
+app.command("cluster")(shaping.cluster)
+app.command("compact")(shaping.compact)
 app.command("tune")(learning.tune)
+app.command("prune")(shaping.prune)
+app.command("restore")(shaping.restore)
+app.command("index")(learning.index)

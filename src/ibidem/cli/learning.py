@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options, shaping
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
 
@@ -35,6 +35,42 @@ def learn(
     objective: Objective = "likelihood",
     validation: Validation = "split",
     updates: Updates = 5000,
+    compact: Annotated[
+        str,
+        typer.Option("--compact", help="Search in fewer dimensions: network (the paper's), pca or svd; or none."),
+    ] = "none",
+    dimension: shaping.Dimension = 64,
+    compactor: shaping.Compactor = None,
+    objectives: shaping.Objectives = "nce",
+    nce: shaping.Nce = "in_batch",
+    ranking: shaping.Ranking = "paper",
+    activation: shaping.Activation = "tanh",
+    clusters: shaping.Clusters = True,
+    pivots: shaping.Pivots = "static",
+    negatives: shaping.Negatives = "family",
+    share: shaping.Share = 1.0,
+    batch: shaping.Batch = 1024,
+    learning_rate: shaping.LearningRate = 3e-4,
+    compact_updates: shaping.CompactUpdates = 70_000,
+    keep_keys: shaping.KeepKeys = False,
+    cluster_method: shaping.ClusterMethod = "auto",
+    eps: shaping.Eps = None,
+    eps_quantile: shaping.EpsQuantile = 0.9,
+    min_samples: shaping.MinSamples = 4,
+    threshold: shaping.Threshold = None,
+    family_bound: shaping.FamilyBound = 20_000,
+    prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
+    strategy: shaping.Strategy = "cost-clusters",
+    cost_n: shaping.CostN = 2,
+    groups: shaping.Groups = "token",
+    group_n: shaping.GroupN = 2,
+    epsilon: shaping.Epsilon = 1.5,
+    cost_method: shaping.CostMethod = "greedy",
+    rule: shaping.Rule = "exact",
+    final: shaping.Final = False,
+    tuned_on: Annotated[
+        str, typer.Option("--tuned-on", help="Tune the combiners on the unpruned memory (paper) or on the pruned one.")
+    ] = "unpruned",
     index: options.IndexSetting = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
@@ -49,7 +85,7 @@ def learn(
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
-    """Learn a memory from parallel text: extract, index and tune. Interrupted, the same command goes on."""
+    """Learn a memory from parallel text: extract, cluster, compact, tune, prune, index. Interrupted, it goes on."""
     from ibidem.facade import open_corpus
     from ibidem.learn import ExtractSettings, LearnSettings
     from ibidem.learn import learn as run
@@ -57,7 +93,29 @@ def learn(
 
     settings = LearnSettings(
         extract=ExtractSettings(batch_tokens=batch_tokens),
+        cluster=shaping.cluster_settings(cluster_method, eps, eps_quantile, min_samples, threshold, family_bound, seed),
+        compact=shaping.compact_settings(
+            method=compact,
+            dimension=dimension,
+            objectives=objectives,
+            nce=nce,
+            ranking=ranking,
+            activation=activation,
+            clusters=clusters,
+            pivots=pivots,
+            negatives=negatives,
+            share=share,
+            batch=batch,
+            learning_rate=learning_rate,
+            updates=compact_updates,
+            seed=seed,
+        ),
+        compactor=compactor,
+        keep_keys=keep_keys,
         tune=_tune_settings(k, objective, validation, updates, seed),
+        tuned_on=tuned_on,
+        prune=shaping.prune_settings(prune, strategy, cost_n, groups, group_n, epsilon, cost_method, rule, seed),
+        keep_unpruned=not final,
         index=index,
         threads=threads,
     )
@@ -173,7 +231,7 @@ def tune(
     )
     corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
-        opened = run(opened, base, corpus, settings=settings, index=index, progress=progress)
+        opened = run(opened, base, corpus, settings=settings, setting=index, progress=progress)
     print_summary(opened, json=json)
 
 

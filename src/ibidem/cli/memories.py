@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import print_table, shown_progress
+from ibidem.wording import in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ibidem.memory import Memory
 
 _NAMES = {"combiner_fixed": "fixed combiner", "combiner_adaptive": "adaptive combiner", "recall": "recall@16"}
 _OF_NO_INTEREST = ("size", "dimension")
+_LONGEST = 300
 
 
 def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
@@ -31,7 +34,9 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
     rows = [(name, f"{size:,}", f"{size / entries:.1f}") for name, size in opened.bytes_by_array().items()]
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
-        print_table(f"Stage {name}", [(key, in_words(value)) for key, value in stage.items()], ("setting", "value"))
+        print_table(
+            f"Stage {name}", [(key, in_words(value, _LONGEST)) for key, value in stage.items()], ("setting", "value")
+        )
 
 
 def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
@@ -63,9 +68,12 @@ def describe(memory: Memory) -> dict[str, Any]:
         "model_fingerprint": identity.model_fingerprint,
         "tokenizer_fingerprint": identity.tokenizer_fingerprint,
         "languages": [identity.source_language, identity.target_language],
-        "dimension": identity.dimension,
+        "dimension": memory.dimension,
+        "model_dimension": identity.dimension,
         "pairs": memory.pairs,
         "entries": memory.entries,
+        "tokens": memory.tokens,
+        "snapshots": memory.snapshots(),
         "seed": memory.manifest.seed,
         "origins": list(memory.manifest.origins),
         "bytes": memory.bytes_by_array(),
@@ -83,7 +91,7 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     rows = [
         ("model", memory.identity.name),
         ("pairs", f"{memory.pairs:,}"),
-        ("entries", f"{memory.entries:,} of {memory.dimension} dimensions"),
+        ("entries", f"{memory.entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
         ("size", f"{total / 1e6:,.1f} MB, {total / max(memory.entries, 1):.0f} bytes per entry"),
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
@@ -95,6 +103,11 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     print_table(str(memory.path), rows, ("memory", ""))
 
 
+def _left_out(memory: Memory) -> str:
+    pruned = memory.tokens - memory.entries
+    return f"; {pruned:,} pruned ({pruned / memory.tokens:.1%})" if pruned else ""
+
+
 def describe_artefact(info: Mapping[str, Any]) -> str:
     """An artefact in a few words: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`."""
     figures = {
@@ -103,23 +116,3 @@ def describe_artefact(info: Mapping[str, Any]) -> str:
         if name not in _OF_NO_INTEREST and isinstance(value, int | float)
     }
     return ", ".join(filter(None, [str(info.get("factory", "")), in_words(figures)]))
-
-
-def in_words(value: object, limit: int = 300) -> str:
-    """A setting or a report as a person would write it."""
-    match value:
-        case None:
-            text = "none"
-        case bool():
-            text = "yes" if value else "no"
-        case int():
-            text = f"{value:,}"
-        case float():
-            text = f"{value:.3g}"
-        case Mapping():
-            text = ", ".join(f"{name} {in_words(part)}" for name, part in value.items()) or "none"
-        case list() | tuple():
-            text = "; ".join(in_words(part) for part in value) or "none"
-        case _:
-            text = str(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,24 +1,40 @@
-"""From a corpus to a memory: extract, index, tune, and the recipe that runs them all."""
+"""From a corpus to a memory: every stage of the paper's recipe, and the recipe that runs them all."""
 
+from ibidem.learn.card import describe_memory, write_card
+from ibidem.learn.cluster import ClusterSettings
+from ibidem.learn.cluster.stage import cluster_memory
+from ibidem.learn.compact import CompactSettings
+from ibidem.learn.compact.stage import compact_memory
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.grid import tune_fixed
 from ibidem.learn.indexing import index_memory
 from ibidem.learn.metak import MetaKSettings, train_adaptive
+from ibidem.learn.prune import PruneSettings
+from ibidem.learn.prune.stage import prune_memory, restore_memory
 from ibidem.learn.recipe import LearnSettings, learn
 from ibidem.learn.tuning import TuneSettings, tune
 
 __all__ = [
+    "ClusterSettings",
+    "CompactSettings",
     "Examples",
     "ExtractSettings",
     "LearnSettings",
     "MetaKSettings",
+    "PruneSettings",
     "TuneSettings",
+    "cluster_memory",
+    "compact_memory",
+    "describe_memory",
     "extract",
     "gather_examples",
     "index_memory",
     "learn",
+    "prune_memory",
+    "restore_memory",
     "train_adaptive",
     "tune",
     "tune_fixed",
+    "write_card",
 ]

@@ -88,6 +88,7 @@ def extract(
             "corpus": corpus.description,
             "settings": asdict(settings),
             "dtype": str(model.projection.weight.dtype).removeprefix("torch."),
+            "special_tokens": model.tokens.special_ids(),
         }
         _check_settings(memory, notes, path)
         _check_stored(memory, chunks, path)

@@ -6,16 +6,24 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from ibidem.decode.mounting import check_complete
+from ibidem.learn.digests import digest
 from ibidem.memory.files import TEMPORARY
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import FaissIndex, Index, build_index
+from ibidem.retrieve import FaissIndex, Index, accept_states, build_index
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
 
 ARTEFACT = "index"
 _STAGES = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
+
+
+def index_digest(setting: str) -> str:
+    """What an index depends on: its setting alone, since whoever changes the keys removes it."""
+    return digest(setting)
 
 
 def index_memory(
@@ -35,5 +43,6 @@ def index_memory(
             edit.put_artefact(ARTEFACT, "faiss", file, index.save(file))
         else:
             edit.remove_artefact(ARTEFACT)
-        edit.set_stage("index", {"setting": setting, "description": index.description})
-        return edit.commit(), index
+        edit.set_stage("index", {"digest": index_digest(setting), "setting": setting, "description": index.description})
+        memory = edit.commit()
+        return memory, accept_states(index, memory, torch.device("cpu"))

@@ -5,28 +5,77 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ibidem.errors import UsageError
+from ibidem.learn.card import write_card
+from ibidem.learn.cluster import ClusterSettings
+from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
+from ibidem.learn.compact import CompactSettings
+from ibidem.learn.compact.stage import compact_digest, compact_memory, uncompact_memory
+from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
-from ibidem.learn.indexing import index_memory
-from ibidem.learn.tuning import TuneSettings, is_tuned, tune
+from ibidem.learn.indexing import index_digest, index_memory
+from ibidem.learn.prune import PruneSettings
+from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
+from ibidem.learn.tuning import TuneSettings, tune, tune_digest
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import open_index
+from ibidem.retrieve import accept_states, build_index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
+    from ibidem.retrieve import Index
     from ibidem.text import Corpus
+
+TUNED_ON = ("unpruned", "pruned")
 
 
 @dataclass(frozen=True)
 class LearnSettings:
-    """The settings of every stage."""
+    """The settings of every stage; as they stand here, nothing is compacted or pruned.
+
+    compactor: a compactor's file, trained on another memory of the same model, to be used instead of training
+    one. keep_keys: keep the model's own keys beside the compact ones. tuned_on: the combiners are tuned before
+    pruning ("unpruned", the paper's order) or after it.
+    """
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    compact: CompactSettings = field(default_factory=lambda: CompactSettings(method="none"))
+    compactor: Path | None = None
+    keep_keys: bool = False
     tune: TuneSettings = field(default_factory=TuneSettings)
+    tuned_on: str = "unpruned"
+    prune: PruneSettings = field(default_factory=lambda: PruneSettings(rate=0.0))
+    keep_unpruned: bool = True
     index: str | None = None
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tuned_on not in TUNED_ON:
+            raise UsageError(f"Combiners cannot be tuned on '{self.tuned_on}': use one of {', '.join(TUNED_ON)}.")
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the memory is to be searched in a compact space."""
+        return self.compactor is not None or self.compact.method != "none"
+
+    @property
+    def clusters(self) -> bool:
+        """Whether clusters are needed by what comes after them."""
+        trained = self.compactor is None and self.compact.needs_clusters
+        return trained or (self.prune.rate > 0 and self.prune.strategy == "spatial")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage after extraction: the digest of what its result depends on (None: it must not be there), and how."""
+
+    name: str
+    digest: str | None
+    run: Callable[[Memory], Memory]
 
 
 def learn(
@@ -39,19 +88,93 @@ def learn(
     settings: LearnSettings | None = None,
     progress: Progress = silent,
 ) -> Memory:
-    """Extract, index and tune; a stage that is done already, with these settings, is not done again.
+    """Extract, cluster, compact, tune, prune and index; what is done already, with these settings, is not done again.
 
-    So a killed `learn` goes on, and one with another dev set or index does only that anew. On a CUDA device no
-    index is built unless one is named: exact search needs none there, and `ibidem index` builds one at any time.
+    So a killed `learn` goes on, and one with a changed setting does only what depends on it anew. On a CUDA device
+    no index is built unless one is named: exact search needs none there, and `ibidem index` builds one at any time.
     """
     settings = settings or LearnSettings()
     settings.tune.check(dev)
     memory = extract(model, train, path, seed=seed, settings=settings.extract, progress=progress)
-    index = None
-    setting = settings.index or ("auto" if model.device.type == "cpu" else None)
-    if setting is not None and memory.manifest.stages.get("index", {}).get("setting") != setting:
-        memory, index = index_memory(memory, setting, threads=settings.threads, progress=progress)
-    if index is not None or not is_tuned(memory, dev, settings.tune):
-        index = index or open_index(memory, settings.index, model.device)
-        memory = tune(memory, model, dev, settings=settings.tune, index=index, progress=progress)
+    steps = _plan(memory, model, dev, settings, progress)
+    whole = {step.name for step in steps[: 1 + max(i for i, step in enumerate(steps) if step.name == "prune")]}
+    changed = False
+    for step in steps:
+        if stored(memory, step.name) == step.digest:
+            continue
+        if step.name in whole and memory.entries < memory.tokens:
+            memory = _unpruned(memory, step.name)
+            if stored(memory, step.name) == step.digest:
+                continue
+        memory = step.run(memory)
+        changed = True
+    if changed:
+        write_card(memory)
     return memory
+
+
+def _plan(
+    memory: Memory, model: BaseModel, dev: Corpus | None, settings: LearnSettings, progress: Progress
+) -> list[Step]:
+    """The stages that these settings ask for, in order, each with the digest its result must have."""
+    base = extracted(memory)
+    clusters = cluster_digest(settings.cluster, base) if settings.clusters else None
+    compact = compact_digest(settings.compact, settings.compactor, clusters, base) if settings.compacts else None
+    pruned = prune_digest(settings.prune, compact or base, clusters) if settings.prune.rate > 0 else None
+    setting = settings.index or ("auto" if model.device.type == "cpu" else None)
+    first_tuned = pruned is not None and settings.tuned_on == "unpruned"
+    tuned = tune_digest(settings.tune, dev, setting, None if first_tuned else pruned)
+
+    def run_cluster(memory: Memory) -> Memory:
+        return cluster_memory(memory, settings.cluster, device=model.device, progress=progress)
+
+    def run_compact(memory: Memory) -> Memory:
+        if compact is None:
+            return uncompact_memory(memory)
+        return compact_memory(
+            memory,
+            settings.compact,
+            model=model,
+            compactor=settings.compactor,
+            keep_keys=settings.keep_keys,
+            device=model.device,
+            progress=progress,
+        )
+
+    def run_tune(memory: Memory) -> Memory:
+        index = _temporary_index(memory, model, setting, settings.threads) if first_tuned else None
+        return tune(memory, model, dev, settings=settings.tune, setting=setting, index=index, progress=progress)
+
+    def run_prune(memory: Memory) -> Memory:
+        kept, device = settings.keep_unpruned, model.device
+        return prune_memory(memory, settings.prune, keep_unpruned=kept, device=device, progress=progress)
+
+    def run_index(memory: Memory) -> Memory:
+        return index_memory(memory, setting or "auto", threads=settings.threads, progress=progress)[0]
+
+    cluster_step = [Step("cluster", clusters, run_cluster)] if clusters is not None else []
+    index_step = [Step("index", index_digest(setting), run_index)] if setting is not None else []
+    compact_step, prune_step = Step("compact", compact, run_compact), Step("prune", pruned, run_prune)
+    tune_step = Step("tune", tuned, run_tune)
+    if first_tuned:
+        return [*cluster_step, compact_step, tune_step, prune_step, *index_step]
+    return [*cluster_step, compact_step, prune_step, *index_step, tune_step]
+
+
+def _unpruned(memory: Memory, stage: str) -> Memory:
+    """The memory before pruning, since a stage that comes first is to be done anew."""
+    if UNPRUNED not in memory.snapshots():
+        raise UsageError(
+            f"{memory.path} is pruned, and what was there before was not kept: {stage} cannot be done again with "
+            "other settings. Give the same ones, or learn it in another folder."
+        )
+    return restore_memory(memory)
+
+
+def _temporary_index(memory: Memory, model: BaseModel, setting: str | None, threads: int | None) -> Index | None:
+    """An index of the unpruned keys for tuning alone: the memory's own is built from what pruning leaves."""
+    if setting is None:
+        return None
+    seed = memory.manifest.seed
+    built = build_index(memory.search_keys, setting, seed=seed, threads=threads, device=model.device)
+    return accept_states(built, memory, model.device)

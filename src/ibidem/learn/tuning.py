@@ -15,6 +15,7 @@ from ibidem.decode import Translator
 from ibidem.decode.mounting import check_complete, check_identity, token_ids
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
+from ibidem.learn.digests import digest, stored
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.grid import fixed_loss, tune_fixed
 from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
@@ -96,12 +97,9 @@ def borrow_dev(memory: Memory, count: int) -> DevSet:
     )
 
 
-def is_tuned(memory: Memory, dev: Corpus | None, settings: TuneSettings) -> bool:
-    """Whether the memory's combiners were tuned on this dev set with these settings."""
-    stage = memory.manifest.stages.get("tune")
-    if stage is None or stage["settings"] != asdict(settings):
-        return False
-    return bool(stage["borrowed"] if dev is None else stage["dev"] == dev.description)
+def tune_digest(settings: TuneSettings, dev: Corpus | None, setting: str | None, pruned: str | None) -> str:
+    """What the combiners depend on beside the space: settings, dev set, index setting, and how it was pruned."""
+    return digest(settings, None if dev is None else dev.description, setting, pruned)
 
 
 def tune(
@@ -110,15 +108,20 @@ def tune(
     dev: Corpus | None = None,
     *,
     settings: TuneSettings | None = None,
-    index: Index | str | None = None,
+    setting: str | None = None,
+    index: Index | None = None,
     progress: Progress = silent,
 ) -> Memory:
-    """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is."""
+    """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is.
+
+    It searches the index of `setting`, or the one the memory has; `index` is that one where it is open already.
+    """
     settings = settings or TuneSettings()
     settings.check(dev)
     check_complete(memory)
     check_identity(memory, model)
-    found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
+    found = index or open_index(memory, setting, model.device)
+    setting = setting or memory.manifest.stages.get("index", {}).get("setting")
     dev_set = borrow_dev(memory, settings.borrowed) if dev is None else read_dev(dev)
     values = token_ids(memory, model.device)
     examples = gather_examples(
@@ -139,6 +142,7 @@ def tune(
         fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
+        "digest": tune_digest(settings, dev, setting, stored(memory, "prune")),
         "dev": dev_set.description,
         "borrowed": dev is None,
         "tokens": len(examples),

@@ -4,6 +4,7 @@ from ibidem.memory.artefacts import Artefact
 from ibidem.memory.damage import Damage
 from ibidem.memory.edit import Edit
 from ibidem.memory.keys import KeyView
+from ibidem.memory.layout import Layout
 from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
@@ -14,6 +15,7 @@ __all__ = [
     "Damage",
     "Edit",
     "KeyView",
+    "Layout",
     "Manifest",
     "Memory",
     "ModelIdentity",

@@ -175,6 +175,12 @@ class Edit:
         stage = json_copy(notes, f"the notes of stage {name!r}")
         self._draft = replace(self._draft, stages={**self._draft.stages, name: stage})
 
+    def remove_stage(self, name: str) -> None:
+        """Forget the notes of a stage whose result is no longer there; one without notes is forgotten already."""
+        self._check_open()
+        kept = {other: notes for other, notes in self._draft.stages.items() if other != name}
+        self._draft = replace(self._draft, stages=kept)
+
     def set_complete(self, complete: bool) -> None:
         """Say whether learning came to its end."""
         self._check_open()

@@ -60,6 +60,10 @@ class Tokens:
         self._source = tokenizer
         self._target = _target_tokenizer(tokenizer)
 
+    def special_ids(self) -> list[int]:
+        """The tokens that stand for nothing in a text, such as padding and unknown, but for the end of sentence."""
+        return sorted({int(token) for token in self._target.all_special_ids} - {self.eos})
+
     def encode_sources(self, texts: Iterable[str]) -> list[list[int]]:
         """Token ids of each source, with the model's own special tokens, never truncated."""
         batch = [self.source_prefix + text for text in texts]

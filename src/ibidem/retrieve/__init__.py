@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ibidem.retrieve.approximate import FaissIndex, load_index
 from ibidem.retrieve.building import build_index
+from ibidem.retrieve.compacted import CompactedIndex, accept_states, compactor_of
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.keys import ArrayKeys, Keys
 from ibidem.retrieve.neighbours import Index, Neighbours
@@ -13,6 +14,7 @@ from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
 __all__ = [
     "ArrayKeys",
+    "CompactedIndex",
     "ExactIndex",
     "ExactSettings",
     "FaissIndex",
@@ -20,7 +22,9 @@ __all__ = [
     "Index",
     "Keys",
     "Neighbours",
+    "accept_states",
     "build_index",
+    "compactor_of",
     "load_index",
     "measure_recall",
     "open_index",

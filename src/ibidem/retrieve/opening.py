@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ibidem.errors import MemoryFolderError
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
+from ibidem.retrieve.compacted import accept_states
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.settings import FaissSettings, resolve
 
@@ -23,8 +24,13 @@ ARTEFACT = "index"
 def open_index(memory: Memory, setting: str | None, device: torch.device) -> Index:
     """The memory's stored index; on CUDA exact search; else one built now, as `setting` or `auto` says.
 
-    An index is derived data: one that is damaged or does not fit is not used, and search goes on with one built now.
+    It takes the model's states as queries, whatever space the memory's keys are in. An index is derived data: one
+    that is damaged or does not fit is not used, and search goes on with one built now.
     """
+    return accept_states(_open(memory, setting, device), memory, device)
+
+
+def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
     stored_setting = memory.manifest.stages.get("index", {}).get("setting")
     if setting is not None and setting != stored_setting:
         return build_index(memory.search_keys, setting, seed=memory.manifest.seed, device=device)

@@ -1,0 +1,59 @@
+"""The memory card: what was learnt from what, with which settings, and how good it is, for people to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ibidem.memory.files import replace_file, reported_writes
+from ibidem.wording import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ibidem.memory import Memory
+
+CARD = "README.md"
+_HIDDEN = ("digest", "settings", "bleu_search", "history")
+
+
+def write_card(memory: Memory) -> None:
+    """Write the card into the memory's folder; it is derived from the manifest, and no part of the memory."""
+    with reported_writes(memory.path):
+        replace_file(memory.path / CARD, describe_memory(memory).encode("utf-8"))
+
+
+def describe_memory(memory: Memory) -> str:
+    """The card's Markdown."""
+    manifest, identity = memory.manifest, memory.identity
+    size = sum(memory.bytes_by_array().values())
+    space = f"{memory.dimension} dimensions"
+    if memory.layout.compact is not None:
+        space += f", compacted from {identity.dimension}"
+    facts = {
+        "base model": identity.name,
+        "languages": f"{identity.source_language or '?'} to {identity.target_language or '?'}",
+        "sentence pairs": f"{memory.pairs:,}",
+        "entries": f"{memory.entries:,} of {memory.tokens:,} target tokens",
+        "keys": space,
+        "size": f"{size / 1e6:,.1f} MB, {size / max(memory.entries, 1):.0f} bytes per entry",
+        "learnt from": ", ".join(manifest.origins[:8]) + (" and others" if len(manifest.origins) > 8 else ""),
+        "seed": str(manifest.seed),
+        "generation": f"{manifest.generation}, {manifest.updated}, ibidem {manifest.ibidem_version}",
+        "can be restored": ", ".join(memory.snapshots()) or "nothing",
+    }
+    parts = ["# A memory of ibidem", "Written by `ibidem`; change it and it will be overwritten.", _table(facts)]
+    for name, notes in manifest.stages.items():
+        parts.append(f"## {name}")
+        shown = {key: value for key, value in notes.items() if key not in _HIDDEN}
+        settings = {f"setting: {key}": value for key, value in notes.get("settings", {}).items()}
+        parts.append(_table({**shown, **settings}))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(facts: Mapping[str, Any]) -> str:
+    rows = [f"| {name.replace('_', ' ')} | {_cell(in_words(value))} |" for name, value in facts.items()]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

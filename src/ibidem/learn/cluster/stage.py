@@ -1,0 +1,58 @@
+"""The stage of learning that clusters a memory's keys, family by family."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import torch
+
+from ibidem.decode.mounting import check_complete
+from ibidem.errors import UsageError
+from ibidem.learn.cluster.clustering import cluster_keys
+from ibidem.learn.digests import digest, extracted
+from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from ibidem.learn.cluster.settings import ClusterSettings
+    from ibidem.memory import Memory
+
+STAGE = "cluster"
+
+
+def cluster_digest(settings: ClusterSettings, base: str) -> str:
+    """What the clusters depend on; `base` is the digest of what was extracted."""
+    return digest(settings, base)
+
+
+def cluster_memory(
+    memory: Memory,
+    settings: ClusterSettings,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Memory:
+    """Cluster the model's own keys and store each entry's cluster; killed, the same call goes on.
+
+    The tokens that extraction noted as special (padding, unknown) belong to no cluster.
+    """
+    check_complete(memory)
+    with memory.edit() as edit:
+        memory = edit.memory
+        if memory.entries < memory.tokens:
+            raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
+        wanted = cluster_digest(settings, extracted(memory))
+        found = cluster_keys(
+            memory.keys,
+            memory.values(),
+            settings,
+            excluded=memory.manifest.stages["extract"].get("special_tokens", ()),
+            device=torch.device(device),
+            workspace=edit.workspace(STAGE, wanted),
+            progress=progress,
+        )
+        edit.put_array("clusters", lambda start, stop: found.labels[start:stop])
+        edit.set_stage(STAGE, {"digest": wanted, "settings": asdict(settings), **found.report})
+        memory = edit.commit()
+        edit.clear_workspace(STAGE)
+    return memory

@@ -1,0 +1,35 @@
+"""What the result of a stage depends on, in one word, so that a changed setting redoes only what hangs on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+
+UNPRUNED = "unpruned"
+
+
+def digest(*parts: object) -> str:
+    """A digest of settings, lists, texts, numbers and other digests."""
+    plain = [asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in parts]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def stored(memory: Memory, stage: str) -> str | None:
+    """The digest that a stage was done with; None where it was not done."""
+    found = memory.manifest.stages.get(stage, {}).get("digest")
+    return None if found is None else str(found)
+
+
+def extracted(memory: Memory) -> str:
+    """The digest of what was extracted."""
+    return digest(memory.identity, memory.manifest.seed, memory.manifest.stages.get("extract"))
+
+
+def space(memory: Memory) -> str:
+    """The digest of the keys that are searched, before any pruning."""
+    return stored(memory, "compact") or extracted(memory)

@@ -1,0 +1,98 @@
+"""The stage of learning that leaves redundant entries out of a memory, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import torch
+
+from ibidem.decode.mounting import check_complete
+from ibidem.errors import UsageError
+from ibidem.learn.cluster import distances_to_centres
+from ibidem.learn.cost import translation_costs
+from ibidem.learn.digests import UNPRUNED, digest, space, stored
+from ibidem.learn.prune.strategies import Entries, prune
+from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from ibidem.learn.prune.settings import PruneSettings
+    from ibidem.memory import Memory
+
+STAGE = "prune"
+
+
+def prune_digest(settings: PruneSettings, space: str, clusters: str | None) -> str:
+    """What the entries that are left depend on; `space` and `clusters` are digests of what they were chosen from."""
+    return digest(settings, space, clusters if settings.strategy == "spatial" else None)
+
+
+def prune_memory(
+    memory: Memory,
+    settings: PruneSettings,
+    *,
+    keep_unpruned: bool = True,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Memory:
+    """Leave a share of the entries out; `restore_memory` brings them back, unless they were not to be kept.
+
+    The combiners stay (the paper tunes before it prunes), the index is removed. A pruned memory can be pruned
+    again: costs and n-grams are those of the whole sentences, which stay.
+    """
+    check_complete(memory)
+    with memory.edit() as edit:
+        memory = edit.memory
+        if not memory.entries:
+            raise UsageError(f"{memory.path} has no entries to prune.")
+        wanted = prune_digest(settings, space(memory), stored(memory, "cluster"))
+        before, earlier = memory.entries, memory.manifest.stages.get(STAGE)
+        progress("Pruning", None, before, "entries")
+        pruned = prune(_describe_entries(memory, settings, torch.device(device), progress), settings)
+        if keep_unpruned and memory.entries == memory.tokens:
+            edit.keep_snapshot(UNPRUNED)
+        edit.keep_entries(pruned.kept)
+        edit.remove_artefact("index")
+        edit.remove_stage("index")
+        notes = {
+            "digest": wanted if earlier is None else digest(wanted, earlier),
+            "settings": asdict(settings),
+            "entries_before": before,
+            "entries": int(pruned.kept.sum()),
+            "asked": pruned.asked,
+            "achieved": pruned.rate,
+            "groups": pruned.groups,
+            "clusters": pruned.clusters,
+        }
+        edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
+        memory = edit.commit()
+        if not keep_unpruned and UNPRUNED in memory.snapshots():
+            edit.forget_snapshot(UNPRUNED)
+    return memory
+
+
+def restore_memory(memory: Memory) -> Memory:
+    """The memory as it was before pruning, as a new generation."""
+    if UNPRUNED not in memory.snapshots():
+        raise UsageError(
+            f"{memory.path} cannot be restored: it was not pruned, or pruned without keeping what was there before."
+        )
+    with memory.edit() as edit:
+        edit.restore_snapshot(UNPRUNED)
+        memory = edit.commit()
+        edit.forget_snapshot(UNPRUNED)
+    return memory
+
+
+def _describe_entries(memory: Memory, settings: PruneSettings, device: torch.device, progress: Progress) -> Entries:
+    rows, offsets = memory.rows(), memory.token_offsets()
+    clusters = distances = None
+    if settings.strategy == "spatial":
+        labels = memory.clusters()
+        if labels is None:
+            raise UsageError(f"{memory.path} is not clustered: run `ibidem cluster` first.")
+        clusters, distances = distances_to_centres(
+            memory.search_keys, memory.values(), labels, device=device, progress=progress
+        )
+    costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
+    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters)

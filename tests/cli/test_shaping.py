@@ -1,0 +1,113 @@
+"""cluster, compact, prune and restore as a user runs them on the tiny model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ibidem.memory import Layout, Memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Run
+
+CPU = ("--device", "cpu")
+TRAINING = ("--dimension", 6, "--batch", 16, "--compact-updates", 20)
+
+
+@pytest.fixture
+def memory(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> Path:
+    path = tmp_path / "memory"
+    assert ibidem("extract", "--model", tiny_folder, "--train", few_file, "-o", path, *CPU).code == 0
+    return path
+
+
+def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, memory: Path) -> None:
+    tuning = ("--updates", 20, "--k", 2)
+    whole = tmp_path / "whole"
+    learnt = ibidem(
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", whole, *CPU, *tuning),
+        *("--compact", "network", *TRAINING, "--prune", 0.3, "--keep-keys", "--index", "exact", "--json"),
+    )
+    assert learnt.code == 0, learnt.err
+    for verb in (
+        ("cluster", "-m", memory, *CPU),
+        ("compact", "-m", memory, *TRAINING, *CPU),
+        ("tune", "-m", memory, *tuning, "--index", "exact", *CPU),
+        ("prune", "-m", memory, "--rate", 0.3, *CPU),
+        ("index", "-m", memory, "exact"),
+    ):
+        answer = ibidem(*verb)
+        assert answer.code == 0, answer.err
+    once, staged = Memory.open(whole), Memory.open(memory)
+    assert staged.layout == once.layout == Layout(keys=True, compact=6, clusters=True)
+    np.testing.assert_array_equal(staged.rows(), once.rows())
+    digests = [{name: notes.get("digest") for name, notes in found.manifest.stages.items()} for found in (once, staged)]
+    assert digests[0] == digests[1]
+    inspected = ibidem("inspect", "-m", whole)
+    assert "pruned (30" in inspected.out
+    assert "6 dimensions" in inspected.out
+    described = json.loads(ibidem("inspect", "-m", whole, "--json").out)
+    assert described["snapshots"] == ["unpruned"]
+    assert described["tokens"] > described["entries"]
+    assert ibidem("verify", "-m", whole).code == 0
+    assert ibidem("translate", "-m", whole, stdin="Hallo Welt").code == 0
+    restored = json.loads(ibidem("restore", "-m", whole, "--json").out)
+    assert restored["entries"] == restored["tokens"]
+
+
+def test_compact_says_what_is_to_be_done_next(ibidem: Run, memory: Path) -> None:
+    answer = ibidem("compact", "-m", memory, "pca", "--dimension", 4, *CPU)
+    assert (answer.code, answer.err) == (
+        0,
+        f"The combiners belonged to the former space: run `ibidem tune -m {memory}`, and `ibidem index` for a CPU.\n",
+    )
+    assert ibidem("compact", "-m", memory, "svd", "--dimension", 3, *CPU).code == 0
+    assert Memory.open(memory).dimension == 3
+    refused = ibidem("translate", "-m", memory, stdin="Hallo")
+    assert refused.code == 2
+    assert "has no combiner yet: run `ibidem tune" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cluster", "--eps", -1), "give a distance above 0"),
+        (("cluster", "--cluster-method", "spectral"), "use one of auto, dbscan, birch, none"),
+        (("compact", "kmeans"), "use one of network, pca, svd, none"),
+        (("compact", "none"), "trains no compactor"),
+        (("compact", "network"), "run `ibidem cluster` first"),
+        (("compact", "pca", "--dimension", 999), "999"),
+        (("compact", "--objectives", "nce+love"), "use nce, ranking, prediction"),
+        (("compact", "--compactor", "nowhere.safetensors"), "cannot be opened"),
+        (("prune", "--rate", 1.5), "0.1 removes one in ten"),
+        (("prune", "--strategy", "best"), "cost-clusters, random"),
+        (("prune", "--strategy", "spatial"), "run `ibidem cluster` first"),
+        (("restore",), "cannot be restored"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    ibidem: Run, memory: Path, arguments: tuple[object, ...], message: str
+) -> None:
+    generation = Memory.open(memory).generation
+    verb, *others = arguments
+    answer = ibidem(verb, *others, "-m", memory, *(() if verb == "restore" else CPU))
+    assert answer.code in (1, 2)
+    assert message in answer.err
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert Memory.open(memory).generation == generation
+    assert Memory.open(memory).verify() == []
+
+
+def test_a_file_that_is_no_compactor(ibidem: Run, memory: Path, tmp_path: Path) -> None:
+    junk = tmp_path / "junk.safetensors"
+    junk.write_bytes(b"\xff" * 100)
+    answer = ibidem("compact", "-m", memory, "--compactor", junk, *CPU)
+    assert answer.code == 1
+    assert "junk.safetensors" in answer.err
+    assert answer.err.count("\n") == 1

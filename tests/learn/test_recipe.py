@@ -1,0 +1,280 @@
+"""The whole recipe on the tiny model: what each stage leaves, what a changed setting redoes, what a kill costs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from ibidem.decode import Translator
+from ibidem.errors import MismatchError, UsageError
+from ibidem.learn import (
+    ClusterSettings,
+    CompactSettings,
+    LearnSettings,
+    MetaKSettings,
+    PruneSettings,
+    TuneSettings,
+    cluster_memory,
+    compact_memory,
+    extract,
+    learn,
+    prune_memory,
+    restore_memory,
+)
+from ibidem.learn.cost import translation_costs
+from ibidem.memory import Layout, Memory
+from ibidem.retrieve import CompactedIndex, compactor_of, open_index
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ibidem.model import BaseModel
+
+TUNE = TuneSettings(k=4, metak=MetaKSettings(updates=20, validate_every=10, validation="same"))
+COMPACT = CompactSettings(dimension=6, batch=16, updates=40, validate_every=20, seed=3)
+PRUNE = PruneSettings(rate=0.3, seed=3)
+WHOLE = LearnSettings(compact=COMPACT, tune=TUNE, prune=PRUNE, index="Flat")
+
+
+class Killed(Exception):  # noqa: N818 (it stands for no error)
+    pass
+
+
+def run(model: BaseModel, corpus: Path, path: Path, settings: LearnSettings, **others: Any) -> Memory:
+    memory = learn(model, Corpus([corpus]), path, seed=1, settings=settings, **others)
+    assert memory.verify() == []
+    return memory
+
+
+def timeless(memory: Memory) -> dict[str, Any]:
+    """The notes of all stages, without what a clock said."""
+    return {name: {k: v for k, v in notes.items() if k != "seconds"} for name, notes in memory.manifest.stages.items()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny: BaseModel, corpus_file: Path) -> Memory:
+    return run(tiny, corpus_file, tmp_path_factory.mktemp("recipe") / "memory", WHOLE)
+
+
+@pytest.fixture
+def memory(tmp_path: Path, finished: Memory) -> Memory:
+    """A copy of the finished memory that may be changed."""
+    return Memory.open(shutil.copytree(finished.path, tmp_path / "memory"))
+
+
+def test_every_stage_leaves_its_result(finished: Memory, tiny: BaseModel) -> None:
+    assert list(finished.manifest.stages) == ["extract", "cluster", "compact", "tune", "prune", "index"]
+    assert finished.layout == Layout(keys=False, compact=6, clusters=True)
+    assert set(finished.manifest.artefacts) == {"compactor", "combiner_fixed", "combiner_adaptive", "index"}
+    stage = finished.manifest.stages["prune"]
+    assert finished.entries == stage["entries"] < finished.tokens == stage["entries_before"]
+    assert abs(stage["achieved"] - 0.3) < 0.005
+    assert isinstance(open_index(finished, None, tiny.device), CompactedIndex)
+    card = (finished.path / "README.md").read_text("utf-8")
+    assert f"{finished.entries:,} of {finished.tokens:,} target tokens" in card
+    assert "6 dimensions, compacted from 32" in card
+    assert "## prune" in card
+
+
+def test_queries_pass_the_compactor(finished: Memory, tiny: BaseModel) -> None:
+    """The neighbours are those of the compacted states among the compact keys, by brute force in float64."""
+    states = torch.randn(7, tiny.dimension, generator=torch.Generator().manual_seed(1))
+    found = open_index(finished, None, tiny.device).search(states, 5)
+    compactor = compactor_of(finished)
+    assert compactor is not None
+    keys = torch.from_numpy(finished.search_keys.read(0, finished.entries).astype(np.float64))
+    with torch.no_grad():
+        true = torch.cdist(compactor(states).double(), keys).square().sort(dim=1).values[:, :5]
+    np.testing.assert_allclose(found.distances.double(), true, rtol=1e-4)
+
+
+def test_a_pruned_compact_memory_translates(finished: Memory, tiny: BaseModel, sentences: list[Any]) -> None:
+    texts = [sentence.german for sentence in sentences[:6]]
+    assert len(Translator(tiny, finished).translate(texts)) == 6
+    assert Translator(tiny, finished).translate(texts) != Translator(tiny).translate(texts)
+
+
+def test_done_is_done(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    assert run(tiny, corpus_file, memory.path, WHOLE).generation == memory.generation
+
+
+def test_another_rate_redoes_pruning_and_index_only(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    settings = replace(WHOLE, prune=replace(PRUNE, rate=0.6))
+    changed = run(tiny, corpus_file, memory.path, settings)
+    before, after = timeless(memory), timeless(changed)
+    assert [name for name in after if after[name] != before.get(name)] == ["prune", "index"]
+    assert changed.manifest.stages["prune"]["entries_before"] == memory.tokens
+    assert abs(changed.entries / memory.tokens - 0.4) < 0.005
+
+
+def test_no_pruning_brings_all_back(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    whole = run(tiny, corpus_file, memory.path, replace(WHOLE, prune=PruneSettings(rate=0.0)))
+    assert whole.entries == whole.tokens == memory.tokens
+    assert "prune" not in whole.manifest.stages
+
+
+def test_another_combiner_is_tuned_on_the_whole_memory(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    settings = replace(WHOLE, tune=replace(TUNE, k=2))
+    changed = run(tiny, corpus_file, memory.path, settings)
+    assert f"{memory.tokens} keys" in changed.manifest.stages["tune"]["index"]
+    assert changed.entries == memory.entries
+    np.testing.assert_array_equal(changed.rows(), memory.rows())
+
+
+def test_tuned_on_what_pruning_left(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+    memory = run(tiny, corpus_file, tmp_path / "memory", replace(WHOLE, tuned_on="pruned"))
+    assert f"{memory.entries} keys" in memory.manifest.stages["tune"]["index"]
+    assert run(tiny, corpus_file, memory.path, replace(WHOLE, tuned_on="pruned")).generation == memory.generation
+    with pytest.raises(UsageError, match="unpruned, pruned"):
+        replace(WHOLE, tuned_on="other")
+
+
+def test_dropped_keys_cannot_be_compacted_again(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    settings = replace(WHOLE, compact=replace(COMPACT, dimension=3))
+    with pytest.raises(UsageError, match="--keep-keys"):
+        learn(tiny, Corpus([corpus_file]), memory.path, seed=1, settings=settings)
+
+
+def test_kept_keys_are_compacted_again_with_the_same_clusters(
+    tmp_path: Path, tiny: BaseModel, corpus_file: Path
+) -> None:
+    settings = replace(WHOLE, keep_keys=True)
+    memory = run(tiny, corpus_file, tmp_path / "memory", settings)
+    assert memory.layout.keys
+    changed = run(tiny, corpus_file, memory.path, replace(settings, compact=replace(COMPACT, dimension=3)))
+    assert changed.dimension == 3
+    assert changed.manifest.stages["cluster"] == memory.manifest.stages["cluster"]
+    plain = run(tiny, corpus_file, memory.path, LearnSettings(tune=TUNE, index="Flat"))
+    assert plain.layout.compact is None
+    assert "compactor" not in plain.manifest.artefacts
+    assert plain.entries == plain.tokens
+
+
+@pytest.mark.parametrize("label", ["Clustering", "Training the compactor", "Compacting keys", "Training Meta-k"])
+def test_killed_in_any_stage_it_goes_on(
+    tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path, label: str
+) -> None:
+    def kill(found: str, _share: float | None, _done: float, _unit: str) -> None:
+        if found == label:
+            raise Killed
+
+    with pytest.raises(Killed):
+        learn(tiny, Corpus([corpus_file]), tmp_path / "memory", seed=1, settings=WHOLE, progress=kill)
+    memory = run(tiny, corpus_file, tmp_path / "memory", WHOLE)
+    assert timeless(memory) == timeless(finished)
+    np.testing.assert_array_equal(memory.rows(), finished.rows())
+    np.testing.assert_array_equal(
+        memory.search_keys.read(0, memory.entries), finished.search_keys.read(0, finished.entries)
+    )
+    assert not list((memory.path / "work").iterdir())
+
+
+def test_a_compactor_of_another_memory(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    """The paper's G-CKMT*: trained on one memory, applied to another of the same base model."""
+    artefact = finished.artefact("compactor")
+    assert artefact is not None
+    settings = LearnSettings(compactor=artefact.path, tune=TUNE, index="Flat")
+    file = tmp_path / "few.tsv"
+    file.write_text("".join(corpus_file.read_text("utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
+    memory = run(tiny, file, tmp_path / "memory", settings)
+    assert memory.dimension == 6
+    assert "cluster" not in memory.manifest.stages
+    assert memory.manifest.stages["compact"]["given"] == artefact.path.name
+    taken = memory.artefact("compactor")
+    assert taken is not None
+    assert taken.path.read_bytes() == artefact.path.read_bytes()
+
+
+def test_a_compactor_of_another_model_is_refused(
+    tmp_path: Path, finished: Memory, tiny_folder: Path, corpus_file: Path
+) -> None:
+    from ibidem.model import load_model
+
+    other = load_model(tiny_folder, device="cpu")
+    with torch.no_grad():
+        other.projection.weight[5, 5] += 1e-3
+    artefact = finished.artefact("compactor")
+    assert artefact is not None
+    with pytest.raises(MismatchError, match="trained for the base model"):
+        run(other, corpus_file, tmp_path / "memory", LearnSettings(compactor=artefact.path, tune=TUNE))
+
+
+@pytest.mark.parametrize("method", ["pca", "svd"])
+def test_the_rivals(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: str) -> None:
+    settings = LearnSettings(compact=CompactSettings(method=method, dimension=5), tune=TUNE, index="exact")
+    memory = run(tiny, corpus_file, tmp_path / "memory", settings)
+    assert memory.layout == Layout(keys=False, compact=5, clusters=False)
+    assert memory.artefact("compactor") is not None
+
+
+@pytest.mark.parametrize("strategy", ["cost-clusters", "random", "spatial", "low-probability", "high-probability"])
+def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, strategy: str) -> None:
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    if strategy == "spatial":
+        memory = cluster_memory(memory, ClusterSettings())
+    pruned = prune_memory(memory, PruneSettings(strategy=strategy, rate=0.5))
+    rows = pruned.rows()
+    assert pruned.verify() == []
+    assert pruned.entries == len(rows) == pruned.manifest.stages["prune"]["entries"]
+    np.testing.assert_array_equal(pruned.values(), memory.values()[rows])
+    np.testing.assert_array_equal(pruned.log_probs(), memory.log_probs()[rows])
+    np.testing.assert_array_equal(pruned.keys.read(0, pruned.entries), memory.keys.gather(rows))
+    # Costs are those of the whole sentences, so a pruned memory can be pruned again as if it were new.
+    costs = translation_costs(memory.log_probs(), memory.token_offsets())
+    np.testing.assert_array_equal(translation_costs(pruned.token_log_probs(), pruned.token_offsets()), costs)
+    again = prune_memory(pruned, PruneSettings(strategy=strategy, rate=0.2))
+    assert set(again.rows()) < set(rows)
+    assert again.manifest.stages["prune"]["earlier"]["entries"] == pruned.entries
+    restored = restore_memory(again)
+    np.testing.assert_array_equal(restored.values(), memory.values())
+    assert restored.verify() == []
+    with pytest.raises(UsageError, match="cannot be restored"):
+        restore_memory(restored)
+
+
+def test_pruning_for_good(learnt: Memory, tmp_path: Path) -> None:
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    pruned = prune_memory(memory, PruneSettings(rate=0.5), keep_unpruned=False)
+    assert pruned.snapshots() == []
+    with pytest.raises(UsageError, match="cannot be restored"):
+        restore_memory(pruned)
+    with pytest.raises(UsageError, match="ibidem restore"):
+        cluster_memory(pruned, ClusterSettings())
+    with pytest.raises(UsageError, match="ibidem restore"):
+        compact_memory(pruned, CompactSettings(method="pca", dimension=3))
+
+
+def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    memory = run(tiny, corpus_file, tmp_path / "memory", WHOLE)
+    for name in ("compactor", "combiner_fixed", "combiner_adaptive", "index"):
+        ours, theirs = memory.artefact(name), finished.artefact(name)
+        assert ours is not None
+        assert theirs is not None
+        assert ours.path.read_bytes() == theirs.path.read_bytes()
+    assert [record.sha256 for record in memory.manifest.segments] == [
+        record.sha256 for record in finished.manifest.segments
+    ]
+    other = replace(WHOLE, prune=replace(PRUNE, seed=4))
+    assert not np.array_equal(run(tiny, corpus_file, memory.path, other).rows(), finished.rows())
+
+
+def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    with pytest.raises(UsageError, match="ibidem cluster"):
+        compact_memory(memory, COMPACT)
+    with pytest.raises(UsageError, match="ibidem cluster"):
+        prune_memory(memory, PruneSettings(strategy="spatial"))
+    with pytest.raises(UsageError, match="trains no compactor"):
+        compact_memory(memory, CompactSettings(method="none"))
+    assert memory.refresh().generation == memory.generation
+
+
+def test_extraction_notes_the_tokens_that_stand_for_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+    memory = extract(tiny, Corpus([corpus_file]), tmp_path / "memory")
+    assert memory.manifest.stages["extract"]["special_tokens"] == [1, 2]
