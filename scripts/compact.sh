@@ -57,7 +57,7 @@ variant network64-families whole network --no-clusters &
 clustering most 0.9
 variant network64 most network &
 variant network32 most network --dimension 32 &
-variant network64-sigmoid most network --activation sigmoid &
+variant network64-tanh most network --activation tanh &
 variant network64-fast most network --learning-rate 1e-3 &
 variant network64-sum most network --objectives nce+prediction &
 clustering half 0.5

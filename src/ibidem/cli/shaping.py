@@ -32,7 +32,9 @@ FamilyBound = Annotated[
     int, typer.Option("--family-bound", min=2, help="Most keys of one word that are clustered; others are left out.")
 ]
 Dimension = Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")]
-Activation = Annotated[str, typer.Option("--activation", help="Of the network: tanh (authors' code), sigmoid (paper).")]
+Activation = Annotated[
+    str, typer.Option("--activation", help="Of the network: sigmoid (paper) or tanh (authors' code).")
+]
 Objectives = Annotated[
     str, typer.Option("--objectives", help="nce, ranking, prediction, or a sum such as nce+ranking, nce:1,ranking:0.5.")
 ]
@@ -106,14 +108,14 @@ def compact(
     objectives: Objectives = "nce",
     nce: Nce = "in_batch",
     ranking: Ranking = "paper",
-    activation: Activation = "tanh",
+    activation: Activation = "sigmoid",
     clusters: Clusters = True,
     pivots: Pivots = "static",
     negatives: Negatives = "family",
     share: Share = 1.0,
     batch: Batch = 1024,
     learning_rate: LearningRate = 3e-4,
-    compact_updates: CompactUpdates = 70_000,
+    compact_updates: CompactUpdates = 30_000,
     keep_keys: KeepKeys = True,
     model: options.Model = None,
     seed: options.Seed = 0,

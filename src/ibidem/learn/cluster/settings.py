@@ -19,7 +19,8 @@ class ClusterSettings:
     method: "dbscan", "birch", "auto" (DBSCAN below 100 million entries, BIRCH from there on, as in the paper), or
     "none": each family is one cluster.
     eps: the distance within which DBSCAN links keys, in the keys' own units. The authors' 10 fits their 1024-d keys
-    only; None derives it from the memory, so that the share `eps_quantile` of the entries become core points.
+    only; None derives it from the memory, so that the share `eps_quantile` of the entries become core points. With most
+    of them hardly any are noise, as with the authors' eps; on IT half of them gave a worse compact space.
     min_samples: entries within eps, itself among them, that make an entry a core point of DBSCAN; clusters of fewer
     entries are noise to BIRCH.
     threshold: the largest radius of a BIRCH cluster, in the keys' own units (the authors give 0.5 to keys divided by
@@ -34,7 +35,7 @@ class ClusterSettings:
     threshold: float | None = None
     family_bound: int = 20_000
     smallest: int = 5
-    eps_quantile: float = 0.5
+    eps_quantile: float = 0.9
     seed: int = 0
 
     def __post_init__(self) -> None:
