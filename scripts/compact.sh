@@ -53,14 +53,14 @@ say "extracted ($?)"
 variant full whole &
 variant pca64 whole pca &
 variant svd64 whole svd &
-variant network64-families whole network --no-clusters &
+variant network64-tanh-families whole network --activation tanh --no-clusters &
 clustering most 0.9
-variant network64 most network &
-variant network32 most network --dimension 32 &
+variant network64 most network --activation sigmoid &
 variant network64-tanh most network --activation tanh &
-variant network64-fast most network --learning-rate 1e-3 &
-variant network64-sum most network --objectives nce+prediction &
+variant network32-tanh most network --activation tanh --dimension 32 &
+variant network64-tanh-fast most network --activation tanh --learning-rate 1e-3 &
+variant network64-tanh-sum most network --activation tanh --objectives nce+prediction &
 clustering half 0.5
-variant network64-half half network &
+variant network64-tanh-half half network --activation tanh &
 wait
 say "done"

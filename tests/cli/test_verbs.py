@@ -197,3 +197,23 @@ def test_progress_is_silent_without_a_terminal(
         answer = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "new", *QUICK)
     assert answer.code == 0
     assert answer.err == ("" if verb == "index" else "read 20 pairs, kept 20\n")
+
+
+def test_a_memory_remembers_the_prefix_of_its_sources(
+    ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
+) -> None:
+    path, prefix = tmp_path / "memory", "Bitte: "
+    learnt = ibidem(
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK),
+        *("--source-prefix", prefix, "--compact", "svd", "--dimension", 5),
+    )
+    assert learnt.code == 0, learnt.err
+    assert Memory.open(path).identity.source_prefix == prefix
+    assert ibidem("tune", "-m", path, "--dev", few_file, *QUICK).code == 0
+    plain = ibidem("translate", "-m", path, "--device", "cpu", stdin="Hallo Welt\n")
+    given = ibidem("translate", "-m", path, "--device", "cpu", "--source-prefix", prefix, stdin="Hallo Welt\n")
+    assert plain.code == 0, plain.err
+    assert plain.out == given.out
+    other = ibidem("translate", "-m", path, "--device", "cpu", "--source-prefix", "Anders: ", stdin="Hallo Welt\n")
+    assert other.code == 1
+    assert "--source-prefix" in other.err

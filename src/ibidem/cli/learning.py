@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options, shaping
+from ibidem.cli import options, shaping, shaping_options
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
 
@@ -39,35 +39,35 @@ def learn(
         str,
         typer.Option("--compact", help="Search in fewer dimensions: network (the paper's), pca or svd; or none."),
     ] = "none",
-    dimension: shaping.Dimension = 64,
-    compactor: shaping.Compactor = None,
-    objectives: shaping.Objectives = "nce",
-    nce: shaping.Nce = "in_batch",
-    ranking: shaping.Ranking = "paper",
-    activation: shaping.Activation = "sigmoid",
-    clusters: shaping.Clusters = True,
-    pivots: shaping.Pivots = "static",
-    negatives: shaping.Negatives = "family",
-    share: shaping.Share = 1.0,
-    batch: shaping.Batch = 1024,
-    learning_rate: shaping.LearningRate = 3e-4,
-    compact_updates: shaping.CompactUpdates = 30_000,
-    keep_keys: shaping.KeepKeys = False,
-    cluster_method: shaping.ClusterMethod = "auto",
-    eps: shaping.Eps = None,
-    eps_quantile: shaping.EpsQuantile = 0.9,
-    min_samples: shaping.MinSamples = 4,
-    threshold: shaping.Threshold = None,
-    family_bound: shaping.FamilyBound = 20_000,
+    dimension: shaping_options.Dimension = 64,
+    compactor: shaping_options.Compactor = None,
+    objectives: shaping_options.Objectives = "nce",
+    nce: shaping_options.Nce = "in_batch",
+    ranking: shaping_options.Ranking = "paper",
+    activation: shaping_options.Activation = "sigmoid",
+    clusters: shaping_options.Clusters = True,
+    pivots: shaping_options.Pivots = "static",
+    negatives: shaping_options.Negatives = "family",
+    share: shaping_options.Share = 1.0,
+    batch: shaping_options.Batch = 1024,
+    learning_rate: shaping_options.LearningRate = 3e-4,
+    compact_updates: shaping_options.CompactUpdates = 30_000,
+    keep_keys: shaping_options.KeepKeys = False,
+    cluster_method: shaping_options.ClusterMethod = "auto",
+    eps: shaping_options.Eps = None,
+    eps_quantile: shaping_options.EpsQuantile = 0.9,
+    min_samples: shaping_options.MinSamples = 4,
+    threshold: shaping_options.Threshold = None,
+    family_bound: shaping_options.FamilyBound = 20_000,
     prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
-    strategy: shaping.Strategy = "cost-clusters",
-    cost_n: shaping.CostN = 2,
-    groups: shaping.Groups = "token",
-    group_n: shaping.GroupN = 2,
-    epsilon: shaping.Epsilon = 1.5,
-    cost_method: shaping.CostMethod = "greedy",
-    rule: shaping.Rule = "exact",
-    final: shaping.Final = False,
+    strategy: shaping_options.Strategy = "cost-clusters",
+    cost_n: shaping_options.CostN = 2,
+    groups: shaping_options.Groups = "token",
+    group_n: shaping_options.GroupN = 2,
+    epsilon: shaping_options.Epsilon = 1.5,
+    cost_method: shaping_options.CostMethod = "greedy",
+    rule: shaping_options.Rule = "exact",
+    final: shaping_options.Final = False,
     tuned_on: Annotated[
         str, typer.Option("--tuned-on", help="Tune the combiners on the unpruned memory (paper) or on the pruned one.")
     ] = "unpruned",
@@ -227,7 +227,7 @@ def tune(
         dtype=dtype,
         source_language=identity.source_language,
         target_language=identity.target_language,
-        source_prefix=source_prefix,
+        source_prefix=source_prefix or identity.source_prefix,
     )
     corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:

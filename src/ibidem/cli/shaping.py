@@ -2,87 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
 
 if TYPE_CHECKING:
     from ibidem.learn import ClusterSettings, CompactSettings, PruneSettings
 
-ClusterMethod = Annotated[
-    str, typer.Option("--cluster-method", help="auto (dbscan, above 100M entries birch), dbscan, birch or none.")
-]
-Eps = Annotated[
-    float | None,
-    typer.Option("--eps", help="DBSCAN's distance between keys; else derived from them.", show_default=False),
-]
-EpsQuantile = Annotated[
-    float, typer.Option("--eps-quantile", help="The share of entries that a derived eps makes core points.")
-]
-MinSamples = Annotated[int, typer.Option("--min-samples", min=1, help="DBSCAN's keys within eps that make a core.")]
-Threshold = Annotated[
-    float | None, typer.Option("--threshold", help="BIRCH's radius; else half of eps.", show_default=False)
-]
-FamilyBound = Annotated[
-    int, typer.Option("--family-bound", min=2, help="Most keys of one word that are clustered; others are left out.")
-]
-Dimension = Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")]
-Activation = Annotated[
-    str, typer.Option("--activation", help="Of the network: sigmoid (paper) or tanh (authors' code).")
-]
-Objectives = Annotated[
-    str, typer.Option("--objectives", help="nce, ranking, prediction, or a sum such as nce+ranking, nce:1,ranking:0.5.")
-]
-Nce = Annotated[str, typer.Option("--nce", help="in_batch (authors' code) or binary (the paper's formula).")]
-Ranking = Annotated[str, typer.Option("--ranking", help="paper (its formula) or clipped (authors' code).")]
-Clusters = Annotated[
-    bool, typer.Option("--clusters/--no-clusters", help="Draw triplets from clusters, or from whole families.")
-]
-Pivots = Annotated[str, typer.Option("--pivots", help="static (centroids) or dynamic.")]
-Negatives = Annotated[str, typer.Option("--negatives", help="Of another family (paper) or any other cluster (code).")]
-Share = Annotated[float, typer.Option("--share", help="Share of the entries to train on, drawn at random.")]
-Batch = Annotated[int, typer.Option("--batch", min=2, help="Triplets in an update.")]
-LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of the Compact Network.")]
-CompactUpdates = Annotated[int, typer.Option("--compact-updates", min=1, help="Most updates of the Compact Network.")]
-Compactor = Annotated[
-    Path | None,
-    typer.Option(
-        "--compactor",
-        help="A compactor's file, trained on another memory of the same base model, instead of training one.",
-        show_default=False,
-    ),
-]
-KeepKeys = Annotated[
-    bool, typer.Option("--keep-keys/--drop-keys", help="Keep the model's own keys beside the compact ones.")
-]
-Strategy = Annotated[
-    str,
-    typer.Option(
-        "--strategy", help="cost-clusters (the paper's), random, spatial, low-probability or high-probability."
-    ),
-]
-CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]
-Groups = Annotated[str, typer.Option("--groups", help="Compare entries of one token (paper) or one ngram (code).")]
-GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n-grams.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are alike, on the log scale.")]
-CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
-Rule = Annotated[str, typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do.")]
-Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
-
 
 def cluster(
     memory: options.MemoryPath,
-    cluster_method: ClusterMethod = "auto",
-    eps: Eps = None,
-    eps_quantile: EpsQuantile = 0.9,
-    min_samples: MinSamples = 4,
-    threshold: Threshold = None,
-    family_bound: FamilyBound = 20_000,
+    cluster_method: shaping_options.ClusterMethod = "auto",
+    eps: shaping_options.Eps = None,
+    eps_quantile: shaping_options.EpsQuantile = 0.9,
+    min_samples: shaping_options.MinSamples = 4,
+    threshold: shaping_options.Threshold = None,
+    family_bound: shaping_options.FamilyBound = 20_000,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -103,20 +42,20 @@ def cluster(
 def compact(
     memory: options.MemoryPath,
     method: Annotated[str, typer.Argument(help="network, pca or svd.")] = "network",
-    dimension: Dimension = 64,
-    compactor: Compactor = None,
-    objectives: Objectives = "nce",
-    nce: Nce = "in_batch",
-    ranking: Ranking = "paper",
-    activation: Activation = "sigmoid",
-    clusters: Clusters = True,
-    pivots: Pivots = "static",
-    negatives: Negatives = "family",
-    share: Share = 1.0,
-    batch: Batch = 1024,
-    learning_rate: LearningRate = 3e-4,
-    compact_updates: CompactUpdates = 30_000,
-    keep_keys: KeepKeys = True,
+    dimension: shaping_options.Dimension = 64,
+    compactor: shaping_options.Compactor = None,
+    objectives: shaping_options.Objectives = "nce",
+    nce: shaping_options.Nce = "in_batch",
+    ranking: shaping_options.Ranking = "paper",
+    activation: shaping_options.Activation = "sigmoid",
+    clusters: shaping_options.Clusters = True,
+    pivots: shaping_options.Pivots = "static",
+    negatives: shaping_options.Negatives = "family",
+    share: shaping_options.Share = 1.0,
+    batch: shaping_options.Batch = 1024,
+    learning_rate: shaping_options.LearningRate = 3e-4,
+    compact_updates: shaping_options.CompactUpdates = 30_000,
+    keep_keys: shaping_options.KeepKeys = True,
     model: options.Model = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -155,6 +94,7 @@ def compact(
             device=str(place),
             source_language=identity.source_language,
             target_language=identity.target_language,
+            source_prefix=identity.source_prefix,
         )
     with shown_progress() as progress:
         opened = compact_memory(
@@ -173,14 +113,14 @@ def compact(
 def prune(
     memory: options.MemoryPath,
     rate: Annotated[float, typer.Option("--rate", help="Share of the entries to remove.")] = 0.1,
-    strategy: Strategy = "cost-clusters",
-    cost_n: CostN = 2,
-    groups: Groups = "token",
-    group_n: GroupN = 2,
-    epsilon: Epsilon = 1.5,
-    cost_method: CostMethod = "greedy",
-    rule: Rule = "exact",
-    final: Final = False,
+    strategy: shaping_options.Strategy = "cost-clusters",
+    cost_n: shaping_options.CostN = 2,
+    groups: shaping_options.Groups = "token",
+    group_n: shaping_options.GroupN = 2,
+    epsilon: shaping_options.Epsilon = 1.5,
+    cost_method: shaping_options.CostMethod = "greedy",
+    rule: shaping_options.Rule = "exact",
+    final: shaping_options.Final = False,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,

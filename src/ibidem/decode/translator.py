@@ -71,7 +71,7 @@ class Translator:
                 dtype=dtype,
                 source_language=source_language or (identity.source_language if identity else None),
                 target_language=target_language or (identity.target_language if identity else None),
-                source_prefix=source_prefix,
+                source_prefix=source_prefix or (identity.source_prefix if identity else ""),
             )
         self.memory = opened
         self.scorer: Scorer = BaseScorer()

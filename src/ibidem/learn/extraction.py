@@ -48,6 +48,7 @@ def identify(model: BaseModel) -> ModelIdentity:
         vocabulary_size=model.vocabulary_size,
         source_language=model.tokens.source_language,
         target_language=model.tokens.target_language,
+        source_prefix=model.tokens.source_prefix,
     )
 
 

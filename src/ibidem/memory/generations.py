@@ -11,6 +11,7 @@ from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.fields import parse
 from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file
+from ibidem.memory.lock import LOCK
 from ibidem.memory.manifest import ARTEFACT_FILE, FORMAT, SEGMENT_NAME, Manifest, newer_format
 
 if TYPE_CHECKING:
@@ -88,6 +89,19 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
     if file.exists():
         replace_file(folder / PREVIOUS, file.read_bytes())
     replace_file(file, content)
+
+
+def check_vacant(folder: Path) -> None:
+    """Refuse a folder that holds anything but what a `create` that was killed leaves behind."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
+    for path in folder.iterdir():
+        left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
+        empty = path.name in (SEGMENTS, ARTEFACTS) and path.is_dir() and not any(path.iterdir())
+        if not left_over and not empty:
+            raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
 
 
 def snapshots(folder: Path) -> dict[str, Path]:

@@ -35,6 +35,7 @@ class ModelIdentity:
     vocabulary_size: int
     source_language: str | None
     target_language: str | None
+    source_prefix: str = ""
 
     def __post_init__(self) -> None:
         for name, value, most in (
@@ -57,6 +58,7 @@ class ModelIdentity:
             vocabulary_size=fields.integer("vocabulary_size", 1, LARGEST_VOCABULARY),
             source_language=fields.optional_text("source_language"),
             target_language=fields.optional_text("target_language"),
+            source_prefix=fields.text("source_prefix") if "source_prefix" in fields.names() else "",  # not in format 1
         )
 
 

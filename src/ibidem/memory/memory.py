@@ -14,12 +14,13 @@ from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory.artefacts import Artefact, check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.edit import Edit
-from ibidem.memory.files import TEMPORARY, make_directory, reported_writes
+from ibidem.memory.files import make_directory, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
+    check_vacant,
     current_manifest,
     put_manifest,
     snapshots,
@@ -27,7 +28,7 @@ from ibidem.memory.generations import (
 )
 from ibidem.memory.keys import KeyView
 from ibidem.memory.layout import DTYPES, Layout
-from ibidem.memory.lock import LOCK, writer_lock
+from ibidem.memory.lock import writer_lock
 from ibidem.memory.manifest import SEEDS, Manifest, ModelIdentity, moment
 from ibidem.memory.pairs import StoredPair
 from ibidem.memory.segment import Segment
@@ -77,11 +78,11 @@ class Memory:
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
-        _check_vacant(folder)
+        check_vacant(folder)
         with reported_writes(folder):
             make_directory(folder)
         with writer_lock(folder), reported_writes(folder):
-            _check_vacant(folder)  # another process may have made one before the lock was taken
+            check_vacant(folder)  # another process may have made one before the lock was taken
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
             now = moment(created)
@@ -307,16 +308,3 @@ def _place(firsts: NDArray[np.int64], index: int, what: str) -> tuple[int, int]:
         raise UsageError(f"there is no {what} {index}: this memory has {firsts[-1]}, numbered from 0")
     number = int(np.searchsorted(firsts, index, side="right")) - 1
     return number, index - int(firsts[number])
-
-
-def _check_vacant(folder: Path) -> None:
-    """Refuse a folder that holds anything but what a `create` that was killed leaves behind."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
-    for path in folder.iterdir():
-        left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
-        empty = path.name in (SEGMENTS, ARTEFACTS) and path.is_dir() and not any(path.iterdir())
-        if not left_over and not empty:
-            raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")

@@ -42,7 +42,8 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
             return load_index(stored.path, stored.info, memory.search_keys)
     except MemoryFolderError as damage:
         warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
-    if isinstance(resolve(setting or "auto", memory.entries, memory.dimension, device=device), FaissSettings):
+    wanted = setting or stored_setting or "auto"
+    if isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), FaissSettings):
         note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
         warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
-    return build_index(memory.search_keys, setting or "auto", seed=memory.manifest.seed, device=device)
+    return build_index(memory.search_keys, wanted, seed=memory.manifest.seed, device=device)

@@ -71,9 +71,7 @@ def compact_memory(
             trained = _take(compactor, memory)
         chosen = trained.compactor
         if trained.report.get("best_update") == 0:
-            warnings.warn(
-                "Training made the compactor no better than chance: try other settings, or pca.", stacklevel=2
-            )
+            warnings.warn("Training did not make the compactor any better: try other settings, or pca.", stacklevel=2)
         edit.put_array("compact", _in_parts(compact_keys(chosen, memory.keys, device=device, progress=progress)))
         payload = store_compactor(chosen, {"model": memory.identity.name, "model_fingerprint": _model_of(memory)})
         edit.put_artefact(ARTEFACT, "safetensors", payload, chosen.summary())

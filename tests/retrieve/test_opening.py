@@ -1,0 +1,40 @@
+"""Which index a memory is opened with."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from ibidem.learn import index_memory
+from ibidem.memory import Memory
+from ibidem.retrieve import ExactIndex, FaissIndex, open_index, opening
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def memory(tmp_path: Path, learnt: Memory) -> Memory:
+    return Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+
+
+def test_a_memory_that_was_indexed_exactly_is_searched_exactly(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a memory of its size would by default get another index."""
+    indexed, _ = index_memory(memory, "exact")
+    built = []
+    monkeypatch.setattr(opening, "build_index", lambda keys, setting, **_: built.append(setting) or ExactIndex(keys))
+    open_index(indexed, None, CPU)
+    open_index(memory, None, CPU)
+    assert built == ["exact", memory.manifest.stages.get("index", {}).get("setting", "auto")]
+
+
+def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Memory) -> None:
+    indexed, _ = index_memory(memory, "Flat")
+    assert isinstance(open_index(indexed, None, CPU), FaissIndex)
+    assert isinstance(open_index(indexed, "Flat", CPU), FaissIndex)
+    assert isinstance(open_index(indexed, "exact", CPU), ExactIndex)
