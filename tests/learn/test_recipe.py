@@ -22,9 +22,11 @@ from ibidem.learn import (
     cluster_memory,
     compact_memory,
     extract,
+    index_memory,
     learn,
     prune_memory,
     restore_memory,
+    tune,
 )
 from ibidem.learn.cost import translation_costs
 from ibidem.memory import Layout, Memory
@@ -201,7 +203,7 @@ def test_a_compactor_of_another_model_is_refused(
         other.projection.weight[5, 5] += 1e-3
     artefact = finished.artefact("compactor")
     assert artefact is not None
-    with pytest.raises(MismatchError, match="trained for the base model"):
+    with pytest.raises(MismatchError, match="trained for another base model"):
         run(other, corpus_file, tmp_path / "memory", LearnSettings(compactor=artefact.path, tune=TUNE))
 
 
@@ -278,3 +280,93 @@ def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
 def test_extraction_notes_the_tokens_that_stand_for_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = extract(tiny, Corpus([corpus_file]), tmp_path / "memory")
     assert memory.manifest.stages["extract"]["special_tokens"] == [1, 2]
+
+
+def test_pruning_that_removes_nothing_harms_nothing(learnt: Memory, tmp_path: Path) -> None:
+    """There is nothing to go back to then, and whatever comes after must not take the memory apart."""
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    pruned = prune_memory(memory, PruneSettings(rate=1e-5))
+    assert pruned.entries == pruned.tokens
+    assert pruned.snapshots() == []
+    compacted = compact_memory(pruned, CompactSettings(method="pca", dimension=3), keep_keys=True)
+    assert compacted.verify() == []
+    assert "prune" not in compacted.manifest.stages
+    with pytest.raises(UsageError, match="prunes nothing"):
+        prune_memory(memory, PruneSettings(rate=0.0))
+
+
+def test_forgetting_a_snapshot_spares_what_the_edit_has_written(learnt: Memory, tmp_path: Path) -> None:
+    """As after a kill between restoring a memory and forgetting what it was restored from."""
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    with memory.edit() as edit:
+        edit.keep_snapshot("unpruned")
+    compacted = compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
+    assert compacted.verify() == []
+    assert compacted.snapshots() == []
+    with pytest.raises(UsageError, match="cannot be restored"):
+        restore_memory(compacted)
+
+
+@pytest.mark.parametrize("rate", [1e-5, 0.3])
+def test_learning_settles(tmp_path: Path, tiny: BaseModel, corpus_file: Path, rate: float) -> None:
+    pruning = LearnSettings(tune=TUNE, prune=replace(PRUNE, rate=rate), index="Flat")
+    for settings in (pruning, replace(pruning, tune=replace(TUNE, k=2)), replace(pruning, prune=PruneSettings(rate=0))):
+        memory = run(tiny, corpus_file, tmp_path / "memory", settings)
+        assert run(tiny, corpus_file, tmp_path / "memory", settings).generation == memory.generation
+    assert "prune" not in memory.manifest.stages
+
+
+def test_a_refused_change_leaves_the_memory_as_it_was(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+    settings = replace(WHOLE, compact=replace(COMPACT, dimension=3))
+    with pytest.raises(UsageError, match="remove the folder"):
+        learn(tiny, Corpus([corpus_file]), memory.path, seed=1, settings=settings)
+    after = Memory.open(memory.path)
+    assert (after.generation, after.entries, after.snapshots()) == (memory.generation, memory.entries, ["unpruned"])
+
+
+def test_settings_that_a_method_does_not_look_at_do_not_count(
+    tmp_path: Path, tiny: BaseModel, corpus_file: Path
+) -> None:
+    settings = LearnSettings(compact=CompactSettings(method="pca", dimension=5), tune=TUNE, index="exact")
+    memory = run(tiny, corpus_file, tmp_path / "memory", settings)
+    other = replace(settings, compact=replace(settings.compact, learning_rate=1.0, activation="tanh"))
+    assert run(tiny, corpus_file, memory.path, other).generation == memory.generation
+
+
+def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    lines = corpus_file.read_text("utf-8").splitlines(keepends=True)
+    settings = LearnSettings(tune=TUNE, index="exact")
+    generations = []
+    for part in (lines[:6], lines[:6], lines[6:12]):
+        dev.write_text("".join(part), encoding="utf-8")
+        generations.append(run(tiny, corpus_file, tmp_path / "memory", settings, dev=Corpus([dev])).generation)
+    assert generations[0] == generations[1] < generations[2]
+
+
+def test_what_was_made_for_another_space_is_not_stored(learnt: Memory, tmp_path: Path, tiny: BaseModel) -> None:
+    """Another process compacts the memory while this one tunes or indexes it."""
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
+    for act in (lambda: index_memory(memory, "Flat"), lambda: tune(memory, tiny, settings=TUNE)):
+        with pytest.raises(MismatchError, match="changed by another process"):
+            act()
+
+
+def test_the_card_follows_every_stage(memory: Memory) -> None:
+    restored = restore_memory(memory)
+    assert f"{restored.tokens:,} of {restored.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
+    pruned = prune_memory(restored, PruneSettings(rate=0.5))
+    assert f"{pruned.entries:,} of {pruned.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
+
+
+def test_a_wrong_compactor_is_found_before_anything_is_done(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be opened"):
+        run(tiny, corpus_file, tmp_path / "memory", LearnSettings(compactor=tmp_path / "none", tune=TUNE))
+    assert not (tmp_path / "memory").exists()
+
+
+def test_more_dimensions_than_there_are(learnt: Memory, tmp_path: Path) -> None:
+    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
+    with pytest.raises(UsageError, match="more than the 32"):
+        compact_memory(memory, CompactSettings(dimension=10**9, clusters=False))

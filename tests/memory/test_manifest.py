@@ -62,6 +62,7 @@ RIGHT_FOR: dict[str, tuple[object, ...]] = {
     "identity.tokenizer_fingerprint": ("../x",),
     "identity.source_language": ("../x", None),
     "identity.target_language": ("../x", None),
+    "identity.source_prefix": ("../x",),
 }
 
 

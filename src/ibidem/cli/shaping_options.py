@@ -19,10 +19,16 @@ EpsQuantile = Annotated[
 ]
 MinSamples = Annotated[int, typer.Option("--min-samples", min=1, help="DBSCAN's keys within eps that make a core.")]
 Threshold = Annotated[
-    float | None, typer.Option("--threshold", help="BIRCH's radius; else half of eps.", show_default=False)
+    float | None, typer.Option("--threshold", help="BIRCH's radius; else derived from eps.", show_default=False)
 ]
 FamilyBound = Annotated[
-    int, typer.Option("--family-bound", min=2, help="Most keys of one word that are clustered; others are left out.")
+    int,
+    typer.Option(
+        "--family-bound",
+        min=2,
+        max=(1 << 31) - 1,
+        help="Most keys of one word that are clustered; others are left out.",
+    ),
 ]
 Dimension = Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")]
 Activation = Annotated[str, typer.Option("--activation", help="sigmoid (paper) or tanh (authors' code).")]

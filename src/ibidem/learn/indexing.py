@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.decode.mounting import check_complete
+from ibidem.learn.card import write_card
 from ibidem.learn.digests import digest
 from ibidem.memory.files import TEMPORARY
 from ibidem.progress import Progress, silent
@@ -38,6 +39,7 @@ def index_memory(
     index = build_index(memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
+        edit.check_unchanged(memory)
         if isinstance(index, FaissIndex):
             file = Path(scratch) / "index.faiss"
             edit.put_artefact(ARTEFACT, "faiss", file, index.save(file))
@@ -45,4 +47,5 @@ def index_memory(
             edit.remove_artefact(ARTEFACT)
         edit.set_stage("index", {"digest": index_digest(setting), "setting": setting, "description": index.description})
         memory = edit.commit()
-        return memory, accept_states(index, memory, torch.device("cpu"))
+    write_card(memory)
+    return memory, accept_states(index, memory, torch.device("cpu"))

@@ -6,17 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
-from ibidem.learn.card import write_card
 from ibidem.learn.cluster import ClusterSettings
 from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
 from ibidem.learn.compact import CompactSettings
-from ibidem.learn.compact.stage import compact_digest, compact_memory, uncompact_memory
+from ibidem.learn.compact.stage import (
+    check_compactor,
+    compact_digest,
+    compact_memory,
+    drop_keys,
+    uncompact_memory,
+)
 from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.indexing import index_digest, index_memory
 from ibidem.learn.prune import PruneSettings
 from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
-from ibidem.learn.tuning import TuneSettings, tune, tune_digest
+from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import accept_states, build_index
 
@@ -95,26 +100,28 @@ def learn(
     """
     settings = settings or LearnSettings()
     settings.tune.check(dev)
+    if settings.compactor is not None:
+        check_compactor(settings.compactor, model.fingerprint)
+    dev_set = None if dev is None else read_dev(dev)
     memory = extract(model, train, path, seed=seed, settings=settings.extract, progress=progress)
-    steps = _plan(memory, model, dev, settings, progress)
-    whole = {step.name for step in steps[: 1 + max(i for i, step in enumerate(steps) if step.name == "prune")]}
-    changed = False
-    for step in steps:
+    steps = _plan(memory, model, dev_set, settings, progress)
+    last = next(number for number, step in enumerate(steps) if step.name == "prune")
+    for number, step in enumerate(steps):
+        if step.name == "prune" and settings.compacts and not settings.keep_keys and memory.layout.keys:
+            memory = drop_keys(memory)  # no sooner, so that what went wrong before can be done again otherwise
         if stored(memory, step.name) == step.digest:
             continue
-        if step.name in whole and memory.entries < memory.tokens:
+        if step.name in ("cluster", "compact"):
+            _ = memory.keys  # which says what to do where there are none, before anything is changed
+        if number <= last and stored(memory, "prune") is not None:
             memory = _unpruned(memory, step.name)
-            if stored(memory, step.name) == step.digest:
-                continue
-        memory = step.run(memory)
-        changed = True
-    if changed:
-        write_card(memory)
+        if stored(memory, step.name) != step.digest:
+            memory = step.run(memory)
     return memory
 
 
 def _plan(
-    memory: Memory, model: BaseModel, dev: Corpus | None, settings: LearnSettings, progress: Progress
+    memory: Memory, model: BaseModel, dev: DevSet | None, settings: LearnSettings, progress: Progress
 ) -> list[Step]:
     """The stages that these settings ask for, in order, each with the digest its result must have."""
     base = extracted(memory)
@@ -123,7 +130,7 @@ def _plan(
     pruned = prune_digest(settings.prune, compact or base, clusters) if settings.prune.rate > 0 else None
     setting = settings.index or ("auto" if model.device.type == "cpu" else None)
     first_tuned = pruned is not None and settings.tuned_on == "unpruned"
-    tuned = tune_digest(settings.tune, dev, setting, None if first_tuned else pruned)
+    tuned = tune_digest(settings.tune, dev, settings.index, None if first_tuned else pruned)
 
     def run_cluster(memory: Memory) -> Memory:
         return cluster_memory(memory, settings.cluster, device=model.device, progress=progress)
@@ -136,14 +143,14 @@ def _plan(
             settings.compact,
             model=model,
             compactor=settings.compactor,
-            keep_keys=settings.keep_keys,
+            keep_keys=True,
             device=model.device,
             progress=progress,
         )
 
     def run_tune(memory: Memory) -> Memory:
         index = _temporary_index(memory, model, setting, settings.threads) if first_tuned else None
-        return tune(memory, model, dev, settings=settings.tune, setting=setting, index=index, progress=progress)
+        return tune(memory, model, dev, settings=settings.tune, setting=settings.index, index=index, progress=progress)
 
     def run_prune(memory: Memory) -> Memory:
         kept, device = settings.keep_unpruned, model.device
@@ -163,7 +170,7 @@ def _plan(
 
 def _unpruned(memory: Memory, stage: str) -> Memory:
     """The memory before pruning, since a stage that comes first is to be done anew."""
-    if UNPRUNED not in memory.snapshots():
+    if memory.entries < memory.tokens and UNPRUNED not in memory.snapshots():
         raise UsageError(
             f"{memory.path} is pruned, and what was there before was not kept: {stage} cannot be done again with "
             "other settings. Give the same ones, or learn it in another folder."

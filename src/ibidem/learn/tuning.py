@@ -15,6 +15,7 @@ from ibidem.decode import Translator
 from ibidem.decode.mounting import check_complete, check_identity, token_ids
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
+from ibidem.learn.card import write_card
 from ibidem.learn.digests import digest, stored
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.grid import fixed_loss, tune_fixed
@@ -49,7 +50,7 @@ class TuneSettings:
             raise UsageError(f"Unknown objective '{self.objective}': use one of {', '.join(OBJECTIVES)}.")
         choices(self.k)
 
-    def check(self, dev: Corpus | None) -> None:
+    def check(self, dev: object | None) -> None:
         """Refuse, before any work is done, what cannot be tuned without a dev set."""
         if self.objective == "bleu" and dev is None:
             raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
@@ -97,15 +98,15 @@ def borrow_dev(memory: Memory, count: int) -> DevSet:
     )
 
 
-def tune_digest(settings: TuneSettings, dev: Corpus | None, setting: str | None, pruned: str | None) -> str:
-    """What the combiners depend on beside the space: settings, dev set, index setting, and how it was pruned."""
-    return digest(settings, None if dev is None else dev.description, setting, pruned)
+def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
+    """What the combiners depend on beside the space: settings, dev set, named index, and how it was pruned."""
+    return digest(settings, None if dev is None else [dev.sources, dev.targets], setting, pruned)
 
 
 def tune(
     memory: Memory,
     model: BaseModel,
-    dev: Corpus | None = None,
+    dev: Corpus | DevSet | None = None,
     *,
     settings: TuneSettings | None = None,
     setting: str | None = None,
@@ -120,9 +121,11 @@ def tune(
     settings.check(dev)
     check_complete(memory)
     check_identity(memory, model)
+    if not memory.entries:
+        raise UsageError(f"{memory.path} has no entries to tune with: learn a memory that has some.")
+    given = dev if dev is None or isinstance(dev, DevSet) else read_dev(dev)
+    dev_set = given or borrow_dev(memory, settings.borrowed)
     found = index or open_index(memory, setting, model.device)
-    setting = setting or memory.manifest.stages.get("index", {}).get("setting")
-    dev_set = borrow_dev(memory, settings.borrowed) if dev is None else read_dev(dev)
     values = token_ids(memory, model.device)
     examples = gather_examples(
         model,
@@ -142,7 +145,7 @@ def tune(
         fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
-        "digest": tune_digest(settings, dev, setting, stored(memory, "prune")),
+        "digest": tune_digest(settings, given, setting, stored(memory, "prune")),
         "dev": dev_set.description,
         "borrowed": dev is None,
         "tokens": len(examples),
@@ -179,7 +182,7 @@ def choose_by_bleu(
         progress("Translating the dev set", None, len(tried), "settings")
         return bleu
 
-    weights = sorted({start.weight, 0.4, 0.5, 0.6, 0.7, 0.8})
+    weights = sorted({start.weight, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9})
     best = max((FixedCombiner(start.k, weight, start.temperature) for weight in weights), key=measure)
     others = [FixedCombiner(best.k, best.weight, best.temperature * factor) for factor in (0.5, 2.0)]
     scores = {combiner: measure(combiner) for combiner in others}
@@ -206,7 +209,10 @@ def train_by_temperature(
 def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
+        edit.check_unchanged(memory)
         for name, stored in (("fixed", fixed), ("adaptive", adaptive)):
             edit.put_artefact(f"combiner_{name}", stored.extension, stored.payload, stored.summary)
         edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})
-        return edit.commit()
+        memory = edit.commit()
+    write_card(memory)
+    return memory

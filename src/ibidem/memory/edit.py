@@ -12,12 +12,12 @@ import numpy as np
 import ibidem
 from ibidem.errors import MismatchError, UsageError
 from ibidem.memory.artefacts import json_copy, write_artefact
-from ibidem.memory.files import make_directory, remove, reported_writes, sync_directory
+from ibidem.memory.files import make_directory, remove, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
-    SNAPSHOTS,
     WORK,
+    forget,
     keep_snapshot,
     load_manifest,
     put_manifest,
@@ -52,6 +52,7 @@ class Edit:
         self._draft = memory.manifest
         self._closed = False
         self._unsettled = False
+        self._forgotten: list[Path] = []
         names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
         self._last_name = max((int(name) for name in names if re.fullmatch(SEGMENT_NAME, name)), default=0)
 
@@ -59,6 +60,16 @@ class Edit:
     def memory(self) -> Memory:
         """The last committed generation."""
         return self._memory
+
+    def check_unchanged(self, known: Memory) -> None:
+        """Refuse to store what was made for entries that another writer has changed since `known` was read."""
+        now, then = self._memory.manifest, known.manifest
+        if (now.segments, now.layout, now.artefacts.get("compactor")) != (
+            then.segments,
+            then.layout,
+            then.artefacts.get("compactor"),
+        ):
+            raise MismatchError(f"{self._memory.path} was changed by another process meanwhile: run this again")
 
     def append_segment(self, data: SegmentData) -> None:
         """Write a segment durably now; the next commit makes it part of the memory."""
@@ -130,11 +141,9 @@ class Edit:
         self._unsettled = True
 
     def forget_snapshot(self, name: str) -> None:
-        """Keep that generation no longer."""
+        """Keep that generation no longer, once the next commit is made."""
         self._check_open()
-        remove(self._snapshot(name))
-        sync_directory(self._memory.path / SNAPSHOTS)
-        sweep(self._memory.path)
+        self._forgotten.append(self._snapshot(name))
 
     def workspace(self, stage: str, digest: str) -> Path:
         """A folder for the unfinished work of a stage, found again by the same digest of all that it depends on."""
@@ -159,7 +168,7 @@ class Edit:
         self._unsettled = True
         with reported_writes(self._memory.path):
             record = write_artefact(
-                self._memory.path / ARTEFACTS, name, self._draft.generation + 1, extension, payload, info
+                self._memory.path / ARTEFACTS, name, self._memory.generation + 1, extension, payload, info
             )
         self._draft = replace(self._draft, artefacts={**self._draft.artefacts, name: record})
 
@@ -199,6 +208,8 @@ class Edit:
         self._unsettled = True
         with reported_writes(path):
             put_manifest(path, manifest)
+            forget(self._forgotten)
+        self._forgotten = []
         sweep(path)
         self._unsettled = False
         self._memory = self._memory.refresh()

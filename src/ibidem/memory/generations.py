@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.fields import parse
-from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file
+from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file, sync_directory
 from ibidem.memory.lock import LOCK
 from ibidem.memory.manifest import ARTEFACT_FILE, FORMAT, SEGMENT_NAME, Manifest, newer_format
 
@@ -113,6 +113,13 @@ def keep_snapshot(folder: Path, name: str) -> None:
     """Keep the current generation by name, in place of an earlier one of that name, until it is forgotten."""
     make_directory(folder / SNAPSHOTS)
     replace_file(folder / SNAPSHOTS / f"{name}.json", (folder / MANIFEST).read_bytes())
+
+
+def forget(files: list[Path]) -> None:
+    """Remove the manifests of snapshots."""
+    for file in files:
+        file.unlink(missing_ok=True)
+        sync_directory(file.parent)
 
 
 def sweep(folder: Path) -> None:

@@ -48,7 +48,7 @@ class ModelIdentity:
                 )
 
     @classmethod
-    def from_fields(cls, fields: Fields) -> ModelIdentity:
+    def from_fields(cls, fields: Fields, format: int = FORMAT) -> ModelIdentity:
         """Read and check; raises DamagedMemoryError."""
         return cls(
             name=fields.text("name"),
@@ -58,7 +58,7 @@ class ModelIdentity:
             vocabulary_size=fields.integer("vocabulary_size", 1, LARGEST_VOCABULARY),
             source_language=fields.optional_text("source_language"),
             target_language=fields.optional_text("target_language"),
-            source_prefix=fields.text("source_prefix") if "source_prefix" in fields.names() else "",  # not in format 1
+            source_prefix=fields.text("source_prefix") if format > 1 else "",
         )
 
 
@@ -78,12 +78,12 @@ class SegmentRecord:
         return Counts(self.entries, self.tokens, self.pairs)
 
     @classmethod
-    def from_fields(cls, fields: Fields) -> SegmentRecord:
+    def from_fields(cls, fields: Fields, format: int = FORMAT) -> SegmentRecord:
         """Read and check; raises DamagedMemoryError."""
         return cls(
             name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
             entries=(entries := fields.integer("entries")),
-            tokens=fields.integer("tokens", entries) if "tokens" in fields.names() else entries,  # not in format 1
+            tokens=fields.integer("tokens", entries) if format > 1 else entries,
             pairs=fields.integer("pairs"),
             sha256=fields.sha256("sha256"),
         )
@@ -152,7 +152,7 @@ class Manifest:
         number = fields.integer("format", 1)
         if number > FORMAT:
             raise MemoryFolderError(newer_format(str(fields.file), number))
-        segments = tuple(SegmentRecord.from_fields(item) for item in fields.list_of_fields("segments"))
+        segments = tuple(SegmentRecord.from_fields(item, number) for item in fields.list_of_fields("segments"))
         if len({segment.name for segment in segments}) < len(segments):
             raise fields.fault("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
@@ -161,7 +161,7 @@ class Manifest:
             created=_moment(fields, "created"),
             updated=_moment(fields, "updated"),
             ibidem_version=fields.text("ibidem_version"),
-            identity=ModelIdentity.from_fields(fields.fields("identity")),
+            identity=ModelIdentity.from_fields(fields.fields("identity"), number),
             seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
             origins=fields.texts("origins"),
             segments=segments,

@@ -177,7 +177,8 @@ class Memory:
         """The base model's own states; raises UsageError where they were dropped."""
         if not self.layout.keys:
             raise UsageError(
-                f"{self.path} no longer has the keys of its model, only compact ones: learn it again, with --keep-keys"
+                f"{self.path} has only compact keys left, not those of its model: remove the folder and learn it "
+                "again, with --keep-keys"
             )
         return KeyView(self._segments, self.identity.dimension)
 

@@ -9,6 +9,7 @@ import torch
 
 from ibidem.decode.mounting import check_complete
 from ibidem.errors import UsageError
+from ibidem.learn.card import write_card
 from ibidem.learn.cluster.clustering import cluster_keys
 from ibidem.learn.digests import digest, extracted
 from ibidem.progress import Progress, silent
@@ -55,4 +56,5 @@ def cluster_memory(
         edit.set_stage(STAGE, {"digest": wanted, "settings": asdict(settings), **found.report})
         memory = edit.commit()
         edit.clear_workspace(STAGE)
+    write_card(memory)
     return memory

@@ -98,6 +98,14 @@ class CompactSettings:
             return self.hidden
         return 4 * self.dimension if self.hidden == "4x-output" else max(1, input_dimension // 4)
 
+    def relevant(self) -> dict[str, object]:
+        """The settings that the chosen method looks at."""
+        summary = self.summary()
+        if self.method == "network":
+            return {name: value for name, value in summary.items() if name != "svd_rows"}
+        looked_at = ("method", "dimension", *(("svd_rows",) if self.method == "svd" else ("share", "seed")))
+        return {name: summary[name] for name in looked_at}
+
     def summary(self) -> dict[str, object]:
         """All settings as JSON gives them back, to be stored and compared."""
         summary: dict[str, object] = json.loads(json.dumps(asdict(self)))

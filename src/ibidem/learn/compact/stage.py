@@ -12,6 +12,7 @@ import torch
 from ibidem.compact import compact_keys, load_compactor, read_notes, store_compactor
 from ibidem.decode.mounting import check_complete, check_identity
 from ibidem.errors import MismatchError, UsageError
+from ibidem.learn.card import write_card
 from ibidem.learn.compact.reduction import Material, train_compactor
 from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.digests import UNPRUNED, digest, extracted, stored
@@ -38,7 +39,7 @@ def compact_digest(settings: CompactSettings, compactor: Path | None, clusters: 
     """What the compact keys depend on; `clusters` and `base` are the digests of the clusters and the extraction."""
     if compactor is not None:
         return digest("given", _payload_digest(compactor), base)
-    return digest(settings.summary(), clusters if settings.needs_clusters else None, base)
+    return digest(settings.relevant(), clusters if settings.needs_clusters else None, base)
 
 
 def compact_memory(
@@ -62,8 +63,15 @@ def compact_memory(
         memory = edit.memory
         if memory.entries < memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
+        if compactor is None and settings.method == "none":
+            raise UsageError("The method none trains no compactor: choose network, pca or svd, or give a compactor.")
         if compactor is None and settings.needs_clusters and memory.clusters() is None:
             raise UsageError(f"{memory.path} is not clustered: run `ibidem cluster` first, or give --no-clusters.")
+        if compactor is None and settings.dimension > memory.identity.dimension:
+            raise UsageError(
+                f"{settings.dimension} dimensions are more than the {memory.identity.dimension} of the model's keys: "
+                "give fewer."
+            )
         wanted = compact_digest(settings, compactor, stored(memory, "cluster"), extracted(memory))
         if compactor is None:
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
@@ -82,6 +90,27 @@ def compact_memory(
         edit.set_stage(STAGE, {"digest": wanted, **chosen.summary(), **trained.report, **settled})
         memory = edit.commit()
         edit.clear_workspace(STAGE)
+    write_card(memory)
+    return memory
+
+
+def check_compactor(path: Path, fingerprint: str) -> None:
+    """Refuse a compactor's file that cannot be read, or that belongs to another base model than this one."""
+    load_compactor(path)
+    notes = read_notes(path.read_bytes())
+    if notes.get("model_fingerprint") != fingerprint:
+        raise MismatchError(
+            f"{path} was trained for another base model ('{notes.get('model')}', or another state of it): give one "
+            "trained for the memory's own, or train one."
+        )
+
+
+def drop_keys(memory: Memory) -> Memory:
+    """Keep the compact keys alone; nothing that was made from the others can be made anew."""
+    with memory.edit() as edit:
+        edit.drop_array("keys")
+        memory = edit.commit()
+    write_card(memory)
     return memory
 
 
@@ -89,6 +118,8 @@ def uncompact_memory(memory: Memory) -> Memory:
     """Search in the model's own space again; raises UsageError where its keys were dropped."""
     with memory.edit() as edit:
         _ = edit.memory.keys
+        if edit.memory.entries < edit.memory.tokens:
+            raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         edit.drop_array("compact")
         edit.remove_artefact(ARTEFACT)
         edit.remove_stage(STAGE)
@@ -114,21 +145,13 @@ def _train(
         None if model is None else model.projection.weight.detach().float(),
     )
     trained = train_compactor(material, settings, device=device, workspace=workspace, progress=progress)
-    if trained is None:
-        raise UsageError("The method none trains no compactor: choose network, pca or svd, or give a compactor.")
+    assert trained is not None  # since the method is not "none"
     return trained
 
 
 def _take(compactor: Path, memory: Memory) -> TrainedCompactor:
-    """A given compactor; raises MismatchError for one that was trained for another base model."""
-    chosen = load_compactor(compactor)
-    notes = read_notes(compactor.read_bytes())
-    if notes.get("model_fingerprint") != _model_of(memory):
-        raise MismatchError(
-            f"{compactor} was trained for the base model '{notes.get('model')}', and {memory.path} was learnt with "
-            f"'{memory.identity.name}': give one trained for that, or train one."
-        )
-    return TrainedCompactor(chosen, {"given": compactor.name})
+    check_compactor(compactor, _model_of(memory))
+    return TrainedCompactor(load_compactor(compactor), {"given": compactor.name})
 
 
 def _model_of(memory: Memory) -> str:

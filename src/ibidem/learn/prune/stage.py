@@ -9,6 +9,7 @@ import torch
 
 from ibidem.decode.mounting import check_complete
 from ibidem.errors import UsageError
+from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.digests import UNPRUNED, digest, space, stored
@@ -45,11 +46,15 @@ def prune_memory(
         memory = edit.memory
         if not memory.entries:
             raise UsageError(f"{memory.path} has no entries to prune.")
+        if not settings.rate:
+            raise UsageError("A rate of 0 prunes nothing: give the share to remove, such as 0.1.")
         wanted = prune_digest(settings, space(memory), stored(memory, "cluster"))
         before, earlier = memory.entries, memory.manifest.stages.get(STAGE)
         progress("Pruning", None, before, "entries")
         pruned = prune(_describe_entries(memory, settings, torch.device(device), progress), settings)
-        if keep_unpruned and memory.entries == memory.tokens:
+        if not keep_unpruned and UNPRUNED in memory.snapshots():
+            edit.forget_snapshot(UNPRUNED)
+        elif keep_unpruned and earlier is None and not pruned.kept.all():
             edit.keep_snapshot(UNPRUNED)
         edit.keep_entries(pruned.kept)
         edit.remove_artefact("index")
@@ -66,21 +71,26 @@ def prune_memory(
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
         memory = edit.commit()
-        if not keep_unpruned and UNPRUNED in memory.snapshots():
-            edit.forget_snapshot(UNPRUNED)
+    write_card(memory)
     return memory
 
 
 def restore_memory(memory: Memory) -> Memory:
     """The memory as it was before pruning, as a new generation."""
-    if UNPRUNED not in memory.snapshots():
-        raise UsageError(
-            f"{memory.path} cannot be restored: it was not pruned, or pruned without keeping what was there before."
-        )
     with memory.edit() as edit:
-        edit.restore_snapshot(UNPRUNED)
+        memory = edit.memory
+        kept = UNPRUNED in memory.snapshots()
+        if STAGE not in memory.manifest.stages or (not kept and memory.entries < memory.tokens):
+            raise UsageError(
+                f"{memory.path} cannot be restored: it was not pruned, or pruned without keeping what was there before."
+            )
+        if kept:
+            edit.restore_snapshot(UNPRUNED)
+            edit.forget_snapshot(UNPRUNED)
+        else:  # it was so small that nothing was removed
+            edit.remove_stage(STAGE)
         memory = edit.commit()
-        edit.forget_snapshot(UNPRUNED)
+    write_card(memory)
     return memory
 
 
