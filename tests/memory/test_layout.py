@@ -304,3 +304,14 @@ def test_wrong_arrays_are_refused(path: Path) -> None:
             edit.put_array("compact", lambda a, b: np.zeros((b - a, 2), np.float32))
         with pytest.raises(UsageError, match="entries"):
             edit.keep_entries(np.ones(memory.entries + 1, bool))
+
+
+def test_a_reader_left_behind_is_told_so(path: Path) -> None:
+    """What was read of an old generation stays; what was not is gone, but the memory is not damaged."""
+    append(path, 1, 2)
+    old = Memory.open(path)
+    newer = compact(path)
+    prune(newer, np.arange(newer.entries) % 2 == 0)
+    with pytest.raises(MemoryFolderError, match="open the memory again"):
+        old.keys.read(0, 1)
+    assert old.refresh().verify() == []

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from ibidem.memory import Memory
 
-_NAMES = {"combiner_fixed": "fixed combiner", "combiner_adaptive": "adaptive combiner", "recall": "recall@16"}
+_NAMES = {
+    "combiner_fixed": "fixed combiner",
+    "combiner_adaptive": "adaptive combiner",
+    "recall": "recall@16",
+    "input_dimension": "from dimensions",
+}
 _OF_NO_INTEREST = ("size", "dimension")
 _LONGEST = 300
 
@@ -115,4 +120,4 @@ def describe_artefact(info: Mapping[str, Any]) -> str:
         for name, value in info.items()
         if name not in _OF_NO_INTEREST and isinstance(value, int | float)
     }
-    return ", ".join(filter(None, [str(info.get("factory", "")), in_words(figures)]))
+    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), in_words(figures)]))

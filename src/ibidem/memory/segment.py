@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ibidem.errors import MemoryFolderError
 from ibidem.memory.arrays import ArrayRecord, StoredArray
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.digests import BLOCK_BYTES, blocks_of
 from ibidem.memory.fields import parse
 from ibidem.memory.files import link, remove, rename, sync_directory, temporary, write_blocks
+from ibidem.memory.generations import current_manifest
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
 from ibidem.memory.manifest import SegmentRecord
 
@@ -108,6 +110,7 @@ class Segment:
         try:
             content = file.read_bytes()
         except OSError as error:
+            self._check_still_kept()
             raise unreadable(file, error) from error
         if hashlib.sha256(content).hexdigest() != self.record.sha256:
             raise DamagedFile(file, "its sha256 is not the one in the manifest")
@@ -126,7 +129,12 @@ class Segment:
     def array(self, name: str) -> StoredArray:
         """One of the arrays of the layout."""
         if name not in self._arrays:
-            self._arrays[name] = StoredArray(self.file(name), self.records[name])
+            record = self.records[name]
+            try:
+                self._arrays[name] = StoredArray(self.file(name), record)
+            except DamagedFile:
+                self._check_still_kept()
+                raise
         return self._arrays[name]
 
     def file(self, name: str) -> Path:
@@ -197,6 +205,15 @@ class Segment:
         if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
             raise DamagedFile(self.file(name), f"its offsets do not rise from 0 to {end}")
         return offsets
+
+    def _check_still_kept(self) -> None:
+        """Say so where the segment is gone because newer generations do without it."""
+        kept = current_manifest(self.folder.parent.parent).segments
+        if not self.folder.exists() and self.record.name not in {record.name for record in kept}:
+            raise MemoryFolderError(
+                f"{self.folder} is gone, since newer generations of this memory were committed meanwhile: "
+                "open the memory again"
+            )
 
     def _texts(self, name: str, offsets: NDArray[np.int64], start: int, stop: int) -> list[str]:
         bounds = offsets[start : stop + 1].tolist()
