@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetch the pure-Python wheels ibidem needs beside torch and transformers, for a machine that cannot reach a registry:
+# Fetch the small wheels ibidem needs beside torch and transformers, for a machine that cannot reach a registry:
 #   scripts/fetch_wheels.sh .wheels 3.12     here, then there:
 #   python3 -m pip install --no-index --no-deps .wheels/*.whl
 set -euo pipefail
@@ -8,6 +8,6 @@ python=${2:-3.12}
 mkdir -p "$folder"
 python3 -m pip download -q --dest "$folder" --python-version "$python" --only-binary=:all: --no-deps \
   -c "$(dirname "$0")/../constraints.txt" \
-  annotated-doc click colorama joblib markdown-it-py mdurl portalocker pygments regex rich sacrebleu sacremoses \
-  shellingham tabulate tqdm typer
+  annotated-doc annotated-types click colorama joblib markdown-it-py mdurl portalocker pydantic pydantic-core pygments \
+  regex rich sacrebleu sacremoses shellingham tabulate tqdm typer typing-extensions typing-inspection
 du -sh "$folder"
