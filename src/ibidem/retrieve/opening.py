@@ -36,14 +36,14 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
         return build_index(memory.search_keys, setting, seed=memory.manifest.seed, device=device)
     if setting is None and device.type == "cuda":
         return ExactIndex(memory.search_keys, device)
+    wanted = setting or stored_setting or "auto"
     try:
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
             return load_index(stored.path, stored.info, memory.search_keys)
+        if isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), FaissSettings):
+            note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
+            warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
     except MemoryFolderError as damage:
         warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
-    wanted = setting or stored_setting or "auto"
-    if isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), FaissSettings):
-        note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
-        warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
     return build_index(memory.search_keys, wanted, seed=memory.manifest.seed, device=device)

@@ -51,7 +51,7 @@ def test_what_is_just_dense_to_dbscan_is_just_a_cluster() -> None:
 
 def test_the_threshold_is_given_or_derived() -> None:
     sample = draw_families({1: 60, 2: 100})
-    derived = cluster_keys(*sample, ClusterSettings(method="birch"))
+    derived = cluster_keys(*sample, ClusterSettings(method="birch", eps_quantile=0.5))
     assert derived.report["threshold"] == pytest.approx(0.75 * derived.eps)
     given = cluster_keys(*sample, ClusterSettings(method="birch", threshold=derived.report["threshold"]))
     assert given.eps is None
@@ -66,7 +66,7 @@ def test_where_most_keys_have_copies_only_copies_are_clusters() -> None:
     sample = draw_families({1: 40})
     copied = ArrayKeys(np.repeat(sample.keys.gather(np.arange(40)), np.repeat([8, 1], 20), axis=0))
     for method in ("birch", "dbscan"):
-        found = cluster_keys(copied, np.ones(180, np.int32), ClusterSettings(method=method))
+        found = cluster_keys(copied, np.ones(180, np.int32), ClusterSettings(method=method, eps_quantile=0.5))
         assert found.eps == 0
         assert found.labels.tolist() == [*np.repeat(np.arange(20), 8).tolist(), *[NOISE] * 20]
 
