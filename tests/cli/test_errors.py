@@ -356,9 +356,8 @@ def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, verb: st
     """Ctrl-C, in the middle of reading standard input: one line, code 130, and nothing half-written."""
     rest = ("--train", "-", "-o", tmp_path / "out") if verb == "extract" else ("-o", tmp_path / "out")
     command = [Path(sys.executable).with_name("ibidem"), verb, "--model", tiny_folder, *rest]
-    with subprocess.Popen(
-        list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(list(map(str, command)), stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heed) as process:
         assert process.stdin is not None
         process.stdin.write(few_file.read_bytes())
         process.stdin.flush()
@@ -371,6 +370,11 @@ def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, verb: st
         "error: interrupted; a memory keeps what was committed, and the same command goes on from there\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def heed() -> None:
+    """Heed SIGINT again, which a shell without job control has its background jobs ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until_blocked(process: int) -> None:
