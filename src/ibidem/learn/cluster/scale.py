@@ -6,10 +6,7 @@ points, whatever model the keys come from; scaled keys give a scaled eps.
 
 By default that is 0.9. At the median the number of clusters is greatest; below it too few entries are dense, above it
 a family tends to one cluster, in which the meanings of its token are no longer apart, but fewer entries are noise,
-and the compact space came out better (docs/results/compact.md). Of two memories (559 k and 129 k
-entries) the quantiles 0.3, 0.5, 0.7, 0.9 made 10,817, 11,338, 9,716, 7,323 and 4,853, 5,213, 4,932, 4,531 clusters,
-with 65, 43, 23, 7 % noise. The authors' own count peaks likewise, at an eps of 2, where 43 % of the entries are in a
-cluster that are at 10; but it is 10 that they take, with hardly any noise, which a quantile of 0.95 comes close to.
+and the compact space came out better (docs/results/compact.md). The authors take an eps that leaves hardly any.
 """
 
 from __future__ import annotations
