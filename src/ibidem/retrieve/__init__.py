@@ -10,6 +10,7 @@ from ibidem.retrieve.keys import ArrayKeys, Keys
 from ibidem.retrieve.neighbours import Index, Neighbours
 from ibidem.retrieve.opening import open_index
 from ibidem.retrieve.recall import measure_recall
+from ibidem.retrieve.scan import ScanIndex, exact_index
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "Index",
     "Keys",
     "Neighbours",
+    "ScanIndex",
     "accept_states",
     "build_index",
     "compactor_of",
+    "exact_index",
     "load_index",
     "measure_recall",
     "open_index",

@@ -9,7 +9,7 @@ from ibidem.errors import MemoryFolderError
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import accept_states
-from ibidem.retrieve.exact import ExactIndex
+from ibidem.retrieve.scan import exact_index
 from ibidem.retrieve.settings import FaissSettings, resolve
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
     if setting is not None and setting != stored_setting:
         return build_index(memory.search_keys, setting, seed=memory.manifest.seed, device=device)
     if setting is None and device.type == "cuda":
-        return ExactIndex(memory.search_keys, device)
+        return exact_index(memory.search_keys, device)
     wanted = setting or stored_setting or "auto"
     try:
         stored = memory.artefact(ARTEFACT)
