@@ -70,3 +70,19 @@ Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are a
 CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
 Rule = Annotated[str, typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do.")]
 Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="NAME=VALUE of a setting that has no option, such as patience=5; may be repeated.",
+        show_default=False,
+    ),
+]
+LearnAssignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="STAGE.NAME=VALUE of a setting that has no option, such as compact.patience=5; may be repeated.",
+        show_default=False,
+    ),
+]
