@@ -71,8 +71,7 @@ def beam_search(
             raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
         limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
     search = _Search(model, settings, limits, prefixes)
-    decoding = model.start(sources)
-    decoding.reorder(torch.arange(len(sources), device=model.device).repeat_interleave(settings.beam))
+    decoding = model.start(sources, settings.beam)
     tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
     while True:
         rows = search.advance(scorer(decoding.step(tokens)))

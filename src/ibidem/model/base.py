@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError
+from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
+from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,23 +34,22 @@ class States(NamedTuple):
     lengths: list[int]
 
 
-class Step(NamedTuple):
-    """One decoding step: states [rows, d] that enter the output projection, and the model's logits [rows, V]."""
-
-    states: Tensor
-    logits: Tensor
-
-
 class BaseModel:
     """A frozen encoder-decoder with its tokenizer: any of transformers' seq2seq models."""
 
-    def __init__(self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None) -> None:
-        """`fingerprint` is that of the weights as they were, where the network holds them rounded."""
+    def __init__(
+        self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None, *, int8: bool = False
+    ) -> None:
+        """`fingerprint` is that of the weights as they were, where the network holds them rounded.
+
+        int8: decode with int8 products; states for learning are made with the network as it is.
+        """
         self.name = name
         self.tokens = tokens
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
         self._known_fingerprint = fingerprint
+        self._int8 = int8
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
         # It is often all zeros, and adding those would cost a tenth of the projection.
         self._bias = bias if bias is not None and bool(bias.any()) else None
@@ -107,7 +107,7 @@ class BaseModel:
             captured.append(inputs[0])
             return (inputs[0][:, :1],)
 
-        with _hooked(self._projection, keep_all_project_one):
+        with hooked(self._projection, keep_all_project_one):
             self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
@@ -132,57 +132,28 @@ class BaseModel:
         return (logits if self._bias is None else logits + self._bias).float()
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]]) -> Decoding:
-        """Encode sources; the decoding has one row a source until it is reordered."""
+    def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
+        """Encode sources; the decoding has `beam` rows for each, one source after the other."""
         source, mask = self._pad(sources)
-        encoder = self._network.get_encoder()
-        encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
-        return Decoding(self._network, self._projection, encoded, mask)
+        if self._lean is not None:
+            return LeanDecoding(self._lean, source, mask, beam)
+        encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
+        decoding = TransformersDecoding(self._network, self._projection, encoded, mask)
+        decoding.reorder(torch.arange(len(sources), device=self.device).repeat_interleave(beam))
+        return decoding
+
+    @cached_property
+    def _lean(self) -> LeanNetwork | None:
+        """The network laid out for fast decoding, where its architecture allows."""
+        if not supports_lean(self._network) or len(self.tokens.start) != 1:
+            return None
+        return LeanNetwork(self._network, self._projection, self._bias, int8=self._int8)
 
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         longest = max(len(ids) for ids in sequences)
         padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]
         return torch.tensor(padded, device=self.device), torch.tensor(mask, device=self.device)
-
-
-class Decoding:
-    """A batch of translations being written: `step` adds a token to every row, `reorder` picks rows."""
-
-    def __init__(self, network: Any, projection: nn.Linear, encoded: Any, mask: Tensor) -> None:
-        self._network = network
-        self._projection = projection
-        self._encoded = encoded
-        self._mask = mask
-        self._cache: Any = None
-
-    @torch.inference_mode()
-    def step(self, tokens: Tensor) -> Step:
-        """Feed tokens [rows, t] (t > 1 only for the prompt of the first step); the last position's state and logits."""
-        captured: list[Tensor] = []
-
-        def keep_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
-            captured.append(inputs[0][:, -1:])
-            return (captured[0],)
-
-        with _hooked(self._projection, keep_last):
-            output = self._network(
-                encoder_outputs=self._encoded,
-                attention_mask=self._mask,
-                decoder_input_ids=tokens,
-                past_key_values=self._cache,
-                use_cache=True,
-            )
-        self._cache = output.past_key_values
-        return Step(captured[0][:, -1], output.logits[:, -1].float())
-
-    @torch.inference_mode()
-    def reorder(self, rows: Tensor) -> None:
-        """Keep these rows [new_rows], in this order; a row may be dropped or stand several times."""
-        self._mask = self._mask.index_select(0, rows)
-        self._encoded.last_hidden_state = self._encoded.last_hidden_state.index_select(0, rows)
-        if self._cache is not None:
-            self._cache.batch_select_indices(rows)
 
 
 def _output_projection(network: Any) -> nn.Linear:
@@ -195,12 +166,3 @@ def _output_projection(network: Any) -> nn.Linear:
             "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
         )
     return projection
-
-
-@contextmanager
-def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    handle = module.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
