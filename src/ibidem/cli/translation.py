@@ -73,8 +73,8 @@ def translate(
 
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    by_hand = _fixed_by_hand(k, weight, temperature)
-    _check_memory_given(memory, by_hand or combiner)
+    by_hand = fixed_by_hand(k, weight, temperature)
+    check_memory_given(memory, by_hand or combiner)
     use_threads(threads)
     settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
     with ExitStack() as stack:
@@ -150,9 +150,9 @@ def evaluate(
     from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
 
-    by_hand = _fixed_by_hand(k, weight, temperature)
+    by_hand = fixed_by_hand(k, weight, temperature)
     names = list(combiner or ())
-    _check_memory_given(memory, by_hand or names)
+    check_memory_given(memory, by_hand or names)
     use_threads(threads)
     translator = Translator(
         model,
@@ -228,7 +228,8 @@ def _print_report(report: dict[str, Any]) -> None:
         note(f"{metric} {signature}")
 
 
-def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+def fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+    """The fixed combiner that the options give, None where they give none."""
     given = [value for value in (k, weight, temperature) if value is not None]
     if not given:
         return None
@@ -239,7 +240,8 @@ def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | Non
     return FixedCombiner(k, weight, temperature)
 
 
-def _check_memory_given(memory: str, combiner: object) -> None:
+def check_memory_given(memory: str, combiner: object) -> None:
+    """Refuse a combiner that has nothing to combine."""
     if memory == "none" and combiner:
         raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounting import mount
 from ibidem.decode.scoring import BaseScorer, Scorer
 from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.combine import Combiner
+    from ibidem.decode.explanation import Explanation
     from ibidem.retrieve import Index
 
 # Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
@@ -114,6 +116,23 @@ class Translator:
             for parts in found
         ]
 
+    def explain(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[Explanation]:
+        """Translate each text as `translate` does, and say for every word who decided on it.
+
+        What was found is forced through the model once more: one forward pass, and nothing while it is not asked for.
+        """
+        given = list(texts)
+        return self.explain_found(given, self.search(given, prefixes=prefixes))
+
+    def explain_found(self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]]) -> list[Explanation]:
+        """Explain the best hypotheses that `search` found for these texts."""
+        sources, _ = self._prepare(texts, None)
+        parts = [
+            [Part(ids, hypotheses[0]) for ids, hypotheses in zip(ids_of_text, hypotheses_of_text, strict=True)]
+            for ids_of_text, hypotheses_of_text in zip(sources, found, strict=True)
+        ]
+        return explain(self.model, self.scorer, texts, parts, self.batch_size)
+
     def search(
         self,
         texts: Sequence[str],
@@ -122,8 +141,6 @@ class Translator:
         settings: SearchSettings | None = None,
     ) -> list[list[list[Hypothesis]]]:
         """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is very long."""
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         parts, starts = self._prepare(texts, prefixes)
         flat = [ids for ids_of_text in parts for ids in ids_of_text]
         forced = None if prefixes is None else [ids for ids_of_text in starts for ids in ids_of_text]
@@ -134,6 +151,8 @@ class Translator:
         self, texts: Sequence[str], prefixes: Sequence[str] | None
     ) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
         """Token ids of the parts of each text, and the forced beginning of each part's translation."""
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         tokens = self.model.tokens
         clean = [_clean(text) for text in texts]
         encoded = tokens.encode_sources(clean)
