@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 from ibidem.cli.explaining import show
@@ -64,3 +65,22 @@ def test_a_memory_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) 
     token = Token(7, "x", 0, 1, 0, 0.5, 1.0, 0.75, 0.5, 2 / 3, False, (neighbour,))
     show(Explanation(evil, "x", (-0.3,), (make_word("x", 0, 1, (token,)),)), 1)
     assert not {"\x1b", "\x07", "\r"} & set(capsys.readouterr().out)
+
+
+def test_several_memories_by_name_and_weight(ibidem: Run, fails: Run, memory: Path, tmp_path: Path) -> None:
+    other = memory.rename(tmp_path / "client:2")  # a colon in a name is no weight
+    shutil.copytree(other, memory)
+    answer = ibidem("explain", "-m", f"{memory}:0.5", "-m", other, "--beam", 1, "--json", "Bitte speichern.")
+    assert answer.code == 0, answer.err
+    cited = {
+        neighbour["pair"]["memory"]
+        for word in json.loads(answer.out)["words"]
+        for token in word["tokens"]
+        for neighbour in token["neighbours"]
+    }
+    assert cited == {str(memory), str(other)}
+    for verb in ("translate", "explain"):
+        assert ibidem(verb, "-m", memory, "-m", f"{other}:3", "--beam", 1, stdin="Bitte speichern.").code == 0
+        assert "alone" in fails(2, verb, "-m", "none", "-m", memory)
+        assert "weight -1" in fails(2, verb, "-m", f"{memory}:-1")
+        assert "given twice" in fails(2, verb, "-m", memory, "-m", memory)

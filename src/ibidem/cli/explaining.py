@@ -18,6 +18,7 @@ from ibidem.cli.translation import (
     Temperature,
     Weight,
     check_memory_given,
+    choose_memories,
     fixed_by_hand,
 )
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def explain(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to translate; else lines of stdin.")] = None,
-    memory: MemoryChoice = "none",
+    memory: MemoryChoice = None,
     model: options.Model = None,
     combiner: options.Combiner = None,
     k: K = None,
@@ -55,11 +56,12 @@ def explain(
     from ibidem.decode import SearchSettings, Translator
 
     by_hand = fixed_by_hand(k, weight, temperature)
-    check_memory_given(memory, by_hand or combiner)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or combiner)
     use_threads(threads)
     translator = Translator(
         model,
-        None if memory == "none" else memory,
+        memories,
         combiner=by_hand or combiner,
         index=index,
         settings=SearchSettings(beam=beam, length_penalty=length_penalty),

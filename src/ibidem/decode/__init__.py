@@ -2,12 +2,13 @@
 
 from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word
 from ibidem.decode.processor import MemoryLogitsProcessor
-from ibidem.decode.scoring import BaseScorer, MemoryScorer, Scorer, Votes
+from ibidem.decode.scoring import BaseScorer, BlendedScorer, MemoryScorer, Scorer, Votes
 from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
 from ibidem.decode.translator import Translator
 
 __all__ = [
     "BaseScorer",
+    "BlendedScorer",
     "CitedPair",
     "Explanation",
     "Hypothesis",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ibidem.combine import Combiner, Weights, mix
+from ibidem.combine import Combiner, Weights, blend, mix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +80,30 @@ class MemoryScorer:
         values = self._values[entries.clamp_min(0)]
         sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
         return Votes(distances, entries, values, self._combiner.weigh(distances, values), sources)
+
+    def __call__(self, step: Step) -> Tensor:
+        votes = self.consult(step.states)
+        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
+
+
+class BlendedScorer:
+    """The base model's distribution mixed with the votes of several memories, each weighed by its own combiner."""
+
+    def __init__(self, scorers: Sequence[Scorer], shares: Sequence[float]) -> None:
+        self.memories: Sequence[Memory | None] = [memory for scorer in scorers for memory in scorer.memories]
+        self._scorers = scorers
+        self._shares = shares
+
+    def consult(self, states: Tensor) -> Votes:
+        found = [scorer.consult(states) for scorer in self._scorers]
+        firsts = accumulate((len(scorer.memories) for scorer in self._scorers), initial=0)
+        return Votes(
+            torch.cat([votes.distances for votes in found], dim=1),
+            torch.cat([votes.entries for votes in found], dim=1),
+            torch.cat([votes.values for votes in found], dim=1),
+            blend([votes.weights for votes in found], self._shares),
+            torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
+        )
 
     def __call__(self, step: Step) -> Tensor:
         votes = self.consult(step.states)

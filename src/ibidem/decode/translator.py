@@ -8,12 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
-from ibidem.decode.mounting import mount
-from ibidem.decode.scoring import BaseScorer, Scorer
+from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
 from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
-from ibidem.memory import Memory
 from ibidem.model import BaseModel, load_model
 
 if TYPE_CHECKING:
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
 
     from ibidem.combine import Combiner
     from ibidem.decode.explanation import Explanation
+    from ibidem.decode.scoring import Scorer
+    from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
 # Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
@@ -38,16 +38,17 @@ class Work:
 
 
 class Translator:
-    """Translates with a base model and, if there is one, a memory.
+    """Translates with a base model and, if there are any, memories.
 
     >>> translator = Translator(memory="memories/it")        # doctest: +SKIP
     >>> translator.translate(["Zwischenablage einfügen"])    # doctest: +SKIP
+    >>> Translator(memory=["memories/it", ("memories/client", 2)])    # doctest: +SKIP
     """
 
     def __init__(
         self,
         model: BaseModel | str | Path | None = None,
-        memory: Memory | str | Path | None = None,
+        memory: Given | None = None,
         *,
         combiner: Combiner | str | None = None,
         index: Index | str | None = None,
@@ -59,14 +60,18 @@ class Translator:
         target_language: str | None = None,
         source_prefix: str = "",
     ) -> None:
-        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory."""
+        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory.
+
+        `memory` is a memory or its folder, or a list of them, each alone or in a tuple with its weight (else 1).
+        A named combiner or index setting is every memory's own of that name.
+        """
         if batch_size < 1:
             raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
-        opened = memory if isinstance(memory, Memory) or memory is None else Memory.open(memory)
+        opened = open_memories(memory)
         if isinstance(model, BaseModel):
             self.model = model
         else:
-            identity = opened.identity if opened is not None else None
+            identity = opened[0][0].identity if opened else None
             self.model = load_model(
                 model if model is not None or identity is None else identity.name,
                 device=device,
@@ -75,13 +80,20 @@ class Translator:
                 target_language=target_language or (identity.target_language if identity else None),
                 source_prefix=source_prefix or (identity.source_prefix if identity else ""),
             )
-        self.memory = opened
-        self.scorer: Scorer = BaseScorer()
-        if opened is not None and opened.entries:
-            self.scorer = mount(opened, self.model, combiner=combiner, index=index)
+        self.mounts = [Mount(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened]
+        self.scorer: Scorer = join_scorers([mount.scorer for mount in self.mounts], self.mounts)
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.work = Work()
+
+    @property
+    def memories(self) -> list[Memory]:
+        """The memories that are mounted, as they are used now."""
+        return [mount.memory for mount in self.mounts]
+
+    def scorer_with(self, combiner: Combiner | str) -> Scorer:
+        """A scorer over the same memories with another combiner."""
+        return join_scorers([mount.scorer_with(combiner) for mount in self.mounts], self.mounts)
 
     def translate(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[str]:
         """One translation for each text, in order; prefixes are beginnings of the translations, forced."""
