@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import learning, memories, shaping, translation
+from ibidem.cli import explaining, learning, memories, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -36,6 +36,7 @@ def _options(
 
 app.command("learn")(learning.learn)
 app.command("translate")(translation.translate)
+app.command("explain")(explaining.explain)
 app.command("evaluate")(translation.evaluate)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)

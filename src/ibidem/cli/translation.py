@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 from contextlib import ExitStack
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from ibidem.decode import Scorer, Translator
 
 MemoryChoice = Annotated[
-    str,
-    typer.Option("-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False),
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--memory",
+        help="Folder of a memory, or FOLDER:WEIGHT; may be given several times. none: the bare base model.",
+        show_default=False,
+    ),
 ]
 K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
 Weight = Annotated[
@@ -45,7 +50,7 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
     ] = None,
-    memory: MemoryChoice = "none",
+    memory: MemoryChoice = None,
     model: options.Model = None,
     combiner: options.Combiner = None,
     k: K = None,
@@ -73,8 +78,9 @@ def translate(
 
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    by_hand = _fixed_by_hand(k, weight, temperature)
-    _check_memory_given(memory, by_hand or combiner)
+    by_hand = fixed_by_hand(k, weight, temperature)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or combiner)
     use_threads(threads)
     settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
     with ExitStack() as stack:
@@ -82,7 +88,7 @@ def translate(
         beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
         translator = Translator(
             model,
-            None if memory == "none" else memory,
+            memories,
             combiner=by_hand or combiner,
             index=index,
             settings=settings,
@@ -116,7 +122,7 @@ def evaluate(
             help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files.",
         ),
     ],
-    memory: MemoryChoice = "none",
+    memory: MemoryChoice = None,
     model: options.Model = None,
     combiner: Annotated[
         list[str] | None,
@@ -145,18 +151,18 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
-    from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, Translator
-    from ibidem.decode.mounting import mount
+    from ibidem.decode import BaseScorer, SearchSettings, Translator
     from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
 
-    by_hand = _fixed_by_hand(k, weight, temperature)
+    by_hand = fixed_by_hand(k, weight, temperature)
     names = list(combiner or ())
-    _check_memory_given(memory, by_hand or names)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or names)
     use_threads(threads)
     translator = Translator(
         model,
-        None if memory == "none" else memory,
+        memories,
         combiner=by_hand or next(iter(names), None),
         index=index,
         settings=SearchSettings(beam=beam, length_penalty=length_penalty),
@@ -172,12 +178,11 @@ def evaluate(
     if not pairs:
         raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
     scorers: dict[str, Scorer] = {"base": BaseScorer()}
-    if translator.memory is not None:
+    if memories:
         # One index serves all combiners.
-        opened = translator.scorer.index if isinstance(translator.scorer, MemoryScorer) else index
         scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
         for name in names if by_hand else names[1:]:
-            scorers[name] = mount(translator.memory, translator.model, combiner=name, index=opened)
+            scorers[name] = translator.scorer_with(name)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)
     if save is not None:
@@ -189,7 +194,7 @@ def evaluate(
         "test": corpus.description,
         "sentences": len(pairs),
         "model": translator.model.name,
-        "memory": memory,
+        "memory": ", ".join(memory or ["none"]),
         "beam": beam,
         "length_penalty": length_penalty,
         "batch_size": batch_size,
@@ -228,7 +233,8 @@ def _print_report(report: dict[str, Any]) -> None:
         note(f"{metric} {signature}")
 
 
-def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+def fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+    """The fixed combiner that the options give, None where they give none."""
     given = [value for value in (k, weight, temperature) if value is not None]
     if not given:
         return None
@@ -239,8 +245,29 @@ def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | Non
     return FixedCombiner(k, weight, temperature)
 
 
-def _check_memory_given(memory: str, combiner: object) -> None:
-    if memory == "none" and combiner:
+def choose_memories(given: list[str] | None) -> list[tuple[str, float]]:
+    """The folders of memories and their weights, as -m names them."""
+    if not given or given == ["none"]:
+        return []
+    if "none" in given:
+        raise UsageError("-m none stands for the bare base model, and alone: give it, or folders of memories.")
+    return [_split_weight(value) for value in given]
+
+
+def _split_weight(value: str) -> tuple[str, float]:
+    """FOLDER:WEIGHT; a folder that has such a name itself is meant itself."""
+    folder, colon, weight = value.rpartition(":")
+    if not colon or Path(value).exists():
+        return value, 1.0
+    try:
+        return folder, float(weight)
+    except ValueError:
+        return value, 1.0
+
+
+def check_memory_given(memories: list[tuple[str, float]], combiner: object) -> None:
+    """Refuse a combiner that has nothing to combine."""
+    if not memories and combiner:
         raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
 
 

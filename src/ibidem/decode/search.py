@@ -48,10 +48,14 @@ class SearchSettings:
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its tokens without prompt and end of sentence, and its length-normalised log-probability."""
+    """A translation: its tokens without prompt and end of sentence, and its length-normalised log-probability.
+
+    cut: the limit on its length ended it. Its end of sentence was then certain, or is missing, as the model has it.
+    """
 
     tokens: list[int]
     score: float
+    cut: bool = False
 
 
 def beam_search(
@@ -179,15 +183,20 @@ class _Search:
         wanted = self._settings.n_best
         scores = self._ended_scores[done, :wanted].tolist()
         texts = self._ended[done, :wanted].tolist()
-        for sentence, found, sequences in zip(self._sentences[done].tolist(), scores, texts, strict=True):
+        numbers, limits = self._sentences[done].tolist(), self._limits[done].tolist()
+        for sentence, limit, found, sequences in zip(numbers, limits, scores, texts, strict=True):
             self._results[sentence] = [
-                Hypothesis(self._cut(tokens), score)
+                self._hypothesis(tokens, score, limit)
                 for tokens, score in zip(sequences, found, strict=True)
                 if score > _NEVER / 2
-            ] or [Hypothesis(self._cut(sequences[0]), found[0])]
+            ] or [self._hypothesis(sequences[0], found[0], limit)]
 
-    def _cut(self, tokens: list[int]) -> list[int]:
-        return tokens[: tokens.index(self._eos)] if self._eos in tokens else tokens
+    def _hypothesis(self, tokens: list[int], score: float, limit: int) -> Hypothesis:
+        """A hypothesis without its end of sentence and what pads it after that."""
+        if self._eos not in tokens:
+            return Hypothesis(tokens, score, cut=True)
+        end = tokens.index(self._eos)
+        return Hypothesis(tokens[:end], score, cut=self._force_end and end + 1 >= limit)
 
     def _keep(self, open_: Tensor, rows: Tensor) -> Tensor | None:
         """Let closed sentences leave the batch."""
