@@ -2,7 +2,20 @@
 
 from ibidem.combine.adaptive import AdaptiveCombiner, MetaK
 from ibidem.combine.blending import blend
+from ibidem.combine.candidates import Candidates, best_candidates, score_tokens
 from ibidem.combine.fixed import FixedCombiner
 from ibidem.combine.mixing import Combiner, Weights, aggregate, mix
 
-__all__ = ["AdaptiveCombiner", "Combiner", "FixedCombiner", "MetaK", "Weights", "aggregate", "blend", "mix"]
+__all__ = [
+    "AdaptiveCombiner",
+    "Candidates",
+    "Combiner",
+    "FixedCombiner",
+    "MetaK",
+    "Weights",
+    "aggregate",
+    "best_candidates",
+    "blend",
+    "mix",
+    "score_tokens",
+]

@@ -14,8 +14,8 @@ from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scoring import Scorer, Votes
-    from ibidem.decode.search import Hypothesis
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.model.spans import Spans

@@ -1,4 +1,4 @@
-"""From a decoding step to log-probabilities of the next token: the base model alone, or with memories."""
+"""Who decides on the next token: the base model alone, or the neighbours of its state in memories with it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ibidem.combine import Combiner, Weights, blend, mix
+from ibidem.combine import Combiner, Weights, blend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.memory import Memory
-    from ibidem.model import Step
     from ibidem.retrieve import Index
 
 
@@ -44,10 +43,6 @@ class Scorer(Protocol):
         """Who votes on the token after each of these states [r, d], and with what weight."""
         ...
 
-    def __call__(self, step: Step) -> Tensor:
-        """Log-probabilities [rows, V] of the next token."""
-        ...
-
 
 class BaseScorer:
     """The base model's own distribution."""
@@ -56,9 +51,6 @@ class BaseScorer:
 
     def consult(self, states: Tensor) -> Votes:
         return nobody(states)
-
-    def __call__(self, step: Step) -> Tensor:
-        return step.logits.log_softmax(dim=1)
 
 
 class MemoryScorer:
@@ -81,10 +73,6 @@ class MemoryScorer:
         sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
         return Votes(distances, entries, values, self._combiner.weigh(distances, values), sources)
 
-    def __call__(self, step: Step) -> Tensor:
-        votes = self.consult(step.states)
-        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
-
 
 class BlendedScorer:
     """The base model's distribution mixed with the votes of several memories, each weighed by its own combiner."""
@@ -104,10 +92,6 @@ class BlendedScorer:
             blend([votes.weights for votes in found], self._shares),
             torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
         )
-
-    def __call__(self, step: Step) -> Tensor:
-        votes = self.consult(step.states)
-        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
 
 
 def nobody(states: Tensor) -> Votes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
+from ibidem.decode.search import SearchSettings, beam_search
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.combine import Combiner
+    from ibidem.decode.beams import Hypothesis
     from ibidem.decode.explanation import Explanation
     from ibidem.decode.scoring import Scorer
     from ibidem.memory import Memory
