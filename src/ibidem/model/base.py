@@ -120,6 +120,34 @@ class BaseModel:
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
+    def follow(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[States, Tensor]:
+        """States of given translations, and the log-probability of each value [n], as decoding sees them.
+
+        Beside `states` this differs with int8 only, which learning does without.
+        """
+        if not self._int8:
+            states = self.states(sources, targets)
+            return states, self.log_probs(states)
+        return self._follow_steps(sources, targets)
+
+    @torch.inference_mode()
+    def _follow_steps(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> tuple[States, Tensor]:
+        decoding = self.start(sources)
+        wanted, real = self._pad(targets)
+        fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
+        keys, log_probs = [], []
+        for position in range(wanted.shape[1]):
+            step = decoding.step(fed)
+            fed = wanted[:, position : position + 1]
+            keys.append(step.states)
+            log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
+        known = real.bool()
+        values = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        states = States(torch.stack(keys, dim=1)[known], values, [len(ids) for ids in targets])
+        return states, torch.stack(log_probs, dim=1)[known]
+
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
         rows = max(1, _LOGIT_BYTES // (4 * self.vocabulary_size))

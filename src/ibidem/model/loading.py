@@ -12,11 +12,13 @@ import torch
 from ibidem.errors import ModelError, UsageError
 from ibidem.model.base import BaseModel
 from ibidem.model.fingerprint import fingerprint_network
+from ibidem.model.lean import supports_lean
+from ibidem.model.linear import supports_int8
 from ibidem.model.packing import load_packed
 from ibidem.model.tokens import Tokens
 
 SHIPPED = "ibidem-base-de-en"
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
 
 def load_model(
@@ -31,7 +33,8 @@ def load_model(
     """Load a folder, a name on the Hugging Face hub, or (None) the shipped German-English model.
 
     `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
-    `source_prefix` is put before every source (T5's "translate German to English: ").
+    `source_prefix` is put before every source (T5's "translate German to English: "). With the dtype "int8" a CPU
+    translates with int8 products and learns in float32; it takes a Marian or FSMT model.
     """
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():
@@ -50,8 +53,19 @@ def load_model(
         source_prefix=source_prefix,
     )
     # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
-    fingerprint = None if dtype == "float32" else fingerprint_network(network)
-    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint)
+    fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
+    if dtype == "int8":
+        _check_int8(network, chosen, place)
+    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
+
+
+def _check_int8(network: Any, name: str, place: torch.device) -> None:
+    if place.type != "cpu":
+        raise UsageError(f"int8 is for the CPU, not for '{place}': use --dtype float16 there.")
+    if not supports_lean(network):
+        raise UsageError(f"{name} is a {type(network).__name__}, and int8 takes Marian and FSMT: use --dtype float32.")
+    if not supports_int8():
+        raise UsageError("This build of PyTorch has no int8 products for this CPU: use --dtype float32.")
 
 
 def resolve_device(device: str) -> torch.device:
