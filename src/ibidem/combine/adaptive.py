@@ -71,9 +71,11 @@ def spread(log_choice: Tensor, votes: Tensor) -> Weights:
     width = votes.shape[1]
     sizes = choices(width)
     chosen = log_choice.exp()
-    totals = votes.cumsum(dim=1)[:, [size - 1 for size in sizes]]
+    sums = votes.cumsum(dim=1)
+    totals = torch.stack([sums[:, size - 1] for size in sizes], dim=1)
     share = torch.where(totals > 0, chosen[:, 1:] / totals.clamp_min(1e-30), 0.0)
-    members = torch.tensor([[j < size for j in range(width)] for size in sizes], device=votes.device)
+    # Nothing here may wait for another device: a whole decoding step is captured as one graph.
+    members = torch.arange(width, device=votes.device) < (1 << torch.arange(len(sizes), device=votes.device))[:, None]
     neighbours = votes * (share @ members.to(votes.dtype))
     return Weights(1 - neighbours.sum(dim=1), neighbours)
 

@@ -88,53 +88,28 @@ class Beams:
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
-        count, beam = self._scores.shape
-        width = candidates.tokens.shape[1]
-        total = (self._scores.view(-1, 1) + candidates.log_probs).view(count, beam * width)
-        scores, places = total.topk(min(2 * beam, beam * width), dim=1)
-        parents = places.div(width, rounding_mode="floor")
-        tokens = candidates.tokens.view(count, beam * width).gather(1, places)
         last = self.at_limit()
-        ends = tokens.eq(self._rules.eos)
+        grown = extend(candidates, self._scores, self._rules, last)
+        self._ended_scores, self._ends = finish(
+            grown, self._ended_scores, self._ends, self._rules, self.length - 1, self._normalise(grown.scores)
+        )
+        going = go_on(grown, self._rules)
+        self._scores, self._last = going.scores, going.tokens
+        self._parents[self.length - 1, self._sentences] = going.parents
+        self._tokens[self.length - 1, self._sentences] = going.tokens
+        done = hopeless(self._ended_scores, self._normalise(self._scores), self._rules)
         if last is not None:
-            ends = ends | last[:, None]
-
-        self._finish(parents, tokens, scores, ends)
-        self._scores, order = (scores + ends * _NEVER).topk(beam, dim=1)
-        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        self._parents[self.length - 1, self._sentences] = parents
-        self._tokens[self.length - 1, self._sentences] = tokens
-        self._last = tokens
-        done = self._hopeless() if last is None else last | self._hopeless()
-        rows = self._rows[:count] + parents
+            done = done | last
+        rows = self._rows[: len(done)] + going.parents
         self.length += 1
         if not bool(done.any()):
             return rows.view(-1)
         self._close(done)
         return self._keep(~done, rows)
 
-    def _finish(self, parents: Tensor, tokens: Tensor, scores: Tensor, ends: Tensor) -> None:
-        """Merge the candidates that ended, among the best `beam` ones, into the best finished hypotheses."""
-        beam = self._rules.beam
-        # What grew from a placeholder is no hypothesis, however its length scales the score.
-        allowed = ends[:, :beam] & (scores[:, :beam] > _NEVER / 2)
-        pool = torch.cat([self._ended_scores, self._normalise(scores[:, :beam]) + ~allowed * _NEVER], dim=1)
-        now = torch.full_like(tokens, self.length - 1)
-        places = torch.stack([now, parents, tokens], dim=2)[:, :beam]
-        self._ended_scores, order = pool.topk(beam, dim=1)
-        self._ends = torch.cat([self._ends, places], dim=1).gather(1, order[:, :, None].expand(-1, -1, 3))
-
     def _normalise(self, scores: Tensor) -> Tensor:
         counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
         return scores / counted
-
-    def _hopeless(self) -> Tensor:
-        """Sentences whose running hypotheses cannot get among the finished ones any more [open]."""
-        worst = self._ended_scores[:, -1]
-        full = worst > _NEVER / 2
-        if self._rules.beam == 1:
-            return full
-        return full & (self._normalise(self._scores[:, 0]) <= worst)
 
     def _close(self, done: Tensor) -> None:
         """Put the finished hypotheses of some sentences together."""
@@ -174,6 +149,61 @@ class Beams:
         self._scores, self._last = self._scores[open_], self._last[open_]
         self._ended_scores, self._ends = self._ended_scores[open_], self._ends[open_]
         return rows[open_].view(-1)
+
+
+class Grown(NamedTuple):
+    """The best extensions of each sentence [n, m], best first, and which of them end there."""
+
+    scores: Tensor
+    parents: Tensor
+    tokens: Tensor
+    ends: Tensor
+
+
+def extend(candidates: Candidates, scores: Tensor, rules: Rules, last: Tensor | None) -> Grown:
+    """The 2 x beam best extensions of hypotheses with scores [n, beam]; last: sentences [n] at their limit."""
+    count, beam = scores.shape
+    width = candidates.tokens.shape[1]
+    total = (scores.view(-1, 1) + candidates.log_probs).view(count, beam * width)
+    best, places = total.topk(min(2 * beam, beam * width), dim=1)
+    tokens = candidates.tokens.view(count, beam * width).gather(1, places)
+    ends = tokens.eq(rules.eos)
+    return Grown(
+        best,
+        places.div(width, rounding_mode="floor"),
+        tokens,
+        ends if last is None else ends | last[:, None],
+    )
+
+
+def finish(
+    grown: Grown, ended_scores: Tensor, ends: Tensor, rules: Rules, step: Tensor | int, normalised: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Merge the extensions that end, among the best `beam` ones, into the best finished hypotheses.
+
+    ended_scores: [n, beam]; ends: [n, beam, 3], last step, parent and last token of each; both are given anew.
+    """
+    beam = rules.beam
+    # What grew from a placeholder is no hypothesis, however its length scales the score.
+    allowed = grown.ends[:, :beam] & (grown.scores[:, :beam] > _NEVER / 2)
+    pool = torch.cat([ended_scores, normalised[:, :beam] + ~allowed * _NEVER], dim=1)
+    now = torch.zeros_like(grown.tokens) + step
+    places = torch.stack([now, grown.parents, grown.tokens], dim=2)[:, :beam]
+    best, order = pool.topk(beam, dim=1)
+    return best, torch.cat([ends, places], dim=1).gather(1, order[:, :, None].expand(-1, -1, 3))
+
+
+def go_on(grown: Grown, rules: Rules) -> Grown:
+    """The `beam` best extensions that do not end."""
+    scores, order = (grown.scores + grown.ends * _NEVER).topk(rules.beam, dim=1)
+    return Grown(*(scores if column is grown.scores else column.gather(1, order) for column in grown))
+
+
+def hopeless(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
+    """Sentences [n] whose running hypotheses cannot get among the finished ones any more."""
+    worst = ended_scores[:, -1]
+    full = worst > _NEVER / 2
+    return full if rules.beam == 1 else full & (normalised[:, 0] <= worst)
 
 
 def force(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:
