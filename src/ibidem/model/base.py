@@ -98,9 +98,9 @@ class BaseModel:
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         prompt = self.tokens.start
-        target, real = self._pad([[*prompt, *ids[:-1]] for ids in targets])
+        target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
         captured: list[Tensor] = []
 
         def keep_all_project_one(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
@@ -135,7 +135,7 @@ class BaseModel:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> tuple[States, Tensor]:
         decoding = self.start(sources)
-        wanted, real = self._pad(targets)
+        wanted, real = self.pad(targets)
         fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
         keys, log_probs = [], []
         for position in range(wanted.shape[1]):
@@ -162,7 +162,7 @@ class BaseModel:
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
         """Encode sources; the decoding has `beam` rows for each, one source after the other."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         if self._lean is not None:
             return LeanDecoding(self._lean, source, mask, beam)
         encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
@@ -177,7 +177,8 @@ class BaseModel:
             return None
         return LeanNetwork(self._network, self._projection, self._bias, int8=self._int8)
 
-    def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
         longest = max(len(ids) for ids in sequences)
         padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]
