@@ -37,7 +37,17 @@ COMMON = [
     "-Wextra",
 ]
 INSTRUCTIONS = {
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma", "-mf16c", "-mbmi2"],
+    "avx512": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512vnni",
+        "-mfma",
+        "-mf16c",
+        "-mbmi2",
+        "-mprfchw",
+    ],
     "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
 }
 # It answers whether the CPU can run the rest, so it must itself run on any.

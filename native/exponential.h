@@ -1,6 +1,8 @@
 // e ** x for sixteen numbers at once.
 #pragma once
 
+#include <initializer_list>
+
 #include "simd.h"
 
 namespace ibidem {
@@ -13,7 +15,8 @@ inline Floats exponential(Floats x) {
   Floats r = fma(n, splat(-0.693359375f), x);
   r = fma(n, splat(2.12194440e-4f), r);
   Floats series = splat(1.9875691500e-4f);
-  for (const float coefficient : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+  for (const float coefficient :
+       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
     series = fma(series, r, splat(coefficient));
   return scale_by_power(fma(r * r, series, r + splat(1.0f)), n);
 }

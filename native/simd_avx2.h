@@ -31,6 +31,11 @@ inline __m256i mask_of_first(int count) {
 inline Floats load_first(const float* p, int count) {
   return {_mm256_maskload_ps(p, mask_of_first(count)), _mm256_maskload_ps(p + 8, mask_of_first(count - 8))};
 }
+// Zero in the lanes from count on.
+inline Floats keep_first(Floats x, int count) {
+  return {_mm256_and_ps(x.low, _mm256_castsi256_ps(mask_of_first(count))),
+          _mm256_and_ps(x.high, _mm256_castsi256_ps(mask_of_first(count - 8)))};
+}
 inline void store_first(float* p, Floats x, int count) {
   _mm256_maskstore_ps(p, mask_of_first(count), x.low);
   _mm256_maskstore_ps(p + 8, mask_of_first(count - 8), x.high);
@@ -134,7 +139,8 @@ inline Ints total(Sums sums) {
   return {_mm256_permute4x64_epi64(low, 0xd8), _mm256_permute4x64_epi64(high, 0xd8)};
 }
 
-// Rows of a product whose sums are kept together; there are too few registers for more.
-constexpr int kTileRows = 2;
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
+constexpr int kTileBlocks = 2;
+constexpr int kSums = 2;
 
 }  // namespace ibidem

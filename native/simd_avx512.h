@@ -17,6 +17,8 @@ struct Ints {
 inline Floats splat(float x) { return {_mm512_set1_ps(x)}; }
 inline Floats load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline Floats load_first(const float* p, int count) { return {_mm512_maskz_loadu_ps(first_bits(count), p)}; }
+// Zero in the lanes from count on.
+inline Floats keep_first(Floats x, int count) { return {_mm512_maskz_mov_ps(first_bits(count), x.v)}; }
 inline Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -67,7 +69,8 @@ inline void add_products(Sums& sums, const int8_t* bytes, uint32_t four) {
 }
 inline Ints total(Sums sums) { return {sums.v}; }
 
-// How many rows and groups of sixteen outputs a product keeps in registers: 24 of 32 are sums.
-constexpr int kTileRows = 6;
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
+constexpr int kTileBlocks = 4;
+constexpr int kSums = 24;
 
 }  // namespace ibidem

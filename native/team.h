@@ -30,6 +30,11 @@ void gather(int threads, Work work) {
                 static_cast<unsigned>(threads), 0);
 }
 
+// How many threads to wake, where each should have at least `least` of the work; a sleeping one costs microseconds.
+inline int64_t threads_for(int64_t threads, int64_t work, int64_t least) {
+  return std::max<int64_t>(1, std::min(threads, work / least));
+}
+
 // Call work(begin, end) for an even part of the items on each of the threads.
 template <class Work>
 void share(int64_t threads, int64_t items, Work work) {

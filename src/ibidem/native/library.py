@@ -28,6 +28,13 @@ _FOLDER = Path(__file__).parent
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "ibidem_linear_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG]),
+    "ibidem_linear_free": (None, [_POINTER]),
+    "ibidem_linear_apply": (_INT, [_POINTER, _POINTER, _LONG, _INT, _POINTER, _INT]),
+    "ibidem_decoding_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG]),
+    "ibidem_decoding_free": (None, [_POINTER]),
+    "ibidem_decoding_step": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
+    "ibidem_decoding_reorder": (_INT, [_POINTER, _POINTER, _LONG]),
     "ibidem_best_of_mixture": (
         None,
         [
@@ -48,6 +55,11 @@ class Library:
             function = getattr(functions, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name.removeprefix("ibidem_"), function)
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether int8 products are faster here than torch's: AVX2 lacks the instruction, and both must do without."""
+        return self.build == "avx512"
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the native library has no function {name!r}")

@@ -38,8 +38,8 @@ def best_of_mixture(
 
     logits: [rows, V]; base: [rows], the base model's weight; weights, values: [rows, K] of the neighbours. Without
     these three the base model stands alone. A neighbour whose weight is not above zero or whose value is no token has
-    no vote. Banned tokens never come, but count in the sum of all probabilities. A row whose logits have no distribution
-    (NaN, inf, or all -inf) gets the lowest allowed tokens, with scores NaN.
+    no vote. Banned tokens never come, but count in the sum of all probabilities. A row whose logits have no
+    distribution (NaN, inf, or all -inf) gets the lowest allowed tokens, with scores NaN.
     """
     if logits.stride(1) != 1 or logits.dtype != torch.float32 or not logits.is_cpu:
         logits = dense(logits)
