@@ -24,6 +24,7 @@ VERBS = (
 
 # A room imports only rooms above it; the façade stands beside the command line.
 ROOMS = (
+    "native",
     "text",
     "model",
     "memory",

@@ -14,6 +14,7 @@ from ibidem.model.base import BaseModel
 from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.lean import supports_lean
 from ibidem.model.linear import supports_int8
+from ibidem.model.native import supports_native
 from ibidem.model.packing import load_packed
 from ibidem.model.tokens import Tokens
 
@@ -64,8 +65,8 @@ def _check_int8(network: Any, name: str, place: torch.device) -> None:
         raise UsageError(f"int8 is for the CPU, not for '{place}': use --dtype float16 there.")
     if not supports_lean(network):
         raise UsageError(f"{name} is a {type(network).__name__}, and int8 takes Marian and FSMT: use --dtype float32.")
-    if not supports_int8():
-        raise UsageError("This build of PyTorch has no int8 products for this CPU: use --dtype float32.")
+    if not (supports_native(network) or supports_int8()):
+        raise UsageError("Neither PyTorch nor our own library has int8 products for this CPU: use --dtype float32.")
 
 
 def resolve_device(device: str) -> torch.device:
