@@ -12,7 +12,8 @@ from xml.parsers import expat
 
 from ibidem.errors import TextError
 from ibidem.text.pair import Dropped, Found, Unit
-from ibidem.text.stream import LONGEST, Stream, bad_byte
+from ibidem.text.stream import LONGEST, Stream
+from ibidem.text.xml import malformed, refused_entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _BLOCK = 2**16
-_INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
 
 
 def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
@@ -39,7 +39,7 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
         try:
             parser.Parse(block, not block)
         except (expat.ExpatError, LookupError, ValueError) as error:
-            raise _malformed(stream.name, parser, error, block, fed) from error
+            raise malformed(stream.name, parser, error, block, fed) from error
         yield from units.take()
         if not block:
             return
@@ -124,25 +124,4 @@ class _Units:
         self._refuse_entity(name)
 
     def _refuse_entity(self, name: str, *_: object) -> None:
-        raise TextError(
-            f"{self._name}, line {self._parser.CurrentLineNumber}: the entity {name!r} is refused, because "
-            "entities can open other files or fill the memory. Put its text in its place and remove its "
-            "declaration."
-        )
-
-
-def _malformed(name: str, parser: expat.XMLParserType, error: Exception, block: bytes, fed: int) -> TextError:
-    if not isinstance(error, expat.ExpatError):
-        return TextError(f"{name}, line 1: {error}. Convert the file to UTF-8 and declare that encoding.")
-    position = parser.ErrorByteIndex - fed
-    if error.code == _INVALID_TOKEN and 0 <= position < len(block):
-        # expat reports a byte that is not UTF-8 like any other misplaced one.
-        try:
-            block[position : position + 4].decode("utf-8")
-        except UnicodeDecodeError as undecoded:
-            if undecoded.start == 0:
-                return bad_byte(name, error.lineno, block[position])
-    return TextError(
-        f"{name}, line {error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}). "
-        "Repair the file or export it again; `xmllint --noout FILE` shows the place."
-    )
+        raise refused_entity(self._name, self._parser.CurrentLineNumber, name)

@@ -244,6 +244,8 @@ def test_placeholders_without_numbers_keep_their_order() -> None:
         "datei %s hat %d zeilen", backwards
     ).index("%d")
     assert text_of("datei %2$s hat %1$d zeilen", backwards) == "zeilen %1$d hat %2$s datei"
+    found = text_of("datei %s hat %<PRIu64> zeilen", backwards)
+    assert found.index("%s") < found.index("%<PRIu64>")
     # Twins are shown apart, so that an exchange is seen.
     assert text_of("von %s bis %s", backwards).count("%s") == 2
 
@@ -284,7 +286,7 @@ def test_what_cannot_be_mended_is_a_loss_with_its_reason(source: str, translate:
 def test_a_format_string_is_looked_at_more_strictly() -> None:
     assert text_of("50% der zeit", shout) == "50% DER ZEIT"
     assert text_of("50% der zeit", list, printf=True) == "50% der zeit"
-    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti came up too often")
+    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti came up")
     assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
 
 

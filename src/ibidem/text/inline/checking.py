@@ -25,12 +25,15 @@ def find_problem(marked: Marked, source: str, target: str, *, printf: bool) -> s
 
     `source` and `target` are texts with the marks of `marked`.
     """
-    return (
-        _counted(marked.marks, find_marks(source), find_marks(target))
-        or _misplaced(marked.marks, find_marks(source), find_marks(target))
-        or _emptied(marked.marks, source, target)
-        or compare(marked.unmark(source), marked.unmark(target), printf=printf)
-    )
+    here, there = find_marks(source), find_marks(target)
+    problem = None
+    if here or there:
+        problem = (
+            _counted(marked.marks, here, there)
+            or _misplaced(marked.marks, here, there)
+            or _emptied(marked.marks, source, target)
+        )
+    return problem or compare(marked.unmark(source), marked.unmark(target), printf=printf)
 
 
 def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
@@ -54,7 +57,7 @@ def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
     return f"the character U+{ord(min(odd)):04X} came up" if odd else None
 
 
-def describe(counts: Counter[str]) -> str:
+def _describe(counts: Counter[str]) -> str:
     """Codes in words, the first few of them."""
     names = [name if len(name) <= 40 else f"{name[:40]}…" for name in counts]
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
@@ -67,8 +70,8 @@ def _names(marked: Marked) -> list[str]:
 def _difference(expected: Counter[str], found: Counter[str]) -> str:
     lost, extra = expected - found, found - expected
     if lost:
-        return f"{describe(lost)} got lost"
-    return f"{describe(extra)} came up too often"
+        return f"{_describe(lost)} got lost"
+    return f"{_describe(extra)} came up"
 
 
 def _counted(marks: Sequence[Mark], source: list[int], target: list[int]) -> str | None:

@@ -19,11 +19,11 @@ _BRACES = (
 _VARIABLE = r"\$\([^()\s]*\)|\$[A-Za-z_]\w*+(?:\$(?!\w))?|\$[0-9](?![0-9.,])"
 _NAMED_PRINTF = (
     r"%\([^()\s]*\)[-+#0 ]*+[0-9]*+(?:\.[0-9]++)?[A-Za-z]"  # %(name)s
-    r"|%-?[0-9]*+(?:<PRI\w++>|<\w++>[A-Za-z])|%L[0-9]{1,2}"  # %<PRIu64>, %<name>s, Qt's %L1
+    r"|%-?[0-9]*+<(?!PRI)\w++>[A-Za-z]|%L[0-9]{1,2}"  # %<name>s, Qt's %L1
 )
 _PRINTF = (
     r"%{not}(?:[0-9]++\$)?[-+#0'{space}]*+(?:[0-9]++|\*(?:[0-9]++\$)?)?(?:\.(?:[0-9]++|\*(?:[0-9]++\$)?)?)?"
-    r"(?:hh?|ll?|[Lqjzt])?[A-Za-z@%]"
+    r"(?:<PRI\w++>|(?:hh?|ll?|[Lqjzt])?[A-Za-z@%])"
 )
 _QT = r"%[0-9]{1,2}"
 _ENTITY = r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[A-Za-z][A-Za-z0-9]*+);"
@@ -53,7 +53,7 @@ PLACEHOLDER = _pattern(_PRINTF.replace("{not}", _PROSE).replace("{space}", ""))
 PRINTF_PLACEHOLDER = _pattern(_PRINTF.replace("{not}", "").replace("{space}", " "))
 """Placeholders of a text that is known to be a format string, where every `%` begins one."""
 
-UNNUMBERED = re.compile(r"%[^(<{%$]*[A-Za-z@]")
+UNNUMBERED = re.compile(r"%[^(<{%$]*(?:[A-Za-z@]|<PRI\w+>)")
 """A printf placeholder that takes the next argument, so that its order must not change."""
 
 ICU = re.compile(r"\{\s*\w++\s*,\s*(?:plural|select|selectordinal)\s*,")

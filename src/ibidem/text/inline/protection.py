@@ -122,10 +122,11 @@ def _finish(job: _Job) -> Pieces | Loss:
         part.block.arrange(part.answer or "", job.marked.marks) if isinstance(part, _Part) else part
         for part in job.parts
     )
-    # The text as a whole is compared once more: two sound parts could have joined to something else.
-    source = job.marked.unmark(job.marked.text)
-    if problem := compare(source, job.marked.unmark(text), printf=job.request.printf):
-        return Loss(problem)
+    if len(job.parts) > 1:
+        # The text as a whole is compared once more: two sound parts could have joined to something else.
+        source = job.marked.unmark(job.marked.text)
+        if problem := compare(source, job.marked.unmark(text), printf=job.request.printf):
+            return Loss(problem)
     if (accelerator := job.marked.accelerator) is None:
         return job.marked.unmark(text)
     if text.count(accelerator.marker) > job.marked.text.count(accelerator.marker):
