@@ -1,5 +1,6 @@
 """The one batched beam search over model, index and combiner, and what people call to translate."""
 
+from ibidem.decode.documents import translate_document
 from ibidem.decode.processor import MemoryLogitsProcessor
 from ibidem.decode.scoring import BaseScorer, MemoryScorer, Scorer
 from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
@@ -14,4 +15,5 @@ __all__ = [
     "SearchSettings",
     "Translator",
     "beam_search",
+    "translate_document",
 ]

@@ -1,11 +1,18 @@
-"""What is wrong with an XML file, in words."""
+"""Text in XML, and what is wrong with an XML file, in words."""
 
 from __future__ import annotations
 
+import re
 from xml.parsers import expat
 
 from ibidem.errors import TextError
 from ibidem.text.stream import bad_byte
+
+ORIGIN, LOCATION = "x-ibidem-origin", "x-ibidem-location"
+"""The types of the `<prop>` that say, in a TMX file of ours, where a pair once came from."""
+
+UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""The characters that XML 1.0 cannot hold, not even as references."""
 
 _INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
 
@@ -35,3 +42,11 @@ def refused_entity(name: str, line: int, entity: str) -> TextError:
         "entities can open other files or fill the memory. Put its text in its place and remove its "
         "declaration."
     )
+
+
+def escape(text: str, newline: str = "\n") -> str:
+    """Text as it stands in an element; raises ValueError for characters that XML cannot hold."""
+    if unfit := UNFIT.search(text):
+        raise ValueError(f"XML cannot hold the character U+{ord(unfit[0]):04X}")
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
+    return escaped.replace("\n", newline)

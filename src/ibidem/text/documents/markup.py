@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from ibidem.errors import TextError
 from ibidem.text.stream import LONGEST
-from ibidem.text.xml import malformed, refused_entity
+from ibidem.text.xml import escape, malformed, refused_entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,6 @@ _ATTRIBUTE = re.compile(r"""(\s+)([^\s=/>]+)(\s*=\s*)("[^"]*"|'[^']*')""")
 _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _NAME = re.compile(r"<([^\s/>]+)")
 _DECLARATION = re.compile(r"""\sxmlns(?::[^\s=]+)?\s*=\s*(?:"[^"]*"|'[^']*')""")
-UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Kind(Enum):
@@ -148,14 +147,6 @@ class Xml:
         return self.encode(
             "".join(escape(piece, self.newline) if isinstance(piece, str) else piece.text for piece in pieces)
         )
-
-
-def escape(text: str, newline: str = "\n") -> str:
-    """Text as it stands in an element; raises ValueError for characters that XML cannot hold."""
-    if unfit := UNFIT.search(text):
-        raise ValueError(f"XML cannot hold the character U+{ord(unfit[0]):04X}")
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
-    return escaped.replace("\n", newline)
 
 
 def name_of(tag: str) -> str:

@@ -60,13 +60,15 @@ def read_unit(unit: Node, inherited: Inherited, draft: Draft, xml: Xml, language
         return
     target, division = unit.child("target"), unit.child("seg-source")
     divided = list(division.descendants(_is_division)) if division else []
+    existing = read_content(target.inside(), xml, DIALECT) if target else Content(())
+    if target is not None and not existing.is_blank and not any(target.descendants(_is_division)):
+        divided = []  # the target is that of the whole
     frame = _frame(source, target, division or source, xml, language)
     common = {
         "context": unit.attributes.get("resname") or unit.attributes.get("id"),
         "notes": tuple(note.text() for note in unit.children("note")),
         "keep_lines": inherited.narrowed(source.attributes).preserve,
     }
-    existing = read_content(target.inside(), xml, DIALECT) if target else Content(())
     locked = _lock(unit, inherited, target)
     if division is None or not divided:
         content = read_content(source.inside(), xml, DIALECT)
@@ -74,13 +76,11 @@ def read_unit(unit: Node, inherited: Inherited, draft: Draft, xml: Xml, language
         empty = existing.is_blank or (pending and existing.pieces == content.pieces)
         number = _add(draft, source, content, locked, "" if empty else plain_text(existing.pieces), common)
         draft.edits.append(Edit(frame.start, frame.end, (number,), (frame.opening, number, frame.closing)))
-    elif target is None or existing.is_blank or not any(target.descendants(_is_division)):
-        numbers = [
-            _add(draft, part, read_content(part.inside(), xml, DIALECT), locked, plain_text(existing.pieces), common)
-            for part in divided
-        ]
+    elif target is None or existing.is_blank:
+        contents = [read_content(part.inside(), xml, DIALECT) for part in divided]
+        numbers = [_add(draft, *part, locked, "", common) for part in zip(divided, contents, strict=True)]
         parts = (frame.opening, *_around(division, divided, numbers, xml), frame.closing)
-        draft.edits.append(Edit(frame.start, frame.end, tuple(numbers), parts, whole=not existing.is_blank))
+        draft.edits.append(Edit(frame.start, frame.end, tuple(numbers), parts))
     else:
         _add_divisions(divided, target, frame, draft, xml, locked, common)
 
