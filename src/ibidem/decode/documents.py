@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
@@ -41,10 +42,9 @@ def translate_document(
         )
     document = open_document(path, format=format, source_language=source, target_language=target, mark_fuzzy=mark_fuzzy)
     check_languages(document, source, target)
-    targets, report = fill(document, translator.translate, settings, progress=progress)
-    if isinstance(output, str | os.PathLike):
-        with open_output(output) as file:
-            file.writelines(document.write(targets))
-    else:
-        output.writelines(document.write(targets))
+    with ExitStack() as stack:
+        # Opened first: that a folder is missing is better known before an hour of translating than after it.
+        file = stack.enter_context(open_output(output)) if isinstance(output, str | os.PathLike) else output
+        targets, report = fill(document, translator.translate, settings, progress=progress)
+        file.writelines(document.write(targets))
     return report

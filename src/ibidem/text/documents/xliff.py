@@ -32,13 +32,13 @@ def read_xliff(data: bytes, name: str, target_language: str | None) -> Document:
     if version.startswith("1."):
         for file, unit, inherited in _units(tokens, root, xliff1.UNIT):
             draft.claims += [claim for claim in xliff1.claims(file) if claim not in draft.claims[-2:]]
-            stated = "target-language" in file.attributes
+            stated = file.attributes.get("target-language")
             xliff1.read_unit(unit, inherited, draft, xml, None if stated else target_language)
     else:
         draft.claims += xliff2.claims(root)
         for _, unit, inherited in _units(tokens, root, xliff2.UNIT):
             xliff2.read_unit(unit, inherited, draft, xml)
-        if target_language is not None and "trgLang" not in root.attributes:
+        if target_language is not None and not root.attributes.get("trgLang"):
             draft.edits.append(xliff2.language_edit(root, xml, target_language, len(draft.segments)))
     return Document(
         name=name,
