@@ -48,7 +48,7 @@ def bench(
     seed: options.Seed = 0,
     model: options.Model = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:

@@ -68,7 +68,7 @@ def translate(
         typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
@@ -184,7 +184,7 @@ def evaluate(
         Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
