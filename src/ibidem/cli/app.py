@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import learning, memories, shaping, translation
+from ibidem.cli import learning, memories, reproducing, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -46,3 +46,4 @@ app.command("tune")(learning.tune)
 app.command("prune")(shaping.prune)
 app.command("restore")(shaping.restore)
 app.command("index")(learning.index)
+app.command("reproduce")(reproducing.reproduce)

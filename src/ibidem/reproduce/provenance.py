@@ -1,0 +1,62 @@
+"""Where a figure came from: commit, command, machine, texts and time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ibidem
+from ibidem.evaluate import describe_machine
+from ibidem.reproduce.bench import below
+from ibidem.reproduce.declaration import digest
+
+if TYPE_CHECKING:
+    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.rows.row import Row
+
+COMMIT = "IBIDEM_COMMIT"
+
+
+def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
+    """All that is needed to measure a row again, and to tell whether it was the same; no path of this machine."""
+    stages = [stage for last in row.stages for stage in below(last)]
+    texts = sorted({*row.texts, *(text for stage in stages for text in stage.texts)})
+    setting = bench.setting
+    quick = " --quick" if setting.smoke else ""
+    return {
+        "command": f"ibidem reproduce all --only {digest(row)} --data DATA --device {bench.device.type}{quick}",
+        "commit": find_commit(),
+        "ibidem": ibidem.__version__,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 2),
+        "side_by_side": setting.jobs,
+        "device": bench.device.type,
+        "batch_size": bench.batch_size,
+        "model": {
+            "name": bench.model_name,
+            "fingerprint": bench.model.fingerprint,
+            "dimension": bench.model.dimension,
+        },
+        "texts": {f"{domain}/{part}": bench.data.facts(domain, part).digest for domain, part in texts},
+        "machine": describe_machine(),
+        "smoke": setting.smoke,
+    }
+
+
+@cache
+def find_commit() -> str | None:
+    """The commit of this software: what IBIDEM_COMMIT says (for machines with a copy of the files only), else git's."""
+    stated = os.environ.get(COMMIT)
+    if stated:
+        return stated
+    folder = Path(ibidem.__file__).parent
+    asked = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

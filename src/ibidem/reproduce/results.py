@@ -1,0 +1,119 @@
+"""Results: one JSON file a row, and beside it the statistics and translations that its score came from.
+
+A row that has a result is not measured again, wherever the file came from, so that results accumulate over calls
+and machines. The statistics (n-gram matches of every sentence) are what paired tests need; they hold no text.
+Translations are kept for reading; they are derived from test sets and must not be published with them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ibidem.errors import IbidemError
+from ibidem.reproduce.bootstrap import Difference, compare_seeds
+from ibidem.reproduce.declaration import agrees, describe, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ibidem.reproduce.data import Data
+    from ibidem.reproduce.rows.row import Row
+
+Result = dict[str, Any]
+
+
+class Results:
+    """The folder of results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows = folder / "rows"
+        self._known: dict[str, Result] = {}
+        self._compared: dict[tuple[tuple[str, ...], ...], Difference | None] = {}
+
+    def find(self, row: Row) -> Result | None:
+        """A row's result; None where there is none, or where it was measured with other settings."""
+        key = digest(row)
+        if key not in self._known:
+            file = self.rows / f"{key}.json"
+            if not file.is_file():
+                return None
+            self._known[key] = _read(file)
+        found = self._known[key]
+        return found if agrees(found["row"], row) else None
+
+    def put(
+        self,
+        row: Row,
+        result: Result,
+        *,
+        statistics: NDArray[np.int64] | None = None,
+        translations: Sequence[str] | None = None,
+    ) -> None:
+        """Keep a row's result; the JSON comes last, and says that all is there."""
+        self.rows.mkdir(parents=True, exist_ok=True)
+        key = digest(row)
+        if statistics is not None:
+            with (self.rows / f"{key}.npz").open("wb") as file:
+                np.savez_compressed(file, bleu=statistics.astype(np.uint32))
+        if translations is not None:
+            text = "".join(f"{line}\n" for line in translations).encode()
+            (self.rows / f"{key}.txt.gz").write_bytes(gzip.compress(text, mtime=0))
+        whole = {"digest": key, "row": describe(row), **result}
+        beside = self.rows / f".{key}.tmp"
+        beside.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        beside.replace(self.rows / f"{key}.json")
+        self._known.pop(key, None)
+
+    def statistics(self, row: Row) -> NDArray[np.int64] | None:
+        """[sentences, 10] what BLEU counts in each sentence of a row's translations, if it is kept."""
+        file = self.rows / f"{digest(row)}.npz"
+        if not file.is_file():
+            return None
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return np.asarray(stored["bleu"], dtype=np.int64)
+        except (OSError, ValueError, KeyError) as error:
+            raise IbidemError(f"{file} cannot be read ({error}): remove it with its .json and run again.") from error
+
+    def compare(self, baseline: Sequence[Row], system: Sequence[Row]) -> Difference | None:
+        """By how much the mean BLEU of some runs is above that of others; None where none were run on one text."""
+        groups = [[row for row in rows if self.find(row) is not None] for rows in (baseline, system)]
+        key = tuple(tuple(map(digest, rows)) for rows in groups)
+        if key not in self._compared:
+            runs = [[counts for row in rows if (counts := self.statistics(row)) is not None] for rows in groups]
+            same = len({len(counts) for group in runs for counts in group}) == 1
+            self._compared[key] = compare_seeds(*runs) if all(runs) and same else None
+        return self._compared[key]
+
+    def translations(self, row: Row) -> list[str] | None:
+        """A row's translations, if they are kept."""
+        file = self.rows / f"{digest(row)}.txt.gz"
+        if not file.is_file():
+            return None
+        return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
+
+
+def check_texts(result: Result, data: Data) -> str | None:
+    """Which text of a result is not the one that lies there now; None if none differs, or lies there at all."""
+    for text, known in result.get("texts", {}).items():
+        domain, part = text.rsplit("/", 1)
+        if data.has(domain, part) and data.facts(domain, part).digest != known:
+            return str(text)
+    return None
+
+
+def _read(file: Path) -> Result:
+    try:
+        found: Result = json.loads(file.read_text("utf-8"))
+        _ = found["row"], found["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise IbidemError(f"{file} is no result of a row ({error}): remove it and run again.") from error
+    return found
