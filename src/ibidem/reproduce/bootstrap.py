@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+MATCHES = "bleu"
 SAMPLES = 1000
 SEED = 12345
 SIGNIFICANT = 0.05

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ibidem.reproduce.bootstrap import Difference
     from ibidem.reproduce.results import Result, Results
-    from ibidem.reproduce.rows.translation import Translation
+    from ibidem.reproduce.rows.row import Row
 
 NOT_RUN = "not run"
 NONE = ""
@@ -38,7 +38,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 class Cell:
     """The rows of a cell, one for each seed, and the paper's number."""
 
-    rows: tuple[Translation, ...]
+    rows: tuple[Row, ...]
     paper: float | None = None
 
     def results(self, results: Results) -> list[Result]:
@@ -64,7 +64,7 @@ class Grid:
     pairs: tuple[tuple[str, str], ...] = field(default=())
 
     @property
-    def rows(self) -> list[Translation]:
+    def rows(self) -> list[Row]:
         """All rows of all cells, each once."""
         found = (row for cells in self.lines.values() for cell in cells.values() for row in cell.rows)
         return list({digest(row): row for row in found}.values())

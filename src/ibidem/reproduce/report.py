@@ -61,7 +61,7 @@ def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]
         seconds = sum(result["seconds"] for result in present)
         facts = {
             "base model": _distinct(f"{r['model']['name']} ({r['model']['dimension']}-d keys)" for r in present),
-            "seeds": _distinct(_seed_of(result) for result in present),
+            "seeds": _distinct(result["seed"] for result in present),
             "BLEU": _distinct(result.get("signatures", {}).get("BLEU") for result in present),
             "machine": _distinct(_machine_of(result["machine"]) for result in present),
             "software": _distinct(_software_of(result) for result in present),
@@ -79,11 +79,6 @@ def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]
 
 def _distinct(values: Any) -> str:
     return "; ".join(dict.fromkeys(str(value) for value in values if value))
-
-
-def _seed_of(result: Result) -> int | None:
-    seed: int | None = result["row"].get("system", {}).get("seed")
-    return seed
 
 
 def _machine_of(machine: Mapping[str, Any]) -> str:

@@ -89,8 +89,10 @@ def reproduce(
     say(f"{len(state.done)} rows done, {len(state.ready)} to run, {len(state.hindered)} that cannot be run here")
     report = run_rows(setting, state.ready, minutes=choice.minutes, say=say) if state.ready else Report(0, {}, 0)
     results = Results(setting.results)
-    tables = {
-        name: write_table(open_table(name), plan, results, state.obstacles, setting.results)
-        for name in name_tables(names)
-    }
+    tables = {}
+    for name in name_tables(names):
+        table = open_table(name)
+        written = write_table(table, plan, results, state.obstacles, setting.results)
+        aside = table.aside(plan, results, data)
+        tables[name] = f"{written}\n{aside}" if aside else written
     return tables, report

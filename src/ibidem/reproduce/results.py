@@ -1,7 +1,7 @@
-"""Results: one JSON file a row, and beside it the statistics and translations that its score came from.
+"""Results: one JSON file a row, and beside it the counts and translations that its score came from.
 
 A row that has a result is not measured again, wherever the file came from, so that results accumulate over calls
-and machines. The statistics (n-gram matches of every sentence) are what paired tests need; they hold no text.
+and machines. The counts (n-gram matches of every sentence) are what paired tests need; they hold no text.
 Translations are kept for reading; they are derived from test sets and must not be published with them.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import IbidemError
-from ibidem.reproduce.bootstrap import Difference, compare_seeds
+from ibidem.reproduce.bootstrap import MATCHES, Difference, compare_seeds
 from ibidem.reproduce.declaration import agrees, describe, digest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.reproduce.data import Data
-    from ibidem.reproduce.rows.row import Row
+    from ibidem.reproduce.rows.row import Measured, Row
 
 Result = dict[str, Any]
 
@@ -49,37 +49,30 @@ class Results:
         found = self._known[key]
         return found if agrees(found["row"], row) else None
 
-    def put(
-        self,
-        row: Row,
-        result: Result,
-        *,
-        statistics: NDArray[np.int64] | None = None,
-        translations: Sequence[str] | None = None,
-    ) -> None:
-        """Keep a row's result; the JSON comes last, and says that all is there."""
+    def put(self, row: Row, found: Measured) -> None:
+        """Keep what a row found; the JSON comes last, and says that all is there."""
         self.rows.mkdir(parents=True, exist_ok=True)
         key = digest(row)
-        if statistics is not None:
+        if found.arrays:
             with (self.rows / f"{key}.npz").open("wb") as file:
-                np.savez_compressed(file, bleu=statistics.astype(np.uint32))
-        if translations is not None:
-            text = "".join(f"{line}\n" for line in translations).encode()
+                np.savez_compressed(file, allow_pickle=False, **found.arrays)
+        if found.translations is not None:
+            text = "".join(f"{line}\n" for line in found.translations).encode()
             (self.rows / f"{key}.txt.gz").write_bytes(gzip.compress(text, mtime=0))
-        whole = {"digest": key, "row": describe(row), **result}
+        whole = {"digest": key, "row": describe(row), **found.figures}
         beside = self.rows / f".{key}.tmp"
         beside.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
         beside.replace(self.rows / f"{key}.json")
         self._known.pop(key, None)
 
-    def statistics(self, row: Row) -> NDArray[np.int64] | None:
-        """[sentences, 10] what BLEU counts in each sentence of a row's translations, if it is kept."""
+    def array(self, row: Row, name: str) -> NDArray[Any] | None:
+        """An array that was kept beside a row's result, such as the matches of its translations; None if it is gone."""
         file = self.rows / f"{digest(row)}.npz"
         if not file.is_file():
             return None
         try:
             with np.load(file, allow_pickle=False) as stored:
-                return np.asarray(stored["bleu"], dtype=np.int64)
+                return np.asarray(stored[name])
         except (OSError, ValueError, KeyError) as error:
             raise IbidemError(f"{file} cannot be read ({error}): remove it with its .json and run again.") from error
 
@@ -88,7 +81,7 @@ class Results:
         groups = [[row for row in rows if self.find(row) is not None] for rows in (baseline, system)]
         key = tuple(tuple(map(digest, rows)) for rows in groups)
         if key not in self._compared:
-            runs = [[counts for row in rows if (counts := self.statistics(row)) is not None] for rows in groups]
+            runs = [[counts for row in rows if (counts := self.array(row, MATCHES)) is not None] for rows in groups]
             same = len({len(counts) for group in runs for counts in group}) == 1
             self._compared[key] = compare_seeds(*runs) if all(runs) and same else None
         return self._compared[key]

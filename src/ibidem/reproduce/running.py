@@ -118,8 +118,8 @@ def perform(bench: Bench, thing: Stage | Row) -> None:
     started = time.perf_counter()
     found = thing.measure(bench)
     seconds = time.perf_counter() - started
-    figures = {"name": thing.name, **found.figures, **trace(bench, thing, seconds)}
-    Results(bench.setting.results).put(thing, figures, statistics=found.statistics, translations=found.translations)
+    figures = {"name": thing.name, "seed": thing.seed, **found.figures, **trace(bench, thing, seconds)}
+    Results(bench.setting.results).put(thing, found._replace(figures=figures))
     bench.free()
 
 
@@ -203,8 +203,7 @@ def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int] |
     """The rows whose name holds, or whose digest is, one of `only` (all without any), of these seeds; each once."""
     chosen = {}
     for row in rows:
-        seed = getattr(getattr(row, "system", None), "seed", None)
-        if seeds and seed and seed not in seeds:
+        if seeds and row.seed and row.seed not in seeds:
             continue
         key = digest(row)
         if not only or any(part == key or part.casefold() in row.name.casefold() for part in only):

@@ -12,6 +12,8 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from safetensors.torch import save_file
+
 from ibidem.compact import store_compactor
 from ibidem.learn import (
     ClusterSettings,
@@ -32,6 +34,8 @@ from ibidem.memory import Memory
 from ibidem.memory.files import link
 from ibidem.memory.generations import WORK
 from ibidem.memory.lock import LOCK
+from ibidem.model import load_model
+from ibidem.reproduce.finetuning import Encoded, FineTuningSettings, fine_tune
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.bench import Bench
 
 COMPACTOR = "compactor.safetensors"
+WEIGHTS = "weights.safetensors"
 _SEED = 1  # of what all seeds share: extraction, clusters, indexes
 
 
@@ -241,7 +246,41 @@ class Tuned:
         return {name: notes[name] for name in notes if name.startswith("loss_") or name in ("tokens", "adaptive")}
 
 
-Stage = Extracted | Clustered | Trained | Compacted | Pruned | Indexed | Tuned
+@dataclass(frozen=True)
+class FineTuned:
+    """The weights of the base model after full fine-tuning on a corpus."""
+
+    corpus: tuple[str, ...]
+    dev: str
+    settings: FineTuningSettings
+
+    resumes: ClassVar[bool] = False
+    cheap: ClassVar[bool] = False
+
+    @property
+    def sources(self) -> tuple[Stage, ...]:
+        return ()
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
+
+    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 15 + self.settings.seconds + pairs(self.corpus) * 1e-4
+
+    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+        model = load_model(bench.setting.model, device=bench.setting.device)
+        train, dev = (
+            Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], bench.batch_tokens // 4)
+            for pairs in (list(bench.train(self.corpus)), list(bench.corpus(self.dev, "dev")))
+        )
+        report = fine_tune(model, train, dev, self.settings)
+        weights = {name: tensor.cpu().clone() for name, tensor in model.network.state_dict().items()}
+        save_file(weights, folder / WEIGHTS)
+        return {**report, "pairs": len(train.sources), "batch_tokens": bench.batch_tokens // 4}
+
+
+Stage = Extracted | Clustered | Trained | Compacted | Pruned | Indexed | Tuned | FineTuned
 
 
 def copy_memory(source: Path, target: Path) -> Memory:
@@ -266,6 +305,6 @@ def write_notes(file: Path, notes: dict[str, Any]) -> None:
 
 
 def _corpus(stage: Stage) -> tuple[str, ...]:
-    while not isinstance(stage, Extracted):
+    while not isinstance(stage, Extracted | FineTuned):
         stage = stage.sources[0]
     return stage.corpus

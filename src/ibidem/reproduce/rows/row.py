@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ibidem.reproduce.bench import Bench
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """What a row found: figures for the JSON, and for translations also what lies beside it."""
+    """What a row found: figures for the JSON, and what lies beside it."""
 
     figures: dict[str, Any]
-    statistics: NDArray[np.int64] | None = None
+    arrays: Mapping[str, NDArray[Any]] = {}
     translations: Sequence[str] | None = None
 
 
@@ -31,6 +30,11 @@ class Row(Protocol):
     @property
     def name(self) -> str:
         """What people call it, and what --only looks at."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of what was drawn at random; 0 where nothing was."""
         ...
 
     @property

@@ -11,7 +11,7 @@ from ibidem.decode.mounting import load_combiner, mount
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.reproduce.bench import below
-from ibidem.reproduce.bootstrap import count_matches
+from ibidem.reproduce.bootstrap import MATCHES, count_matches
 from ibidem.reproduce.rows.row import Measured
 from ibidem.reproduce.system import EXACT, System, assemble
 
@@ -42,6 +42,10 @@ class Translation:
         return f"{self.test}/{self.part} {name_system(self.system)}"
 
     @property
+    def seed(self) -> int:
+        return self.system.seed
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         parts = assemble(self.system)
         return () if parts is None else tuple(dict.fromkeys(parts))
@@ -59,7 +63,7 @@ class Translation:
         translator.scorer = open_scorer(bench, self.system)
         translations = translator.translate(sources)
         figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}
-        return Measured(figures, count_matches(translations, references), translations)
+        return Measured(figures, {MATCHES: count_matches(translations, references)}, translations)
 
 
 def open_scorer(bench: Bench, system: System) -> Scorer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ibidem.reproduce.grid import Grid, lay_out_grid
 
 if TYPE_CHECKING:
+    from ibidem.reproduce.data import Data
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows.row import Row
@@ -27,9 +28,17 @@ def nothing_drawn(_plan: Plan, _results: Results, _folder: Path) -> list[Path]:
     return []
 
 
+def nothing_aside(_plan: Plan, _results: Results, _data: Data) -> str:
+    """Nothing more to print."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of a plan, their layout as Markdown, the differences that were tested, and figures as files in a folder."""
+    """Rows of a plan, their layout as Markdown, the differences that were tested, and figures as files in a folder.
+
+    aside: what is printed after the table and kept in no file, since it shows text that is not ours.
+    """
 
     name: str
     title: str
@@ -37,6 +46,7 @@ class Table:
     lay_out: Callable[[Plan, Results], str]
     differences: Callable[[Plan, Results], list[dict[str, Any]]] = nothing_tested
     draw: Draw = nothing_drawn
+    aside: Callable[[Plan, Results, Data], str] = nothing_aside
 
 
 def grid_table(
