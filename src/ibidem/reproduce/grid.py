@@ -103,6 +103,11 @@ def format_number(value: float | str | None, digits: int = 2) -> str:
     return NONE if value is None else value if isinstance(value, str) else f"{value:.{digits}f}"
 
 
+def format_count(count: float) -> str:
+    """4.33M, or 2,449 where there are few."""
+    return f"{count / 1e6:.2f}M" if count >= 1e5 else f"{count:,.0f}"
+
+
 def format_difference(difference: Difference | None) -> str:
     """-0.64 (p = 0.012)."""
     if difference is None:
@@ -117,21 +122,13 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def lay_out_grid(grid: Grid, results: Results, first: str = "system") -> str:
-    """Ours and the paper's side by side for each column, then the tested differences."""
-    printed = {c for c in grid.columns if any(c in cells and cells[c].paper for cells in grid.lines.values())}
-    header = [first]
-    for column in grid.columns:
-        header += [column, *([f"{column}, paper"] if column in printed else [])]
-    lines = []
+    """Ours by column and the paper's number of each line, then the tested differences."""
+    printed = {cell.paper for cells in grid.lines.values() for cell in cells.values()} != {None}
+    header, lines = [first, *grid.columns], []
     for label, cells in grid.lines.items():
-        line = [label]
-        for column in grid.columns:
-            cell = cells.get(column)
-            line.append(NONE if cell is None else format_spread(cell.spread(results)))
-            if column in printed:
-                line.append(NONE if cell is None else format_number(cell.paper))
-        lines.append(line)
-    parts = [markdown(header, lines)]
+        ours = [format_spread(cells[column].spread(results)) for column in grid.columns]
+        lines.append([label, *ours, *([format_number(next(iter(cells.values())).paper)] if printed else [])])
+    parts = [markdown([*header, *(["paper"] if printed else [])], lines)]
     if grid.pairs:
         parts.append(lay_out_pairs(grid, results))
     return "\n\n".join(parts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
+from ibidem.reproduce.finetuning import FineTuningSettings
 from ibidem.reproduce.system import System
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Plan:
     dimensions: tuple[int, ...] = (128, 64, 32, 16)
     timed_batches: int = 8
     rounds: int = 3
-    fine_tuning_seconds: float = 300.0
+    fine_tuning: FineTuningSettings = field(default_factory=FineTuningSettings)
     points: int = 200
     smoke: bool = False
 
@@ -89,7 +90,7 @@ def quick_plan() -> Plan:
         dimensions=(32, 16),
         timed_batches=1,
         rounds=1,
-        fine_tuning_seconds=5.0,
+        fine_tuning=FineTuningSettings(seconds=60.0, updates=6, warmup=2, judge_every=3),
         points=20,
         smoke=True,
     )

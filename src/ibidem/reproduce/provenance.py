@@ -26,9 +26,10 @@ def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
     stages = [stage for last in row.stages for stage in below(last)]
     texts = sorted({*row.texts, *(text for stage in stages for text in stage.texts)})
     setting = bench.setting
-    quick = " --quick" if setting.smoke else ""
+    seed = f" --seeds {row.seed}" if row.seed else ""
+    quick = " --quick" if setting.smoke else " --data DATA"
     return {
-        "command": f"ibidem reproduce all --only {digest(row)} --data DATA --device {bench.device.type}{quick}",
+        "command": f"ibidem reproduce all --only {digest(row)}{seed}{quick} --device {bench.device.type}",
         "commit": find_commit(),
         "ibidem": ibidem.__version__,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -54,8 +55,15 @@ def find_commit() -> str | None:
     if stated:
         return stated
     folder = Path(ibidem.__file__).parent
-    asked = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    # An installed copy may lie inside a repository of somebody else.
+    if not _ask_git(folder, "ls-files", "__init__.py"):
+        return None
+    return _ask_git(folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+
+
+def _ask_git(folder: Path, *question: str) -> str | None:
     try:
+        asked = ["git", "-C", str(folder), *question]
         done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ibidem.reproduce.declaration import digest
@@ -28,7 +29,7 @@ def write_table(table: Table, plan: Plan, results: Results, obstacles: Mapping[s
     found = {digest(row): results.find(row) for row in rows}
     present = [result for result in found.values() if result is not None]
     missing = [key for key, result in found.items() if result is None]
-    figures = table.draw(plan, results, folder / "figures")
+    figures = table.draw(plan, results, folder / "figures") if find_spec("matplotlib") else []
     parts = [f"# {table.name}", table.title + "."]
     if plan.smoke:
         parts.insert(1, SMOKE)
@@ -53,7 +54,7 @@ def write_table(table: Table, plan: Plan, results: Results, obstacles: Mapping[s
 
 def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]) -> str:
     """What the figures of a table were measured with: model, seeds, signatures, machines, software, time."""
-    lines = [f"{len(present)} of {rows} rows run."]
+    lines = [f"{len(present)} of {rows} rows run."] if rows else []
     if obstacles:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in Counter(obstacles).most_common())
         lines.append(f"Cannot be run here: {reasons}.")
@@ -67,9 +68,11 @@ def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]
             "software": _distinct(_software_of(result) for result in present),
             "commit": _distinct((result["commit"] or "unknown")[:12] for result in present),
             "run": f"{min(r['when'] for r in present)} to {max(r['when'] for r in present)}",
-            "measuring": f"{seconds / 60:.1f} minutes, stages not counted; {_side_by_side(present)}",
+            "time": f"measuring {seconds / 60:.1f} minutes, stages {_stage_seconds(present) / 60:.1f} minutes; "
+            f"{_side_by_side(present)}",
         }
         lines += [f"- {name}: {value}" for name, value in facts.items() if value]
+    if any("scores" in result for result in present):
         lines.append("")
         lines.append(
             "± is the standard deviation over seeds; p by paired bootstrap over sentences, on means over seeds."
@@ -92,6 +95,12 @@ def _software_of(result: Result) -> str:
         f"{name} {machine[name]}" for name in ("torch", "transformers", "faiss", "sacrebleu") if name in machine
     ]
     return ", ".join([f"ibidem {result['ibidem']}", *libraries])
+
+
+def _stage_seconds(present: Sequence[Result]) -> float:
+    """The seconds of all stages; rows that share one tell the same time of it."""
+    stages = {(kind, notes["seconds"]) for result in present for kind, notes in result.get("stages", {}).items()}
+    return float(sum(seconds for _, seconds in stages))
 
 
 def _side_by_side(present: Sequence[Result]) -> str:

@@ -6,23 +6,29 @@ import math
 import os
 import time
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ibidem.errors import IbidemError, UsageError
+from ibidem.memory.lock import writer_lock
 from ibidem.reproduce.bench import Bench, Setting, below
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.provenance import trace
 from ibidem.reproduce.results import Results
+from ibidem.reproduce.rows.picture import Picture
 from ibidem.reproduce.schedule import Schedule, Task
 from ibidem.reproduce.stages import Indexed, Stage, Trained
 from ibidem.reproduce.workers import Outcome, Workers
-from ibidem.retrieve.library import has_faiss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ibidem.reproduce.data import Data
     from ibidem.reproduce.rows.row import Row
+
+
+# What some stages and rows need that machines with a GPU often lack.
+_LIBRARIES: dict[type, str] = {Indexed: "faiss", Picture: "sklearn"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,9 @@ def find_obstacle(row: Row, data: Data) -> str | None:
     for domain, part in dict.fromkeys([*row.texts, *(text for stage in stages for text in stage.texts)]):
         if not data.has(domain, part):
             return f"no {part} text of {domain}"
-    if any(isinstance(stage, Indexed) for stage in stages) and not has_faiss():
-        return "faiss is not installed"
+    for kind, library in _LIBRARIES.items():
+        if any(isinstance(thing, kind) for thing in (row, *stages)) and find_spec(library) is None:
+            return f"{library} is not installed"
     return None
 
 
@@ -57,24 +64,22 @@ def run_rows(
     With several jobs rows run side by side in processes of their own; those that must be alone come after. No
     task is started that would not bear fruit within `minutes`.
     """
-    started = time.monotonic()
-    deadline = math.inf if minutes is None else started + 60 * minutes
-    bench = Bench(setting)
-    together = [row for row in rows if not row.alone]
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     failed: dict[str, str] = {}
     measured = left = 0
-    for group, jobs in ((together, setting.jobs), ([row for row in rows if row.alone], 1)):
-        if not group:
-            continue
-        todo = plan_tasks(bench, group)
-        schedule = Schedule.of(todo.tasks)
-        if jobs == 1:
-            _run_here(bench, schedule, todo.things, deadline, say, failed)
-        else:
-            _run_beside(bench, schedule, todo.things, deadline, say, failed, jobs)
-        keys = {digest(row) for row in group}
-        measured += len(keys & schedule.done)
-        left += len(keys - schedule.done - schedule.lost)
+    setting.work.mkdir(parents=True, exist_ok=True)
+    with writer_lock(setting.work):
+        bench = Bench(setting)
+        for alone, jobs in ((False, setting.jobs), (True, 1)):
+            group = [row for row in rows if row.alone is alone]
+            if not group:
+                continue
+            todo = plan_tasks(bench, group)
+            run = Run(bench, Schedule.of(todo.tasks), todo.things, deadline, say, failed)
+            run.here() if jobs == 1 else run.beside(jobs)
+            keys = {digest(row) for row in group}
+            measured += len(keys & run.schedule.done)
+            left += len(keys - run.schedule.done - run.schedule.lost)
     return Report(measured, failed, left)
 
 
@@ -132,71 +137,60 @@ def name_thing(thing: Stage | Row) -> str:
     return thing.name
 
 
-def _run_here(
-    bench: Bench,
-    schedule: Schedule,
-    things: dict[str, Stage | Row],
-    deadline: float,
-    say: Callable[[str], None],
-    failed: dict[str, str],
-) -> None:
-    while (task := schedule.choose(deadline - time.monotonic())) is not None:
-        thing = things[task.key]
-        started = time.perf_counter()
-        schedule.start(task.key)
-        try:
-            perform(bench, thing)
-        except IbidemError as error:
-            _settle(bench, schedule, things, Outcome(task.key, 0.0, str(error)), say, failed)
+@dataclass(frozen=True)
+class Run:
+    """Tasks being performed until none is left that fits; what failed is noted by name."""
+
+    bench: Bench
+    schedule: Schedule
+    things: dict[str, Stage | Row]
+    deadline: float
+    say: Callable[[str], None]
+    failed: dict[str, str]
+
+    def here(self) -> None:
+        """One task after another, in this process."""
+        while (task := self._choose()) is not None:
+            started, failure = time.perf_counter(), None
+            try:
+                perform(self.bench, self.things[task.key])
+            except IbidemError as error:
+                failure = str(error)
+            self._settle(Outcome(task.key, time.perf_counter() - started, failure))
+
+    def beside(self, jobs: int) -> None:
+        """So many tasks side by side, in processes of their own."""
+        threads = self.bench.setting.threads or max(1, (os.cpu_count() or 1) // jobs)
+        with Workers(replace(self.bench.setting, threads=threads), jobs) as workers:
+            while True:
+                while workers.idle and (task := self._choose()) is not None:
+                    workers.give(task.key, self.things[task.key])
+                if not self.schedule.running:
+                    return
+                for outcome in workers.wait():
+                    self._settle(outcome)
+
+    def _choose(self) -> Task | None:
+        task = self.schedule.choose(self.deadline - time.monotonic())
+        if task is not None:
+            self.schedule.start(task.key)
+        return task
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Note how a task ended, and remove the cheap stages that nothing waits for any more."""
+        schedule, name = self.schedule, name_thing(self.things[outcome.key])
+        if outcome.failure is None:
+            schedule.finish(outcome.key, outcome.seconds)
+            to_go = len(schedule.waiting()) + len(schedule.running)
+            self.say(f"{name}: {outcome.seconds:.0f} s ({to_go} to go)")
         else:
-            done = Outcome(task.key, time.perf_counter() - started, None)
-            _settle(bench, schedule, things, done, say, failed)
-
-
-def _run_beside(
-    bench: Bench,
-    schedule: Schedule,
-    things: dict[str, Stage | Row],
-    deadline: float,
-    say: Callable[[str], None],
-    failed: dict[str, str],
-    jobs: int,
-) -> None:
-    threads = bench.setting.threads or max(1, (os.cpu_count() or 1) // jobs)
-    setting = replace(bench.setting, threads=threads)
-    with Workers(setting, jobs) as workers:
-        while True:
-            while workers.idle and (task := schedule.choose(deadline - time.monotonic())) is not None:
-                schedule.start(task.key)
-                workers.give(task.key, things[task.key])
-            if not schedule.running:
-                return
-            for outcome in workers.wait():
-                _settle(bench, schedule, things, outcome, say, failed)
-
-
-def _settle(
-    bench: Bench,
-    schedule: Schedule,
-    things: dict[str, Stage | Row],
-    outcome: Outcome,
-    say: Callable[[str], None],
-    failed: dict[str, str],
-) -> None:
-    """Note how a task ended, and remove the cheap stages that nothing waits for any more."""
-    name = name_thing(things[outcome.key])
-    if outcome.failure is None:
-        schedule.finish(outcome.key, outcome.seconds)
-        waiting = len(schedule.waiting()) + len(schedule.running)
-        say(f"{name}: {outcome.seconds:.0f} s ({waiting} to go)")
-    else:
-        schedule.give_up(outcome.key)
-        failed[name] = outcome.failure
-        say(f"{name}: failed: {outcome.failure}")
-    for key in schedule.tasks[outcome.key].waits_for:
-        stage = things[key]
-        if isinstance(stage, Stage) and stage.cheap and not schedule.is_needed(key):
-            bench.remove(stage)
+            schedule.give_up(outcome.key)
+            self.failed[name] = outcome.failure
+            self.say(f"{name}: failed: {outcome.failure}")
+        for key in schedule.tasks[outcome.key].waits_for:
+            stage = self.things[key]
+            if isinstance(stage, Stage) and stage.cheap and not schedule.is_needed(key):
+                self.bench.remove(stage)
 
 
 def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int] | None) -> list[Row]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import time
 import traceback
 import warnings
@@ -90,17 +92,26 @@ def serve(connection: Connection, setting: Setting) -> None:
     from ibidem.reproduce.bench import Bench
     from ibidem.reproduce.running import perform
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     warnings.simplefilter("ignore")
+    if setting.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # faiss, which is not loaded yet, heeds it
     bench = Bench(setting)
-    while (given := connection.recv()) is not None:
+    while (given := _next(connection)) is not None:
         key, thing = given
         started, failure = time.perf_counter(), None
         try:
             perform(bench, thing)
         except IbidemError as error:
             failure = str(error)
-        except KeyboardInterrupt:
-            return
         except Exception:  # a bug in one row must not cost the others
             failure = traceback.format_exc()
         connection.send(Outcome(key, time.perf_counter() - started, failure))
+
+
+def _next(connection: Connection) -> tuple[str, Stage | Row] | None:
+    try:
+        given: tuple[str, Stage | Row] | None = connection.recv()
+    except EOFError:  # the parent is gone
+        return None
+    return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.reproduce.plots.figure import GREYS, LINES, MARKERS, new_figure, save_figure
+from ibidem.reproduce.plots.figure import LINES, MARKERS, is_far_below, new_figure, panels, save_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,33 +18,31 @@ def draw_curve(
     *,
     smoke: bool,
 ) -> list[Path]:
-    """One line for each k and strategy; levels are drawn as horizontal lines. Nothing where there is no point."""
-    if not any(points for lines in curves.values() for points in lines.values()):
+    """A panel for each k, a line for each strategy; levels are horizontal lines, or words where they lie far below."""
+    drawn = [bleu for lines in curves.values() for points in lines.values() for _, bleu in points]
+    if not drawn:
         return []
-    with new_figure(7.2, 4.6) as (figure, axes):
-        for number, (column, lines) in enumerate(curves.items()):
+    with new_figure(3.2 * len(curves), 3.8, columns=len(curves), share_y=True) as (figure, axes):
+        for panel, (column, lines) in zip(panels(axes), curves.items(), strict=True):
             for style, (label, points) in enumerate(lines.items()):
-                axes.plot(
+                panel.plot(
                     [100 * rate for rate, _ in points],
                     [bleu for _, bleu in points],
                     linestyle=LINES[style],
-                    marker=MARKERS[number],
-                    markerfacecolor="white" if style else GREYS[0],
-                    color=GREYS[0] if not style else GREYS[1],
-                    label=f"{label}, {column}",
+                    marker=MARKERS[style],
+                    markerfacecolor="white" if style else "black",
+                    color="0.4" if style else "black",
+                    label=label,
                 )
-        drawn: set[tuple[str, float]] = set()
-        for column, found in levels.items():
-            for label, value in found.items():
-                if (label, value) in drawn:
-                    continue
-                drawn.add((label, value))
-                name = label if label == "NMT" else f"{label}, {column}"
-                axes.axhline(value, linestyle=LINES[2 if label == "NMT" else 3], color="0.5", linewidth=1)
-                axes.annotate(
-                    name, (1.0, value), xycoords=("axes fraction", "data"), fontsize=8, ha="right", va="bottom"
-                )
-        axes.set_xlabel("entries removed (%)")
-        axes.set_ylabel("BLEU")
-        axes.legend(fontsize=8, loc="lower left")
+            for style, (label, value) in enumerate(levels[column].items(), start=2):
+                if is_far_below(value, drawn):
+                    note = f"{label}: {value:.2f}, below this panel"
+                    panel.annotate(note, (0.03, 0.02), xycoords="axes fraction", fontsize=8)
+                else:
+                    panel.axhline(value, linestyle=LINES[style], color="0.5", linewidth=1.2, label=label)
+            panel.set_title(column)
+            panel.set_xlabel("entries removed (%)")
+        panels(axes)[0].set_ylabel("BLEU")
+        handles, names = panels(axes)[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8)
         return save_figure(figure, stem, smoke=smoke)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 LINES = ("-", "--", "-.", ":")
-GREYS = ("black", "0.35", "0.55")
 
 
 @contextmanager
-def new_figure(width: float = 6.4, height: float = 4.2, columns: int = 1) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes (a list of them where there are several columns)."""
+def new_figure(
+    width: float = 6.4, height: float = 4.2, columns: int = 1, *, share_y: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes (an array of them where there are several columns)."""
     try:
         import matplotlib
     except ImportError as error:
@@ -28,11 +29,24 @@ def new_figure(width: float = 6.4, height: float = 4.2, columns: int = 1) -> Ite
 
     # The salt makes the identifiers in an SVG the same each time.
     with matplotlib.rc_context({"svg.hashsalt": "ibidem", "font.size": 10, "svg.fonttype": "path"}):
-        figure, axes = pyplot.subplots(1, columns, figsize=(width, height), layout="constrained")
+        figure, axes = pyplot.subplots(1, columns, figsize=(width, height), layout="constrained", sharey=share_y)
         try:
             yield figure, axes
         finally:
             pyplot.close(figure)
+
+
+def panels(axes: Any) -> list[Any]:
+    """The axes of a figure as a list, be it one or several."""
+    return list(axes) if hasattr(axes, "__iter__") else [axes]
+
+
+def is_far_below(value: float, others: Sequence[float]) -> bool:
+    """Whether a value lies so far below the others that drawing it would leave them no room."""
+    if not others:
+        return False
+    span = max(max(others) - min(others), 0.5)
+    return min(others) - value > 2 * span
 
 
 def save_figure(figure: Any, stem: Path, *, smoke: bool) -> list[Path]:

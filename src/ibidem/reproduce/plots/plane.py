@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.reproduce.plots.figure import MARKERS, new_figure, save_figure
+from ibidem.reproduce.plots.figure import MARKERS, new_figure, panels, save_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ def draw_tokens(
 ) -> list[Path]:
     """One panel for each plane [n, 2]; a token is a marker and a shade, and has its name in the legend."""
     with new_figure(9.6, 4.6, columns=len(planes)) as (figure, axes):
-        for panel, (title, places) in zip(np.atleast_1d(axes), planes.items(), strict=True):
+        for panel, (title, places) in zip(panels(axes), planes.items(), strict=True):
             for number, (token, word) in enumerate(words.items()):
                 chosen = places[tokens == token]
                 panel.scatter(
@@ -35,7 +35,7 @@ def draw_tokens(
                 )
             panel.set_title(title)
             panel.set_xlabel("t-SNE, no unit")
-        handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
+        handles, labels = panels(axes)[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
         return save_figure(figure, stem, smoke=smoke)
 

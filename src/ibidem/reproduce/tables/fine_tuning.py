@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ibidem.reproduce.finetuning import FineTuningSettings
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, lay_out_grid, spread_of
 from ibidem.reproduce.rows.fine_tuned import FineTunedTranslation
 from ibidem.reproduce.rows.translation import Translation
@@ -38,8 +38,7 @@ def build(plan: Plan) -> Grid:
 
 def model_of(plan: Plan, seed: int) -> FineTuned:
     """The fine-tuned model of a seed."""
-    settings = FineTuningSettings(seconds=plan.fine_tuning_seconds, seed=seed)
-    return FineTuned((plan.domain,), plan.domain, settings)
+    return FineTuned((plan.domain,), plan.domain, replace(plan.fine_tuning, seed=seed))
 
 
 def learning_seconds(result: Result) -> float | None:
@@ -57,7 +56,7 @@ def _lay_out(plan: Plan, results: Results) -> str:
     note = (
         f"The memory and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
         f"set; other columns show what that does to other text. Learning took: {', '.join(times)} (side by side where "
-        f"the rows were; fine-tuning was given {plan.fine_tuning_seconds / 60:g} minutes, and ends earlier when its "
+        f"the rows were; fine-tuning was given {plan.fine_tuning.seconds / 60:g} minutes, and ends earlier when its "
         "dev loss no longer falls)."
     )
     return f"{lay_out_grid(grid, results)}\n\n{note}"

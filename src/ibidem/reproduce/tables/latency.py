@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_number, format_spread, lay_out_pairs, markdown
-from ibidem.reproduce.rows.timing import Timing
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables.optimal import Variant
+from ibidem.reproduce.tables.large import ADAPTIVE, BASE, PCKMT, Variant, speeds, timing, variants
 from ibidem.reproduce.tables.table import Table
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ibidem.reproduce.rows.row import Row
 
 BATCHES = (8, 64)
-BASE = "base NMT"
 COLUMN = "BLEU"
 
 
@@ -49,28 +47,6 @@ def saving(base: Mapping[str, float], adaptive: Mapping[str, float], system: Map
     return Saving(sentences, tokens, 1 - overhead[1] / overhead[0])
 
 
-def variants(plan: Plan) -> list[Variant]:
-    """Adaptive kNN-MT, CKMT* and PCKMT* at the paper's rates for every k, the rates of the table `optimal` included."""
-    found = []
-    for k in sorted(plan.ks, reverse=True):
-        rates = sorted({paper.LATENCY_RATES[k], paper.OPTIMAL["PCKMT*", k][4]})
-        found += [Variant("adaptive", k), Variant("CKMT*", k), *(Variant("PCKMT*", k, rate) for rate in rates)]
-    return found
-
-
-def timing(plan: Plan, batch: int) -> Timing:
-    """All systems in turn, the base model first."""
-    systems = (plan.base(), *(variant.system(plan, plan.seeds[0]) for variant in variants(plan)))
-    return Timing(systems, plan.large_test, batch, plan.timed_batches, plan.rounds)
-
-
-def speeds(plan: Plan, results: Results, batch: int) -> dict[str, dict[str, Any]]:
-    """What was measured of each system, by label; nothing where it was not."""
-    found = results.find(timing(plan, batch))
-    labels = [BASE, *(variant.label for variant in variants(plan))]
-    return {} if found is None else dict(zip(labels, found["speeds"], strict=True))
-
-
 def build(plan: Plan) -> Grid:
     """The quality of all systems; every one is compared with adaptive kNN-MT of the same k."""
     lines = {BASE: {COLUMN: Cell((Translation(plan.base(), plan.large_test),))}}
@@ -78,8 +54,8 @@ def build(plan: Plan) -> Grid:
     for variant in variants(plan):
         rows = tuple(Translation(variant.system(plan, seed), plan.large_test) for seed in plan.seeds)
         lines[variant.label] = {COLUMN: Cell(rows)}
-        if variant.kind != "adaptive":
-            pairs.append((Variant("adaptive", variant.k).label, variant.label))
+        if variant.kind != ADAPTIVE:
+            pairs.append((Variant(ADAPTIVE, variant.k).label, variant.label))
     return Grid((COLUMN,), lines, tuple(pairs))
 
 
@@ -113,7 +89,7 @@ def _lay_out_speed(plan: Plan, results: Results, batch: int) -> str:
     for variant in (None, *variants(plan)):
         label = BASE if variant is None else variant.label
         kind, k = ("base", None) if variant is None else (variant.kind, variant.k)
-        same_rate = variant is None or kind != "PCKMT*" or variant.rate == paper.LATENCY_RATES[variant.k]
+        same_rate = variant is None or kind != PCKMT or variant.rate == paper.LATENCY_RATES[variant.k]
         printed = paper.LATENCY_SPEED.get((kind, k, batch), (None, None)) if same_rate else (None, None)
         here = found.get(label)
         ours = [NOT_RUN] * 4
@@ -132,9 +108,9 @@ def _lay_out_speed(plan: Plan, results: Results, batch: int) -> str:
 
 
 def _saved(found: Mapping[str, Mapping[str, float]], variant: Variant | None) -> str:
-    if not found or variant is None or variant.kind == "adaptive":
+    if not found or variant is None or variant.kind == ADAPTIVE:
         return ""
-    share = saving(found[BASE], found[Variant("adaptive", variant.k).label], found[variant.label])
+    share = saving(found[BASE], found[Variant(ADAPTIVE, variant.k).label], found[variant.label])
     if share is None:
         return "none to save"
     return f"{share.sentences:.0%} sentences, {share.tokens:.0%} tokens, {share.time:.0%} time"
@@ -145,19 +121,25 @@ def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
 
 
 def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
-    from ibidem.reproduce.plots.tradeoff import draw_tradeoff
+    from ibidem.reproduce.plots.tradeoff import Point, draw_tradeoff
 
     found, grid = speeds(plan, results, max(BATCHES)), build(plan)
-    quality = {label: cells[COLUMN].spread(results) for label, cells in grid.lines.items()}
-    known = [label for label in found if quality.get(label) is not None]
-    points = {label: (found[label]["tokens_per_second"], quality[label].mean) for label in known}  # type: ignore[union-attr]
-    sizes = {
-        label: (found[label]["storage"]["keys_and_values"] / 1e9, points[label][1])
-        for label in known
-        if "storage" in found[label]
-    }
-    drawn = draw_tradeoff(points, "tokens a second", folder / "speed", smoke=plan.smoke)
-    return drawn + draw_tradeoff(sizes, "keys and values (GB)", folder / "storage", smoke=plan.smoke, log=True)
+    speed, size = [], []
+    for variant in (None, *variants(plan)):
+        label = BASE if variant is None else variant.label
+        quality = grid.lines[label][COLUMN].spread(results)
+        if label not in found or quality is None:
+            continue
+        here = found[label]
+        if variant is None:
+            speed.append(Point(label, label, 0, here["tokens_per_second"], quality.mean))
+            continue
+        most = variant.rate == max(other.rate for other in variants(plan) if other.k == variant.k)
+        kind = f"{variant.kind}, most pruned" if variant.rate and most else variant.kind
+        speed.append(Point(label, kind, variant.k, here["tokens_per_second"], quality.mean))
+        size.append(Point(label, kind, variant.k, here["storage"]["keys_and_values"] / 1e9, quality.mean))
+    drawn = draw_tradeoff(speed, f"tokens a second, batches of {max(BATCHES)}", folder / "speed", smoke=plan.smoke)
+    return drawn + draw_tradeoff(size, "keys and values (GB)", folder / "storage", smoke=plan.smoke, log=True)
 
 
 TABLE = Table("latency", "Speed and storage on the large memory, exact search", _rows, _lay_out, _differences, _draw)

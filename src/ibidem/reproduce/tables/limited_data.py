@@ -7,7 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ibidem.reproduce import paper
-from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_number, format_spread, lay_out_pairs, markdown, spread_of
+from ibidem.reproduce.grid import (
+    NOT_RUN,
+    Cell,
+    Grid,
+    format_count,
+    format_number,
+    format_spread,
+    lay_out_pairs,
+    markdown,
+    spread_of,
+)
 from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.tables.table import Table
 
@@ -53,7 +63,7 @@ def _lay_out(plan: Plan, results: Results) -> str:
     for label, cells in grid.lines.items():
         cell = cells[COLUMN]
         entries = spread_of(cell.values(results, trained_entries))
-        shown = "" if label == ADAPTIVE else NOT_RUN if entries is None else f"{entries.mean / 1e6:.2f}M"
+        shown = "" if label == ADAPTIVE else NOT_RUN if entries is None else format_count(entries.mean)
         numbers = [format_spread(cell.spread(results)), format_number(cell.paper)]
         lines.append([label, shown, sizes.get(label, ""), *numbers])
     table = markdown(["share", "entries trained on", "paper", COLUMN, "paper"], lines)

@@ -43,7 +43,8 @@ def _rows(plan: Plan) -> list[Row]:
 
 
 def _lay_out(plan: Plan, results: Results) -> str:
-    return lay_out_domains(build(plan), results, paper.PRUNING)
+    note = "The paper prints 45.85 as the average of CKMT*+RP; its four numbers give 45.95."
+    return f"{lay_out_domains(build(plan), results, paper.PRUNING_AVERAGE)}\n\n{note}"
 
 
 def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
