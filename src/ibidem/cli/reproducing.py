@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,7 @@ from ibidem.reproduce import TABLES
 if TYPE_CHECKING:
     from ibidem.reproduce.data import Data
     from ibidem.reproduce.plan import Plan
-    from ibidem.reproduce.reproducing import Choice
-    from ibidem.reproduce.results import Results
+    from ibidem.reproduce.reproducing import State
 
 Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help=f"all, or any of {', '.join(TABLES)}.")]
 
@@ -47,7 +47,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--only", help="Only rows whose name holds this, or whose digest it is.", show_default=False),
     ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 1,2,3.")] = "1,2,3",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Only rows of these seeds, such as 1,2 (1,2,3).", show_default=False)
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option("--minutes", min=0, help="Start nothing that will not fit into these.", show_default=False),
@@ -60,32 +62,42 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run the paper's tables and lay them out beside its numbers. Rows that have a result are not run again."""
-    from ibidem.reproduce.bench import Setting
-    from ibidem.reproduce.reproducing import Choice, reproduce
+    from ibidem.reproduce.bench import Bench, Setting
+    from ibidem.reproduce.reproducing import Choice, lay_out, reproduce, survey
     from ibidem.reproduce.results import Results
 
-    folder = results or Path("results", "smoke") if quick else results or Path("results")
-    if quick and "docs" in folder.resolve().parts:
-        raise UsageError(f"A quick run's figures mean nothing and do not belong in {folder}: name another folder.")
-    chosen = _read_seeds(seeds)
+    folder = _choose_folder(results, quick=quick)
     room = work or folder / "work"
-    plan, texts = _prepare(data, room, chosen, quick=quick, needed=not listed)
-    choice = Choice(tuple(only or ()), chosen, minutes)
+    choice = Choice(tuple(only or ()), _read_seeds(seeds), minutes)
+    plan, texts = _prepare(data, room, choice.seeds, quick=quick)
+    setting = None if texts is None else Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
     if listed:
-        _list(tables, plan, Results(folder), texts, choice)
+        _print_state(survey(tables, plan, Results(folder), None if setting is None else Bench(setting), choice))
         return
-    assert texts is not None
-    setting = Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
-    laid_out, report = reproduce(tables, plan, setting, texts, choice, note)
+    if setting is None:
+        if not (folder / "rows").is_dir():
+            raise UsageError(f"Give a folder of parallel text with --data, or --quick: {folder} holds no results yet.")
+        print("\n".join(lay_out(tables, plan, Results(folder), {}, None).values()), end="")
+        return
+    laid_out, report = reproduce(tables, plan, setting, choice, note)
     print("\n".join(laid_out.values()), end="")
     note(f"{report.measured} rows measured, {len(report.failed)} failed, {report.left} left for another time")
     if report.failed:
         raise typer.Exit(1)
 
 
-def _prepare(
-    data: Path | None, work: Path, seeds: tuple[int, ...], *, quick: bool, needed: bool
-) -> tuple[Plan, Data | None]:
+def _choose_folder(results: Path | None, *, quick: bool) -> Path:
+    """Where results go; those of a quick run never where people look for results."""
+    if not quick:
+        return results or Path("results")
+    folder = results or Path("results", "smoke")
+    parts = folder.resolve().parts
+    if ("docs", "results") in pairwise(parts):
+        raise UsageError(f"A quick run's figures mean nothing and do not belong in {folder}: name another folder.")
+    return folder
+
+
+def _prepare(data: Path | None, work: Path, seeds: tuple[int, ...], *, quick: bool) -> tuple[Plan, Data | None]:
     """The plan, and the data it is for: the given folder, or for a quick run without one our own sentences."""
     from ibidem.reproduce.data import Data, write_cut
     from ibidem.reproduce.plan import full_plan, quick_plan
@@ -94,13 +106,13 @@ def _prepare(
     if quick:
         folder = work / "data"
         return quick_plan(), write_own_data(folder) if data is None else write_cut(Data(data), folder, QUICK_LINES)
-    if data is None and needed:
-        raise UsageError("Give the folder of the parallel text with --data, or --quick for a run on a few sentences.")
     texts = None if data is None else Data(data)
     return full_plan(texts, seeds), texts
 
 
-def _read_seeds(text: str) -> tuple[int, ...]:
+def _read_seeds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
     try:
         seeds = tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
@@ -110,11 +122,10 @@ def _read_seeds(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def _list(tables: list[str], plan: Plan, results: Results, data: Data | None, choice: Choice) -> None:
+def _print_state(state: State) -> None:
+    """A line for each row: its digest, where it stands, its name."""
     from ibidem.reproduce.declaration import digest
-    from ibidem.reproduce.reproducing import survey
 
-    state = survey(tables, plan, results, data, choice)
     for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.hindered)):
         for row in rows:
             reason = state.obstacles.get(digest(row))

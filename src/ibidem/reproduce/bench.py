@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ibidem.errors import MismatchError
+from ibidem.errors import IbidemError, MismatchError, UsageError
 from ibidem.model import BaseModel, load_model, resolve_device
-from ibidem.reproduce.data import Data, write_joined
+from ibidem.reproduce.data import Data, find_changed, write_joined
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.stages import Stage, Trained, write_notes
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DONE = "done.json"
 MODEL = "model.json"
+COMPACTORS = "compactors"
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,17 @@ class Bench:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The base model's; weighed on the CPU, so that who only plans takes no room on the device."""
-        if "model" in self.__dict__:
-            return self.model.fingerprint
-        model = load_model(self.setting.model, device="cpu")
-        claim_results(self.setting.results, model)
-        return model.fingerprint
+        """The base model's, as the results name it; a model for the first results is weighed on the CPU.
+
+        So planning takes no room on the device; whoever then loads the model finds out if it is another one.
+        """
+        if "model" not in self.__dict__ and not (self.setting.results / MODEL).exists():
+            self.check_model()
+        return str(read_claim(self.setting.results)["fingerprint"])
+
+    def check_model(self) -> None:
+        """Raise MismatchError where the results are another model's."""
+        claim_results(self.setting.results, load_model(self.setting.model, device="cpu"))
 
     @property
     def model_name(self) -> str:
@@ -89,24 +95,48 @@ class Bench:
         if len(corpus) == 1:
             return self.corpus(corpus[0], "train")
         parts = [self.corpus(domain, "train") for domain in corpus]
-        return write_joined(parts, self.setting.work / f"text-{digest(corpus, self._texts(corpus))}")
+        texts = self.read_texts((domain, "train") for domain in corpus)
+        return write_joined(parts, self.setting.work / f"text-{digest(corpus, texts)}")
 
     def count_pairs(self, corpus: tuple[str, ...]) -> int:
         """The lines of a training text."""
         return sum(self.data.facts(domain, "train").lines for domain in corpus)
 
     def folder(self, stage: Stage) -> Path:
-        """Where a stage is, or will be: compactors among the results, all else among the work."""
-        texts = sorted({text for source in below(stage) for text in source.texts})
-        facts = [[*text, self.data.facts(*text).digest] for text in texts]
-        name = digest(stage, self.fingerprint, facts)
+        """Where a stage is, or will be: compactors among the results, all else among the work.
+
+        Compactors are found without the texts they were trained on, which need not lie on every machine.
+        """
         if isinstance(stage, Trained):
-            return self.setting.results / "compactors" / name
+            return self.setting.results / COMPACTORS / digest(stage, self.fingerprint)
+        name = digest(stage, self.fingerprint, sorted(self.texts(stage).items()))
         return self.setting.work / f"{type(stage).__name__.lower()}-{name}"
 
+    def texts(self, stage: Stage) -> dict[str, str]:
+        """The digest of every text that a stage and its sources were made from, by domain/part."""
+        if isinstance(stage, Trained) and self.is_made(stage):
+            return dict(self.notes(stage)["texts"])
+        return self.read_texts(stage.texts) | {
+            text: found for source in stage.sources for text, found in self.texts(source).items()
+        }
+
+    def read_texts(self, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """The digests of some texts."""
+        return {f"{domain}/{part}": self.data.facts(domain, part).digest for domain, part in texts}
+
     def is_made(self, stage: Stage) -> bool:
-        """Whether a stage is there."""
-        return (self.folder(stage) / DONE).is_file()
+        """Whether a stage is there; raises UsageError for a compactor that was trained on another text."""
+        if isinstance(stage, Trained) and not (self.setting.results / COMPACTORS).is_dir():
+            return False  # which can be told without a look at the model
+        if not (self.folder(stage) / DONE).is_file():
+            return False
+        changed = find_changed(self.notes(stage)["texts"], self.data) if isinstance(stage, Trained) else None
+        if changed is not None:
+            raise UsageError(
+                f"{self.folder(stage)} was trained on another text of {changed} than lies in {self.data.folder}: "
+                "name another folder with --results."
+            )
+        return True
 
     def notes(self, stage: Stage) -> dict[str, Any]:
         """What was noted of a stage that is there."""
@@ -124,7 +154,8 @@ class Bench:
         started = time.perf_counter()
         notes = stage.make(self, folder)
         seconds = time.perf_counter() - started
-        write_notes(folder / DONE, {"stage": type(stage).__name__, "seconds": seconds, **notes})
+        facts = {"stage": type(stage).__name__, "texts": self.texts(stage), "seconds": seconds}
+        write_notes(folder / DONE, {**facts, **notes})
         self.free()
 
     def make_all(self, stages: Iterable[Stage]) -> None:
@@ -143,9 +174,6 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _texts(self, corpus: tuple[str, ...]) -> list[str]:
-        return [self.data.facts(domain, "train").digest for domain in corpus]
-
 
 def below(stage: Stage) -> list[Stage]:
     """A stage and all that it is made from."""
@@ -159,15 +187,24 @@ def short_name(name: str) -> str:
 
 def claim_results(results: Path, model: BaseModel) -> None:
     """Note whose results a folder holds; raises MismatchError where they are another model's."""
-    file = results / MODEL
     claim = {"name": short_name(model.name), "fingerprint": model.fingerprint, "dimension": model.dimension}
-    if not file.exists():
+    if not (results / MODEL).exists():
         results.mkdir(parents=True, exist_ok=True)
-        write_notes(file, claim)
+        write_notes(results / MODEL, claim)
         return
-    stored = json.loads(file.read_text("utf-8"))
+    stored = read_claim(results)
     if stored["fingerprint"] != model.fingerprint:
         raise MismatchError(
             f"{results} holds results of the model '{stored['name']}', not of this '{claim['name']}': "
             "name another folder with --results."
         )
+
+
+def read_claim(results: Path) -> dict[str, Any]:
+    """Name, fingerprint and dimension of the model whose results a folder holds."""
+    try:
+        claim: dict[str, Any] = json.loads((results / MODEL).read_text("utf-8"))
+        _ = claim["name"], claim["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise IbidemError(f"{results / MODEL} cannot be read ({error}): remove it and run again.") from error
+    return claim

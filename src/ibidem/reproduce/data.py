@@ -11,7 +11,7 @@ from ibidem.text import Corpus
 from ibidem.text.stream import COMPRESSED, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 SOURCE, TARGET = "de", "en"
@@ -78,6 +78,15 @@ class Data:
     def facts(self, domain: str, part: str) -> Facts:
         """What a part is known by."""
         return _facts(self.files(domain, part))
+
+
+def find_changed(texts: Mapping[str, str], data: Data) -> str | None:
+    """Which of some texts, known by their digests, is not the one that lies there; None if none differs or is there."""
+    for text, known in texts.items():
+        domain, part = text.rsplit("/", 1)
+        if data.has(domain, part) and data.facts(domain, part).digest != known:
+            return text
+    return None
 
 
 def write_joined(corpora: Sequence[Corpus], folder: Path) -> Corpus:

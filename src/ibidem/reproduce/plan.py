@@ -67,9 +67,10 @@ class Plan:
         return replace(system, corpus=self.large, dev=self.large_test)
 
 
-def full_plan(data: Data | None, seeds: tuple[int, ...] | None = None) -> Plan:
-    """The real thing; with Subtitles' training text the large memory is the paper's own."""
-    plan = Plan() if seeds is None else Plan(seeds=seeds)
+def full_plan(data: Data | None, seeds: tuple[int, ...] = ()) -> Plan:
+    """The real thing, with more seeds if wanted; with Subtitles' training text the large memory is the paper's own."""
+    plan = Plan()
+    plan = replace(plan, seeds=tuple(sorted({*plan.seeds, *seeds})))
     if data is not None and data.has("subtitles", "train") and data.has("subtitles", "test"):
         plan = replace(plan, large=("subtitles",), large_test="subtitles")
     return plan

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import ibidem
 from ibidem.evaluate import describe_machine
-from ibidem.reproduce.bench import below
 from ibidem.reproduce.declaration import digest
 
 if TYPE_CHECKING:
@@ -23,8 +22,9 @@ COMMIT = "IBIDEM_COMMIT"
 
 def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
     """All that is needed to measure a row again, and to tell whether it was the same; no path of this machine."""
-    stages = [stage for last in row.stages for stage in below(last)]
-    texts = sorted({*row.texts, *(text for stage in stages for text in stage.texts)})
+    texts = bench.read_texts(row.texts)
+    for stage in row.stages:
+        texts |= bench.texts(stage)
     setting = bench.setting
     seed = f" --seeds {row.seed}" if row.seed else ""
     quick = " --quick" if setting.smoke else " --data DATA"
@@ -42,7 +42,7 @@ def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
             "fingerprint": bench.model.fingerprint,
             "dimension": bench.model.dimension,
         },
-        "texts": {f"{domain}/{part}": bench.data.facts(domain, part).digest for domain, part in texts},
+        "texts": dict(sorted(texts.items())),
         "machine": describe_machine(),
         "smoke": setting.smoke,
     }

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.reproduce.data import Data
     from ibidem.reproduce.rows.row import Measured, Row
 
 Result = dict[str, Any]
@@ -92,15 +91,6 @@ class Results:
         if not file.is_file():
             return None
         return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
-
-
-def check_texts(result: Result, data: Data) -> str | None:
-    """Which text of a result is not the one that lies there now; None if none differs, or lies there at all."""
-    for text, known in result.get("texts", {}).items():
-        domain, part = text.rsplit("/", 1)
-        if data.has(domain, part) and data.facts(domain, part).digest != known:
-            return str(text)
-    return None
 
 
 def _read(file: Path) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from ibidem.reproduce.workers import Outcome, Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ibidem.reproduce.data import Data
     from ibidem.reproduce.rows.row import Row
 
 
@@ -40,16 +39,21 @@ class Report:
     left: int
 
 
-def find_obstacle(row: Row, data: Data) -> str | None:
-    """Why a row cannot be measured here: a text or a library that is missing; None if it can."""
-    stages = [stage for last in row.stages for stage in below(last)]
-    for domain, part in dict.fromkeys([*row.texts, *(text for stage in stages for text in stage.texts)]):
-        if not data.has(domain, part):
+def find_obstacle(bench: Bench, thing: Row | Stage) -> str | None:
+    """Why a row cannot be measured here: a text or a library that is missing; None if it can.
+
+    A compactor that is there needs neither.
+    """
+    if isinstance(thing, Trained) and bench.is_made(thing):
+        return None
+    for domain, part in thing.texts:
+        if not bench.data.has(domain, part):
             return f"no {part} text of {domain}"
-    for kind, library in _LIBRARIES.items():
-        if any(isinstance(thing, kind) for thing in (row, *stages)) and find_spec(library) is None:
-            return f"{library} is not installed"
-    return None
+    library = _LIBRARIES.get(type(thing))
+    if library is not None and find_spec(library) is None:
+        return f"{library} is not installed"
+    sources = thing.sources if isinstance(thing, Stage) else thing.stages
+    return next((obstacle for source in sources if (obstacle := find_obstacle(bench, source))), None)
 
 
 def run_rows(
@@ -61,26 +65,24 @@ def run_rows(
 ) -> Report:
     """Measure rows that have no result yet; each result is on disk as soon as its row is done.
 
-    With several jobs rows run side by side in processes of their own; those that must be alone come after. No
-    task is started that would not bear fruit within `minutes`.
+    With several jobs rows run side by side in processes of their own; those that must be alone come after, their
+    stages made before. No task is started that would not bear fruit within `minutes`.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    failed: dict[str, str] = {}
-    measured = left = 0
     setting.work.mkdir(parents=True, exist_ok=True)
     with writer_lock(setting.work):
         bench = Bench(setting)
-        for alone, jobs in ((False, setting.jobs), (True, 1)):
-            group = [row for row in rows if row.alone is alone]
-            if not group:
-                continue
-            todo = plan_tasks(bench, group)
-            run = Run(bench, Schedule.of(todo.tasks), todo.things, deadline, say, failed)
-            run.here() if jobs == 1 else run.beside(jobs)
-            keys = {digest(row) for row in group}
-            measured += len(keys & run.schedule.done)
-            left += len(keys - run.schedule.done - run.schedule.lost)
-    return Report(measured, failed, left)
+        bench.check_model()
+        todo = plan_tasks(bench, rows)
+        run = Run(bench, Schedule.of(todo.tasks), todo.things, deadline, say)
+        if setting.jobs == 1:
+            run.here()
+        else:
+            run.beside(setting.jobs)
+        run.here(alone=True)
+    keys = {digest(row) for row in rows}
+    left = keys - run.schedule.done - run.schedule.lost
+    return Report(len(keys & run.schedule.done), run.failed, len(left))
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def plan_tasks(bench: Bench, rows: Iterable[Row]) -> Todo:
     for row in rows:
         key = digest(row)
         waits_for = frozenset(filter(None, map(need, row.stages)))
-        tasks[key] = Task(key, waits_for, row.expected(bench.count_pairs), type(row).__name__, True)
+        tasks[key] = Task(key, waits_for, row.expected(bench.count_pairs), type(row).__name__, True, row.alone)
         things[key] = row
     return Todo(list(tasks.values()), things)
 
@@ -146,11 +148,11 @@ class Run:
     things: dict[str, Stage | Row]
     deadline: float
     say: Callable[[str], None]
-    failed: dict[str, str]
+    failed: dict[str, str] = field(default_factory=dict)
 
-    def here(self) -> None:
-        """One task after another, in this process."""
-        while (task := self._choose()) is not None:
+    def here(self, *, alone: bool = False) -> None:
+        """One task after another, in this process: those that must run alone, or the others."""
+        while (task := self._choose(alone=alone)) is not None:
             started, failure = time.perf_counter(), None
             try:
                 perform(self.bench, self.things[task.key])
@@ -170,8 +172,8 @@ class Run:
                 for outcome in workers.wait():
                     self._settle(outcome)
 
-    def _choose(self) -> Task | None:
-        task = self.schedule.choose(self.deadline - time.monotonic())
+    def _choose(self, *, alone: bool = False) -> Task | None:
+        task = self.schedule.choose(self.deadline - time.monotonic(), alone=alone)
         if task is not None:
             self.schedule.start(task.key)
         return task
@@ -193,8 +195,8 @@ class Run:
                 self.bench.remove(stage)
 
 
-def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int] | None) -> list[Row]:
-    """The rows whose name holds, or whose digest is, one of `only` (all without any), of these seeds; each once."""
+def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int]) -> list[Row]:
+    """The rows whose name holds, or whose digest is, one of `only`, of these seeds (all without any); each once."""
     chosen = {}
     for row in rows:
         if seeds and row.seed and row.seed not in seeds:

@@ -14,7 +14,7 @@ class Task:
     """A stage to make or a row to measure: its key, those it waits for, a guess at its seconds.
 
     kind: tasks of one kind are thought to be misjudged alike. kept: it leaves something that outlasts the run, which
-    alone makes it worth its time.
+    alone makes it worth its time. alone: nothing may run beside it.
     """
 
     key: str
@@ -22,6 +22,7 @@ class Task:
     seconds: float
     kind: str
     kept: bool
+    alone: bool = False
 
 
 @dataclass
@@ -38,10 +39,13 @@ class Schedule:
     def of(cls, tasks: Iterable[Task]) -> Schedule:
         return cls({task.key: task for task in tasks})
 
-    def choose(self, seconds_left: float) -> Task | None:
-        """The ready task with the longest way still behind it, of those whose nearest fruit ripens in time."""
+    def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
+        """The ready task with the longest way still behind it, of those whose nearest fruit ripens in time.
+
+        alone: of the tasks that must run alone, else of the others.
+        """
         ways = _Ways(self)
-        ready = [task for task in self.waiting() if task.waits_for <= self.done]
+        ready = [task for task in self.waiting() if task.alone is alone and task.waits_for <= self.done]
         fitting = [task for task in ready if ways.to_fruit(task) <= seconds_left]
         return max(fitting, key=ways.behind, default=None)
 
