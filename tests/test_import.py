@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
     *("learn", "translate", "evaluate", "inspect", "verify"),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "reproduce"),
 )
 
 # A room imports only rooms above it; the façade stands beside the command line.

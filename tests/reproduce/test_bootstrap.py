@@ -36,9 +36,7 @@ def test_nothing_translated_scores_nothing() -> None:
 def test_one_run_each_is_the_test_of_evaluate(references: list[str], first: float, second: float) -> None:
     systems = [garble(references, share, seed) for seed, share in enumerate((first, second))]
     oracle = compare(*systems, references, samples=200)[0]
-    found = compare_seeds(
-        *([count_matches(system, references)] for system in systems), samples=200
-    )
+    found = compare_seeds(*([count_matches(system, references)] for system in systems), samples=200)
     assert found.value == pytest.approx(oracle.system - oracle.baseline)
     assert found.p_value == pytest.approx(oracle.p_value)
 

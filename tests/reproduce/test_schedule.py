@@ -71,11 +71,7 @@ def test_a_stage_is_needed_until_its_rows_are_over() -> None:
     assert not schedule.is_needed("a")
 
 
-@given(
-    st.lists(
-        st.tuples(st.sets(st.integers(0, 14)), st.floats(0, 100), st.booleans()), min_size=1, max_size=15
-    )
-)
+@given(st.lists(st.tuples(st.sets(st.integers(0, 14)), st.floats(0, 100), st.booleans()), min_size=1, max_size=15))
 def test_all_is_done_once_and_after_what_it_waits_for(shape: list[tuple[set[int], float, bool]]) -> None:
     tasks = [
         Task(str(number), frozenset(str(other) for other in before if other < number), seconds, "any", kept)

@@ -63,23 +63,24 @@ def reproduce(
 ) -> None:
     """Run the paper's tables and lay them out beside its numbers. Rows that have a result are not run again."""
     from ibidem.reproduce.bench import Bench, Setting
-    from ibidem.reproduce.reproducing import Choice, lay_out, reproduce, survey
+    from ibidem.reproduce.reproducing import Choice, lay_out, name_tables, reproduce, survey
     from ibidem.reproduce.results import Results
 
+    names = name_tables(tables)
     folder = _choose_folder(results, quick=quick)
     room = work or folder / "work"
     choice = Choice(tuple(only or ()), _read_seeds(seeds), minutes)
     plan, texts = _prepare(data, room, choice.seeds, quick=quick)
     setting = None if texts is None else Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
     if listed:
-        _print_state(survey(tables, plan, Results(folder), None if setting is None else Bench(setting), choice))
+        _print_state(survey(names, plan, Results(folder), None if setting is None else Bench(setting), choice))
         return
     if setting is None:
         if not (folder / "rows").is_dir():
             raise UsageError(f"Give a folder of parallel text with --data, or --quick: {folder} holds no results yet.")
-        print("\n".join(lay_out(tables, plan, Results(folder), {}, None).values()), end="")
+        print("\n".join(lay_out(names, plan, Results(folder), {}, None).values()), end="")
         return
-    laid_out, report = reproduce(tables, plan, setting, choice, note)
+    laid_out, report = reproduce(names, plan, setting, choice, note)
     print("\n".join(laid_out.values()), end="")
     note(f"{report.measured} rows measured, {len(report.failed)} failed, {report.left} left for another time")
     if report.failed:
