@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ibidem.reproduce import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_list_of_rows(ibidem, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import gzip
 import lzma
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ibidem.errors import UsageError
 from ibidem.reproduce.data import Data, find_changed, write_cut, write_joined
 from ibidem.reproduce.smoke import own_sentences, write_own_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LINES = {"de": "eins\nzwei\n", "en": "one\ntwo\n"}
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ibidem.reproduce.plots.curve import draw_curve
 from ibidem.reproduce.plots.figure import is_far_below
 from ibidem.reproduce.plots.tradeoff import Point, draw_tradeoff
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_nothing_run_nothing_drawn(tmp_path: Path) -> None:

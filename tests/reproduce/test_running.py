@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -25,7 +24,6 @@ from ibidem.reproduce.rows.own import OwnTranslation
 from ibidem.reproduce.rows.parameters import ParameterCount
 from ibidem.reproduce.rows.picture import Picture
 from ibidem.reproduce.rows.redundancy import Redundancy
-from ibidem.reproduce.rows.row import Measured
 from ibidem.reproduce.rows.statistics import Statistics
 from ibidem.reproduce.rows.timing import Timing
 from ibidem.reproduce.rows.translation import AUTHORS, Translation
@@ -36,6 +34,9 @@ from ibidem.reproduce.system import BASE, System, assemble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from ibidem.reproduce.rows.row import Measured
 
 METAK = MetaKSettings(updates=20, validate_every=10)
 NETWORK = CompactSettings(dimension=8, updates=10, validate_every=5, batch=16)
@@ -132,7 +133,7 @@ def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
     assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
 
 
-def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, tiny_folder: Path, spm_file: Path) -> None:
+def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_file: Path) -> None:
     from tests.conftest import write_marian
 
     row = Statistics("koran", "dev")

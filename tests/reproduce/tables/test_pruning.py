@@ -21,7 +21,7 @@ def test_all_strategies_prune_the_same_memory(plan) -> None:
     assert isinstance(memories.pop()[0].memory, Clustered)  # spatial pruning needs the clusters
 
 
-def test_the_paper_cannot_add(plan, results) -> None:
+def test_the_paper_cannot_add() -> None:
     numbers = paper.PRUNING["CKMT*+RP"].values()
     assert sum(numbers) / 4 == pytest.approx(45.945)
     assert paper.PRUNING_AVERAGE["CKMT*+RP"] == 45.85
