@@ -50,7 +50,8 @@ def draw_tradeoff(points: Sequence[Point], axis: str, stem: Path, *, smoke: bool
             from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            costs = [point.cost for point in points]
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(costs) < 20 * min(costs) else (1, 3)))
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(axis)

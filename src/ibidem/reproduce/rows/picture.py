@@ -94,7 +94,7 @@ def sample_tokens(
     """Tokens drawn from those that are words of letters and occur often enough; the most frequent where too few do."""
     sizes = np.bincount(values)
     frequent = np.argsort(-sizes, kind="stable")
-    words = [token for token in frequent[sizes[frequent] > 1].tolist() if _is_word(tokens.decode([token]))]
+    words = [token for token in frequent[sizes[frequent] > 1].tolist() if _is_word(token, tokens)]
     enough = [token for token in words if sizes[token] >= points]
     if len(enough) < count:
         return np.array(words[:count])
@@ -110,8 +110,10 @@ def purity(keys: NDArray[np.float32], tokens: NDArray[np.int32]) -> float:
     return float((tokens[found] == tokens[:, None]).mean())
 
 
-def _is_word(text: str) -> bool:
-    return len(text) > 1 and text.isalpha()
+def _is_word(token: int, tokens: Tokens) -> bool:
+    """Whether a token begins a word, so that two of them are two words, and has letters only."""
+    text = tokens.decode([token])
+    return len(text) > 1 and text.isalpha() and tokens.decode([token, token]) == f"{text} {text}"
 
 
 def _sample(wanted: NDArray[np.bool_], count: int, random: np.random.Generator) -> NDArray[np.int64]:

@@ -60,7 +60,8 @@ class Redundancy:
             "entries": memory.entries,
             "ngrams": {str(n): describe_sizes(found.sizes) for n, found in enumerate(grams, start=1)},
         }
-        settings = PruneSettings(rate=self.rate, groups="ngram", group_n=2)
+        # The authors' rounding: every cluster gives up the same share, and those of two give up nothing.
+        settings = PruneSettings(rate=self.rate, groups="ngram", group_n=2, rule="floor")
         bigrams = grams[1]
         chosen = choose_bigram(bigrams, values, rows, bench.model.tokens)
         if chosen is None:

@@ -70,7 +70,7 @@ def _lay_out(plan: Plan, results: Results) -> str:
         example = found["example"]
         note += (
             f" The figure shows {example['shown']} of the {example['occurrences']:,} occurrences of "
-            f"“{example['bigram']}” by cost, with what pruning {example['rate']:.0%} of the entries removes."
+            f"“{example['bigram']}” by cost, with what the authors' rule removes of them at {example['rate']:.0%}."
         )
     return f"{markdown(header, lines)}\n\n{lay_out_pairs(grid, results)}\n\n{note}"
 
