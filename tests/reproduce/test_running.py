@@ -13,6 +13,7 @@ from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
 from ibidem.memory import Memory
 from ibidem.memory.lock import writer_lock
+from ibidem.reproduce import running
 from ibidem.reproduce.bench import Bench, Setting
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.finetuning import FineTuningSettings
@@ -103,6 +104,15 @@ def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setti
     assert "general/train" in again["texts"]
     shutil.rmtree(setting.results / "compactors")
     assert find_obstacle(Bench(elsewhere), row) == "no train text of general"
+
+
+def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [translate(replace(FULL, index="paper")), Picture(COMPACT), translate(FULL)]
+    bench = Bench(setting)
+    assert [find_obstacle(bench, row) for row in rows] == [None] * 3
+    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    obstacles = ["faiss is not installed", "sklearn is not installed", None]
+    assert [find_obstacle(bench, row) for row in rows] == obstacles
 
 
 def test_no_time_no_rows(setting: Setting) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 import warnings
@@ -93,6 +94,7 @@ def serve(connection: Connection, setting: Setting) -> None:
     from ibidem.reproduce.running import perform
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
     if setting.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # faiss, which is not loaded yet, heeds it
@@ -107,6 +109,14 @@ def serve(connection: Connection, setting: Setting) -> None:
         except Exception:  # a bug in one row must not cost the others
             failure = traceback.format_exc()
         connection.send(Outcome(key, time.perf_counter() - started, failure))
+
+
+def _die_with_parent() -> None:
+    """End this process when the parent was killed: another run must not meet it at work in the same folders."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _next(connection: Connection) -> tuple[str, Stage | Row] | None:
