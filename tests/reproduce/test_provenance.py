@@ -24,7 +24,7 @@ def test_the_commit_is_stated_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("name", "short"),
-    [("/home/me/models/big", "big"), ("./big/", "big"), ("facebook/wmt19-de-en", "facebook/wmt19-de-en")],
+    [("/home/me/models/big", "big"), ("facebook/wmt19-de-en", "facebook/wmt19-de-en")],
 )
 def test_a_models_name_without_its_folder(name: str, short: str) -> None:
     assert short_name(name) == short

@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,12 +15,11 @@ import torch
 from ibidem.errors import IbidemError, MismatchError, UsageError
 from ibidem.model import BaseModel, load_model, resolve_device
 from ibidem.reproduce.data import Data, find_changed, write_joined
-from ibidem.reproduce.declaration import digest
+from ibidem.reproduce.declaration import agrees, describe, digest
 from ibidem.reproduce.stages import Stage, Trained, write_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ibidem.text import Corpus
 
@@ -52,6 +52,7 @@ class Bench:
         on_cuda = self.device.type == "cuda"
         self.batch_tokens = 32_768 if on_cuda else 4096
         self.batch_size = 128 if on_cuda else 32
+        self._notes: dict[Path, dict[str, Any]] = {}
         if setting.threads is not None:
             torch.set_num_threads(setting.threads)
 
@@ -109,7 +110,7 @@ class Bench:
         """
         if isinstance(stage, Trained):
             return self.setting.results / COMPACTORS / digest(stage, self.fingerprint)
-        name = digest(stage, self.fingerprint, sorted(self.texts(stage).items()))
+        name = digest(describe(stage), self.fingerprint, sorted(self.texts(stage).items()))
         return self.setting.work / f"{type(stage).__name__.lower()}-{name}"
 
     def texts(self, stage: Stage) -> dict[str, str]:
@@ -128,9 +129,10 @@ class Bench:
         """Whether a stage is there; raises UsageError for a compactor that was trained on another text."""
         if isinstance(stage, Trained) and not (self.setting.results / COMPACTORS).is_dir():
             return False  # which can be told without a look at the model
-        if not (self.folder(stage) / DONE).is_file():
+        notes = self.notes(stage)
+        if not notes or not agrees(notes["stage"], stage):
             return False
-        changed = find_changed(self.notes(stage)["texts"], self.data) if isinstance(stage, Trained) else None
+        changed = find_changed(notes["texts"], self.data) if isinstance(stage, Trained) else None
         if changed is not None:
             raise UsageError(
                 f"{self.folder(stage)} was trained on another text of {changed} than lies in {self.data.folder}: "
@@ -139,9 +141,13 @@ class Bench:
         return True
 
     def notes(self, stage: Stage) -> dict[str, Any]:
-        """What was noted of a stage that is there."""
-        notes: dict[str, Any] = json.loads((self.folder(stage) / DONE).read_text("utf-8"))
-        return notes
+        """What was noted of a stage; nothing where it is not there."""
+        file = self.folder(stage) / DONE
+        if file not in self._notes:
+            if not file.is_file():
+                return {}
+            self._notes[file] = json.loads(file.read_text("utf-8"))
+        return self._notes[file]
 
     def make(self, stage: Stage) -> None:
         """Make a stage whose sources are there, unless it is there itself."""
@@ -154,8 +160,8 @@ class Bench:
         started = time.perf_counter()
         notes = stage.make(self, folder)
         seconds = time.perf_counter() - started
-        facts = {"stage": type(stage).__name__, "texts": self.texts(stage), "seconds": seconds}
-        write_notes(folder / DONE, {**facts, **notes})
+        facts = {"stage": describe(stage), "texts": self.texts(stage), "seconds": seconds}
+        write_notes(folder / DONE, {**notes, **facts})
         self.free()
 
     def make_all(self, stages: Iterable[Stage]) -> None:
@@ -167,6 +173,7 @@ class Bench:
 
     def remove(self, stage: Stage) -> None:
         """Remove a stage that nothing needs any more."""
+        self._notes.pop(self.folder(stage) / DONE, None)
         shutil.rmtree(self.folder(stage), ignore_errors=True)
 
     def free(self) -> None:
@@ -182,7 +189,7 @@ def below(stage: Stage) -> list[Stage]:
 
 def short_name(name: str) -> str:
     """A model's name on the hub, or the last part of its folder: results travel, folders do not."""
-    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".", "~")) else name
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def claim_results(results: Path, model: BaseModel) -> None:

@@ -34,7 +34,7 @@ def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
         "ibidem": ibidem.__version__,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
-        "side_by_side": setting.jobs,
+        "side_by_side": 1 if row.alone else setting.jobs,
         "device": bench.device.type,
         "batch_size": bench.batch_size,
         "model": {

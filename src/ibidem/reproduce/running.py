@@ -72,7 +72,10 @@ def run_rows(
     setting.work.mkdir(parents=True, exist_ok=True)
     with writer_lock(setting.work):
         bench = Bench(setting)
-        bench.check_model()
+        if setting.jobs > 1:
+            bench.check_model()
+        else:
+            _ = bench.model  # which is needed here anyway
         todo = plan_tasks(bench, rows)
         run = Run(bench, Schedule.of(todo.tasks), todo.things, deadline, say)
         if setting.jobs == 1:

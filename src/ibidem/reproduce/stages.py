@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from safetensors.torch import save_file
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 COMPACTOR = "compactor.safetensors"
 WEIGHTS = "weights.safetensors"
-_SEED = 1  # of what all seeds share: extraction, clusters, indexes
+SHARED_SEED = 1
+"""The seed of what rows of all seeds share: extraction, clusters, indexes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Extracted:
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         settings = ExtractSettings(batch_tokens=bench.batch_tokens)
-        memory = extract(bench.model, bench.train(self.corpus), folder, seed=_SEED, settings=settings)
+        memory = extract(bench.model, bench.train(self.corpus), folder, seed=SHARED_SEED, settings=settings)
         return {"pairs": memory.pairs, "entries": memory.entries}
 
 
@@ -79,7 +80,7 @@ class Clustered:
     """A memory with its keys clustered."""
 
     memory: Extracted
-    settings: ClusterSettings = field(default_factory=lambda: ClusterSettings(seed=_SEED))
+    settings: ClusterSettings
 
     resumes: ClassVar[bool] = False
     cheap: ClassVar[bool] = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
-from ibidem.reproduce.stages import Clustered, Compacted, Extracted, Indexed, Pruned, Stage, Trained, Tuned
+from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings
+from ibidem.reproduce.stages import SHARED_SEED, Clustered, Compacted, Extracted, Indexed, Pruned, Stage, Trained, Tuned
 
 EXACT = "exact"
 
@@ -31,6 +31,7 @@ class System:
     prune: PruneSettings | None = None
     index: str = EXACT
     metak: MetaKSettings = field(default_factory=MetaKSettings)
+    cluster: ClusterSettings = field(default_factory=lambda: ClusterSettings(seed=SHARED_SEED))
     seed: int = 1
 
 
@@ -65,7 +66,7 @@ def compactor_of(system: System) -> Trained | None:
     draws = system.compact.method == "network" or (system.compact.method == "pca" and system.compact.share < 1)
     settings = replace(system.compact, seed=system.seed if draws else 0)
     corpus = Extracted(system.compact_corpus or system.corpus)
-    return Trained(Clustered(corpus) if settings.needs_clusters else corpus, settings)
+    return Trained(Clustered(corpus, system.cluster) if settings.needs_clusters else corpus, settings)
 
 
 def _space(system: System) -> Extracted | Clustered | Compacted:
@@ -73,5 +74,5 @@ def _space(system: System) -> Extracted | Clustered | Compacted:
     compactor = compactor_of(system)
     spatial = system.prune is not None and system.prune.strategy == "spatial"
     shares = compactor is not None and compactor.memory.sources == (own,)
-    keys = Clustered(own) if spatial or shares else own
+    keys = Clustered(own, system.cluster) if spatial or shares else own
     return keys if compactor is None else Compacted(keys, compactor)
