@@ -38,6 +38,14 @@ class Difference(NamedTuple):
         return self.p_value < SIGNIFICANT
 
 
+class Resampled(NamedTuple):
+    """The BLEU of one run of so many sentences, and of each of its resamples [samples]."""
+
+    sentences: int
+    score: float
+    samples: NDArray[np.float64]
+
+
 def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
     """What BLEU counts in each sentence: [n, 10] lengths of both, then matches and totals of 1- to 4-grams."""
     from sacrebleu.metrics.bleu import BLEU
@@ -50,7 +58,7 @@ def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArr
     return np.array(rows, dtype=np.int64).reshape(-1, 10)
 
 
-def bleu_of(counts: NDArray[np.int64]) -> float:
+def bleu_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> float:
     """Corpus BLEU of summed counts [10]."""
     from sacrebleu.metrics.bleu import BLEU
 
@@ -58,32 +66,25 @@ def bleu_of(counts: NDArray[np.int64]) -> float:
     return float(BLEU.compute_bleu(rest[:4], rest[4:], length, reference, smooth_method="exp").score)
 
 
-def compare_seeds(
-    baseline: Sequence[NDArray[np.int64]],
-    system: Sequence[NDArray[np.int64]],
-    *,
-    samples: int = SAMPLES,
-    seed: int = SEED,
-) -> Difference:
-    """Compare the mean BLEU over the runs of two systems on one test set; each run is counts [n, 10].
+def resample(counts: NDArray[np.int64], *, samples: int = SAMPLES, seed: int = SEED) -> Resampled:
+    """The BLEU of a run, counts [n, 10], and of its resamples; runs of as many sentences draw the same ones."""
+    drawn = _draw(len(counts), samples, seed) @ counts.astype(np.float64)  # whole numbers, exact in floats
+    return Resampled(len(counts), bleu_of(counts.sum(axis=0)), np.array([bleu_of(row) for row in drawn]))
 
-    Every resample draws the same sentences for all runs of both systems.
-    """
-    draws = _draw(len(baseline[0]), samples, seed)
-    resampled, real = [], []
-    for runs in (baseline, system):
-        real.append(float(np.mean([bleu_of(run.sum(axis=0)) for run in runs])))
-        resampled.append(np.mean([[bleu_of(counts) for counts in draws @ run] for run in runs], axis=0))
-    differences = resampled[1] - resampled[0]
-    value = real[1] - real[0]
+
+def compare_seeds(baseline: Sequence[Resampled], system: Sequence[Resampled]) -> Difference:
+    """Compare the mean BLEU over the runs of two systems on one test set, all resampled alike."""
+    real = [float(np.mean([run.score for run in runs])) for runs in (baseline, system)]
+    means = [np.mean([run.samples for run in runs], axis=0) for runs in (baseline, system)]
+    differences, value = means[1] - means[0], real[1] - real[0]
     spread = np.abs(differences) - np.abs(differences).mean()
-    p_value = (int(np.sum(spread > abs(value))) + 1) / (samples + 1) if value else 1.0
+    p_value = (int(np.sum(spread > abs(value))) + 1) / (len(differences) + 1) if value else 1.0
     low, high = np.quantile(differences, [0.025, 0.975])
     return Difference(value, p_value, float(high - low) / 2, (len(baseline), len(system)))
 
 
 @lru_cache(maxsize=8)
-def _draw(sentences: int, samples: int, seed: int) -> NDArray[np.int64]:
+def _draw(sentences: int, samples: int, seed: int) -> NDArray[np.float64]:
     """How often each resample draws each sentence, [samples, sentences]; sacreBLEU's own draws."""
     drawn = np.random.default_rng(seed).choice(sentences, size=(samples, sentences), replace=True)
-    return np.array([np.bincount(chosen, minlength=sentences) for chosen in drawn])
+    return np.array([np.bincount(chosen, minlength=sentences) for chosen in drawn], dtype=np.float64)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import IbidemError
-from ibidem.reproduce.bootstrap import MATCHES, Difference, compare_seeds
+from ibidem.reproduce.bootstrap import MATCHES, Difference, Resampled, compare_seeds, resample
 from ibidem.reproduce.declaration import agrees, describe, digest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Results:
         self.folder = folder
         self.rows = folder / "rows"
         self._known: dict[str, Result] = {}
-        self._compared: dict[tuple[tuple[str, ...], ...], Difference | None] = {}
+        self._resampled: dict[str, Resampled] = {}
 
     def find(self, row: Row) -> Result | None:
         """A row's result; None where there is none, or where it was measured with other settings."""
@@ -77,13 +77,19 @@ class Results:
 
     def compare(self, baseline: Sequence[Row], system: Sequence[Row]) -> Difference | None:
         """By how much the mean BLEU of some runs is above that of others; None where none were run on one text."""
-        groups = [[row for row in rows if self.find(row) is not None] for rows in (baseline, system)]
-        key = tuple(tuple(map(digest, rows)) for rows in groups)
-        if key not in self._compared:
-            runs = [[counts for row in rows if (counts := self.array(row, MATCHES)) is not None] for rows in groups]
-            same = len({len(counts) for group in runs for counts in group}) == 1
-            self._compared[key] = compare_seeds(*runs) if all(runs) and same else None
-        return self._compared[key]
+        runs = [[run for row in rows if (run := self._resample(row)) is not None] for rows in (baseline, system)]
+        one_text = len({run.sentences for group in runs for run in group}) == 1
+        return compare_seeds(*runs) if all(runs) and one_text else None
+
+    def _resample(self, row: Row) -> Resampled | None:
+        """A row's BLEU and that of its resamples, computed once; None where its counts are not kept."""
+        key = digest(row)
+        if key not in self._resampled:
+            counts = None if self.find(row) is None else self.array(row, MATCHES)
+            if counts is None:
+                return None
+            self._resampled[key] = resample(counts)
+        return self._resampled[key]
 
     def translations(self, row: Row) -> list[str] | None:
         """A row's translations, if they are kept."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10.
 AUTHORS = SearchSettings(beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10)
 
+# Of a stage's notes, what the row says itself, or what is too long.
+_UNTOLD = ("stage", "texts", "history")
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -97,7 +100,8 @@ def describe_stages(bench: Bench, stages: tuple[Stage, ...]) -> dict[str, Any]:
     notes: dict[str, Any] = {}
     for stage in dict.fromkeys(source for last in stages for source in below(last)):
         if bench.is_made(stage):
-            notes.setdefault(type(stage).__name__.lower(), bench.notes(stage))
+            told = {name: note for name, note in bench.notes(stage).items() if name not in _UNTOLD}
+            notes.setdefault(type(stage).__name__.lower(), told)
     return {
         "memory": {
             "pairs": memory.pairs,
