@@ -71,6 +71,26 @@ def test_a_stage_is_needed_until_its_rows_are_over() -> None:
     assert not schedule.is_needed("a")
 
 
+def test_what_takes_room_is_made_when_it_can_be_used_and_used_at_once() -> None:
+    pruned = [Task(f"prune {number}", frozenset(["compact"]), 5, "prune", kept=False, cheap=True) for number in (1, 2)]
+    rows = [row(f"{name} {number}", 60, f"prune {number}", f"tune {name}") for number in (1, 2) for name in "ab"]
+    tunes = [stage(f"tune {name}", 30, "compact") for name in "ab"]
+    order = run(Schedule.of([stage("compact", 5), *pruned, *tunes, *rows]))
+    assert len(order) == 9
+    for number, key in enumerate(order):
+        if key.startswith("prune"):
+            before, after = order[:number], order[number + 1 : number + 3]
+            assert {"tune a", "tune b"} & set(before)
+            assert all(name.endswith(key[-1]) for name in after if not name.startswith("tune")), order
+
+
+def test_something_that_needs_several_that_take_room_is_run() -> None:
+    pruned = [Task(name, frozenset(), 5, "prune", kept=False, cheap=True) for name in "ab"]
+    schedule = Schedule.of([*pruned, row("speed", 60, "a", "b", alone=True)])
+    assert sorted(run(schedule)) == ["a", "b"]
+    assert schedule.choose(math.inf, alone=True) is not None
+
+
 @given(st.lists(st.tuples(st.sets(st.integers(0, 14)), st.floats(0, 100), st.booleans()), min_size=1, max_size=15))
 def test_all_is_done_once_and_after_what_it_waits_for(shape: list[tuple[set[int], float, bool]]) -> None:
     tasks = [

@@ -52,6 +52,7 @@ class Bench:
         on_cuda = self.device.type == "cuda"
         self.batch_tokens = 32_768 if on_cuda else 4096
         self.batch_size = 128 if on_cuda else 32
+        self._folders: dict[Stage, Path] = {}
         self._notes: dict[Path, dict[str, Any]] = {}
         if setting.threads is not None:
             torch.set_num_threads(setting.threads)
@@ -108,6 +109,11 @@ class Bench:
 
         Compactors are found without the texts they were trained on, which need not lie on every machine.
         """
+        if stage not in self._folders:
+            self._folders[stage] = self._choose_folder(stage)
+        return self._folders[stage]
+
+    def _choose_folder(self, stage: Stage) -> Path:
         if isinstance(stage, Trained):
             return self.setting.results / COMPACTORS / digest(stage, self.fingerprint)
         name = digest(describe(stage), self.fingerprint, sorted(self.texts(stage).items()))

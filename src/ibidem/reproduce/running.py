@@ -107,15 +107,22 @@ def plan_tasks(bench: Bench, rows: Iterable[Row]) -> Todo:
         key = digest(stage)
         if key not in tasks:
             waits_for = frozenset(filter(None, map(need, stage.sources)))
-            seconds = stage.expected(bench.count_pairs)
-            tasks[key] = Task(key, waits_for, seconds, type(stage).__name__, isinstance(stage, Trained))
+            tasks[key] = Task(
+                key,
+                waits_for,
+                stage.expected(bench.count_pairs),
+                type(stage).__name__,
+                kept=isinstance(stage, Trained),
+                cheap=stage.cheap,
+            )
             things[key] = stage
         return key
 
     for row in rows:
         key = digest(row)
         waits_for = frozenset(filter(None, map(need, row.stages)))
-        tasks[key] = Task(key, waits_for, row.expected(bench.count_pairs), type(row).__name__, True, row.alone)
+        seconds = row.expected(bench.count_pairs)
+        tasks[key] = Task(key, waits_for, seconds, type(row).__name__, kept=True, alone=row.alone)
         things[key] = row
     return Todo(list(tasks.values()), things)
 

@@ -14,7 +14,8 @@ class Task:
     """A stage to make or a row to measure: its key, those it waits for, a guess at its seconds.
 
     kind: tasks of one kind are thought to be misjudged alike. kept: it leaves something that outlasts the run, which
-    alone makes it worth its time. alone: nothing may run beside it.
+    alone makes it worth its time. alone: nothing may run beside it. cheap: it takes little time but much room, so that
+    it is made no sooner than it can be used, and used at once.
     """
 
     key: str
@@ -23,6 +24,7 @@ class Task:
     kind: str
     kept: bool
     alone: bool = False
+    cheap: bool = False
 
 
 @dataclass
@@ -46,8 +48,8 @@ class Schedule:
         """
         ways = _Ways(self)
         ready = [task for task in self.waiting() if task.alone is alone and task.waits_for <= self.done]
-        fitting = [task for task in ready if ways.to_fruit(task) <= seconds_left]
-        return max(fitting, key=ways.behind, default=None)
+        fitting = [task for task in ready if ways.to_fruit(task) <= seconds_left and self._is_timely(task, ways)]
+        return max(fitting, key=lambda task: (self._uses_cheap(task), ways.behind(task)), default=None)
 
     def start(self, key: str) -> None:
         self.running.add(key)
@@ -81,6 +83,14 @@ class Schedule:
         """The seconds a task will take, as tasks of its kind did so far."""
         return task.seconds * self._ratios.get(task.kind, 1.0)
 
+    def _uses_cheap(self, task: Task) -> bool:
+        return any(self.tasks[key].cheap for key in task.waits_for)
+
+    def _is_timely(self, task: Task, ways: _Ways) -> bool:
+        """Whether a cheap task is all that something still waits for, other cheap ones set aside."""
+        cheap = {key for key, other in self.tasks.items() if other.cheap}
+        return not task.cheap or any(other.waits_for <= self.done | cheap for other in ways.after(task))
+
     def _is_waiting(self, key: str) -> bool:
         return key not in self.done and key not in self.running and key not in self.lost
 
@@ -95,6 +105,10 @@ class _Ways:
         for task in schedule.waiting():
             for key in task.waits_for:
                 self._after[key].append(task)
+
+    def after(self, task: Task) -> list[Task]:
+        """The tasks that wait for this one."""
+        return self._after[task.key]
 
     def to_fruit(self, task: Task) -> float:
         """The least time from the start of a task to the end of one that leaves something, itself or after it."""

@@ -133,7 +133,8 @@ def name_system(system: System) -> str:
         words.append(f"from {'+'.join(system.compact_corpus)}")
     words.append(f"k={system.k}")
     if system.prune is not None:
-        words.append(f"{system.prune.strategy} {system.prune.rate:g}")
+        grams = f" n={system.prune.group_n}" if system.prune.groups == "ngram" else ""
+        words.append(f"{system.prune.strategy} {system.prune.rate:g}{grams}")
     if system.index != EXACT:
         words.append(f"index={system.index}")
     return " ".join([*words, f"seed={system.seed}"])
