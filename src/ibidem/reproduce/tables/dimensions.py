@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import Cell, Grid, format_number, format_spread, lay_out_pairs, markdown, spread_of
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Result, Results
-    from ibidem.reproduce.rows.row import Row
 
 COLUMN, ADAPTIVE = "BLEU", "adaptive kNN-MT"
 
@@ -55,14 +54,4 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{table}\n\n{lay_out_pairs(grid, results)}\n\n{note}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return list(build(plan).rows)
-
-
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
-TABLE = Table(
-    "dimensions", "Dimension of the compact space; IT dev set, k = 4, exact search", _rows, _lay_out, _differences
-)
+TABLE = grid_table("dimensions", "Dimension of the compact space; IT dev set, k = 4, exact search", build, _lay_out)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, lay_out_grid, spread_of
 from ibidem.reproduce.rows.fine_tuned import FineTunedTranslation
 from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.stages import FineTuned
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Result, Results
-    from ibidem.reproduce.rows.row import Row
 
 NMT, ADAPTIVE, CKMT, TUNED = "NMT", "adaptive kNN-MT", "CKMT*", "fine-tuned"
 
@@ -62,18 +61,9 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{lay_out_grid(grid, results)}\n\n{note}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return list(build(plan).rows)
-
-
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
-TABLE = Table(
+TABLE = grid_table(
     "fine-tuning",
     "A memory against full fine-tuning, in the domain and elsewhere (BLEU, k = 4, exact search)",
-    _rows,
+    build,
     _lay_out,
-    _differences,
 )

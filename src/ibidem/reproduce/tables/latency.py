@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_number, format_spread, lay_out_pairs, markdown
 from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.tables.large import ADAPTIVE, BASE, PCKMT, Variant, speeds, timing, variants
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,8 +59,8 @@ def build(plan: Plan) -> Grid:
     return Grid((COLUMN,), lines, tuple(pairs))
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return [*(timing(plan, batch) for batch in BATCHES), *build(plan).rows]
+def _timings(plan: Plan) -> list[Row]:
+    return [timing(plan, batch) for batch in BATCHES]
 
 
 def _lay_out(plan: Plan, results: Results) -> str:
@@ -116,10 +116,6 @@ def _saved(found: Mapping[str, Mapping[str, float]], variant: Variant | None) ->
     return f"{share.sentences:.0%} sentences, {share.tokens:.0%} tokens, {share.time:.0%} time"
 
 
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
 def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
     from ibidem.reproduce.plots.tradeoff import Point, draw_tradeoff
 
@@ -142,4 +138,11 @@ def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
     return drawn + draw_tradeoff(size, "keys and values (GB)", folder / "storage", smoke=plan.smoke, log=True)
 
 
-TABLE = Table("latency", "Speed and storage on the large memory, exact search", _rows, _lay_out, _differences, _draw)
+TABLE = grid_table(
+    "latency",
+    "Speed and storage on the large memory, exact search",
+    build,
+    _lay_out,
+    more_rows=_timings,
+    draw=_draw,
+)

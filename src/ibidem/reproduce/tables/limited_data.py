@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import (
@@ -19,12 +19,11 @@ from ibidem.reproduce.grid import (
     spread_of,
 )
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Result, Results
-    from ibidem.reproduce.rows.row import Row
 
 COLUMN, ADAPTIVE = "BLEU", "adaptive kNN-MT"
 
@@ -70,18 +69,9 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{table}\n\n{lay_out_pairs(grid, results)}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return list(build(plan).rows)
-
-
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
-TABLE = Table(
+TABLE = grid_table(
     "limited-data",
     "CKMT* with the Compact Network trained on a share of the entries, drawn at random; IT, k = 4, exact search",
-    _rows,
+    build,
     _lay_out,
-    _differences,
 )

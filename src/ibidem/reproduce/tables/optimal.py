@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import (
@@ -18,7 +18,7 @@ from ibidem.reproduce.grid import (
 )
 from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.tables.large import PCKMT, Variant, optimal_rate, speeds, timing, variants
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from ibidem.reproduce.plan import Plan
@@ -62,12 +62,8 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{table}\n\n{lay_out_pairs(grid, results)}\n\n{note}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return [*build(plan).rows, timing(plan, BATCH)]
+def _timing(plan: Plan) -> list[Row]:
+    return [timing(plan, BATCH)]
 
 
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
-TABLE = Table("optimal", "CKMT* and PCKMT* on the large memory, exact search", _rows, _lay_out, _differences)
+TABLE = grid_table("optimal", "CKMT* and PCKMT* on the large memory, exact search", build, _lay_out, more_rows=_timing)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.reproduce.grid import Cell, Grid, format_difference, format_spread, markdown
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
-    from ibidem.reproduce.rows.row import Row
     from ibidem.reproduce.system import System
 
 NMT, ADAPTIVE, WHOLE = "NMT", "AKMT", "CKMT*"
@@ -107,25 +106,12 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{unpruned}\n\n{markdown(header, lines)}\n\n{note}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return list(build(plan).rows)
-
-
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
 def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
     from ibidem.reproduce.plots.curve import draw_curve
 
     return draw_curve(curves(plan, results), levels(plan, results), folder / "pruning-curve", smoke=plan.smoke)
 
 
-TABLE = Table(
-    "pruning-curve",
-    "BLEU over the pruning rate on the large memory, exact search",
-    _rows,
-    _lay_out,
-    _differences,
-    _draw,
+TABLE = grid_table(
+    "pruning-curve", "BLEU over the pruning rate on the large memory, exact search", build, _lay_out, draw=_draw
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.learn import PruneSettings
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_spread, lay_out_pairs, markdown
 from ibidem.reproduce.rows.redundancy import Redundancy
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,8 @@ def _name(n: int) -> str:
     return f"n = {n}"
 
 
-def _rows(plan: Plan) -> list[Row]:
-    return [counts_of(plan), *build(plan).rows]
+def _counts(plan: Plan) -> list[Row]:
+    return [counts_of(plan)]
 
 
 def _lay_out(plan: Plan, results: Results) -> str:
@@ -75,10 +75,6 @@ def _lay_out(plan: Plan, results: Results) -> str:
     return f"{markdown(header, lines)}\n\n{lay_out_pairs(grid, results)}\n\n{note}"
 
 
-def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-    return build(plan).differences(results)
-
-
 def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
     from ibidem.reproduce.plots.costs import draw_costs
 
@@ -92,6 +88,11 @@ def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
     return draw_costs(costs, clusters, kept, bigram, folder / "redundancy", smoke=plan.smoke)
 
 
-TABLE = Table(
-    "redundancy", "n-grams in the IT memory, and pruning by them, k = 4", _rows, _lay_out, _differences, _draw
+TABLE = grid_table(
+    "redundancy",
+    "n-grams in the IT memory, and pruning by them, k = 4",
+    build,
+    _lay_out,
+    more_rows=_counts,
+    draw=_draw,
 )

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ibidem.reproduce.grid import Grid, lay_out_grid
-
 if TYPE_CHECKING:
     from ibidem.reproduce.data import Data
+    from ibidem.reproduce.grid import Grid
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows.row import Row
@@ -50,17 +49,20 @@ class Table:
 
 
 def grid_table(
-    name: str, title: str, grid: Callable[[Plan], Grid], *, note: str = "", draw: Draw = nothing_drawn
+    name: str,
+    title: str,
+    build: Callable[[Plan], Grid],
+    lay_out: Callable[[Plan, Results], str],
+    *,
+    more_rows: Callable[[Plan], list[Row]] = lambda _: [],
+    draw: Draw = nothing_drawn,
 ) -> Table:
-    """A table that is one grid of BLEU scores."""
+    """A table whose rows and tested differences are those of a grid of BLEU scores, and `more_rows` of other kinds."""
 
     def rows(plan: Plan) -> list[Row]:
-        return list(grid(plan).rows)
-
-    def lay_out(plan: Plan, results: Results) -> str:
-        return "\n\n".join(part for part in (lay_out_grid(grid(plan), results), note) if part)
+        return [*more_rows(plan), *build(plan).rows]
 
     def differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
-        return grid(plan).differences(results)
+        return build(plan).differences(results)
 
     return Table(name, title, rows, lay_out, differences, draw)
