@@ -10,7 +10,7 @@ from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.tables.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ibidem.reproduce.plan import Plan
@@ -39,7 +39,7 @@ def build(plan: Plan, index: str) -> Grid:
 def grid_of_domains(
     plan: Plan,
     printed: Mapping[str, Mapping[str, float]],
-    systems: Any,
+    systems: Callable[[str, str], list[System]],
     pairs: tuple[tuple[str, str], ...],
 ) -> Grid:
     """A grid of the printed lines by the plan's domains; systems(label, domain) gives one system for each seed."""

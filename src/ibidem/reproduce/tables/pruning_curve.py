@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ibidem.reproduce.grid import Cell, Grid, format_difference, format_spread, markdown
 from ibidem.reproduce.rows.translation import Translation
 from ibidem.reproduce.tables.table import grid_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ibidem.reproduce.plan import Plan
@@ -22,7 +24,7 @@ STRATEGIES = {"PCKMT*+Ours": "cost-clusters", "PCKMT*+RP": "random"}
 def build(plan: Plan) -> Grid:
     """A column for each k; a line for the base model, the unpruned memories, and each strategy at each rate."""
 
-    def cells(make: Any) -> dict[str, Cell]:
+    def cells(make: Callable[[int, int], System]) -> dict[str, Cell]:
         return {name_k(k): _cell(plan, [make(seed, k) for seed in plan.seeds]) for k in plan.ks}
 
     domain = plan.large_test
@@ -33,14 +35,14 @@ def build(plan: Plan) -> Grid:
     pairs = [(ADAPTIVE, WHOLE)]
     for rate in plan.rates:
         for label, strategy in STRATEGIES.items():
-            lines[name_point(label, rate)] = cells(
-                lambda seed, k, rate=rate, strategy=strategy: plan.on_large(
-                    plan.pruned(domain, seed, rate, strategy, k=k)
-                )
-            )
+            lines[name_point(label, rate)] = cells(partial(_pruned, plan, rate, strategy))
         ours, random = (name_point(label, rate) for label in STRATEGIES)
         pairs += [(random, ours), (WHOLE, ours), (ADAPTIVE, ours)]
     return Grid(tuple(map(name_k, plan.ks)), lines, tuple(pairs))
+
+
+def _pruned(plan: Plan, rate: float, strategy: str, seed: int, k: int) -> System:
+    return plan.on_large(plan.pruned(plan.large_test, seed, rate, strategy, k=k))
 
 
 def name_k(k: int) -> str:
