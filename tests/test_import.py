@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
     *("learn", "translate", "explain", "evaluate", "inspect", "verify", "export"),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 
 # A room imports only rooms above it; the façade stands beside the command line.

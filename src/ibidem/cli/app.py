@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import benching, explaining, learning, memories, shaping, translation
+from ibidem.cli import benching, explaining, learning, memories, reproducing, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -49,3 +49,4 @@ app.command("prune")(shaping.prune)
 app.command("restore")(shaping.restore)
 app.command("index")(learning.index)
 app.command("bench")(benching.bench)
+app.command("reproduce")(reproducing.reproduce)
