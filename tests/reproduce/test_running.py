@@ -143,6 +143,18 @@ def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
     assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
 
 
+def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(setting.data, broken)
+    (broken / "koran" / "train.en").write_text("one line only\n", encoding="utf-8")
+    rows = [translate(FULL), translate(COMPACT), translate(BASE)]
+    report = run_rows(replace(setting, data=broken), rows, minutes=None, say=quiet)
+    assert (report.measured, report.lost, report.left) == (1, 2, 0)
+    ((name, reason),) = report.failed.items()
+    assert name.startswith("extracted koran")
+    assert "train.de has 52 lines but" in reason
+
+
 def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_file: Path) -> None:
     from tests.conftest import write_marian
 
