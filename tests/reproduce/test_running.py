@@ -32,6 +32,7 @@ from ibidem.reproduce.running import choose_rows, find_obstacle, plan_tasks, run
 from ibidem.reproduce.smoke import write_own_data
 from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
 from ibidem.reproduce.system import BASE, System, assemble
+from ibidem.reproduce.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +144,18 @@ def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
     assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
 
 
+def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(setting.data, broken)
+    (broken / "koran" / "train.en").write_text("one line only\n", encoding="utf-8")
+    rows = [translate(FULL), translate(COMPACT), translate(BASE)]
+    report = run_rows(replace(setting, data=broken), rows, minutes=None, say=quiet)
+    assert (report.measured, report.lost, report.left) == (1, 2, 0)
+    ((name, reason),) = report.failed.items()
+    assert name.startswith("extracted koran")
+    assert "train.de has 52 lines but" in reason
+
+
 def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_file: Path) -> None:
     from tests.conftest import write_marian
 
@@ -252,8 +265,22 @@ def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(setting: Setting) -> None:
+    with Workers(setting, 1) as workers:
+        (process,) = workers._processes.values()
+        process.kill()
+        process.join()
+        workers.give("a", translate(BASE))
+        (died,) = workers.wait()
+        assert died.key == "a"
+        assert "exit code -9" in died.failure
+        workers.give("b", Statistics("koran", "dev"))
+        assert workers.wait()[0].failure is None
+
+
+@pytest.mark.slow
 def test_side_by_side_gives_the_same(setting: Setting, tmp_path: Path) -> None:
-    """Workers in processes of their own find what one process finds, and one that dies takes only its task along."""
+    """Workers in processes of their own find what one process finds."""
     rows = [translate(FULL), translate(COMPACT), translate(PRUNED), translate(BASE)]
     here, beside = (replace(setting, work=tmp_path / name, results=tmp_path / f"{name}-results") for name in "ab")
     run_rows(here, rows, minutes=None, say=quiet)

@@ -82,7 +82,7 @@ def reproduce(
         return
     laid_out, report = reproduce(names, plan, setting, choice, note)
     print("\n".join(laid_out.values()), end="")
-    note(f"{report.measured} rows measured, {len(report.failed)} failed, {report.left} left for another time")
+    note(f"{report.measured} rows measured, {report.lost} lost to failures, {report.left} left for another time")
     if report.failed:
         raise typer.Exit(1)
 

@@ -88,7 +88,7 @@ def reproduce(
     bench = Bench(setting)
     state = survey(names, plan, Results(setting.results), bench, choice)
     say(f"{len(state.done)} rows done, {len(state.ready)} to run, {len(state.hindered)} that cannot be run here")
-    report = run_rows(setting, state.ready, minutes=choice.minutes, say=say) if state.ready else Report(0, {}, 0)
+    report = run_rows(setting, state.ready, minutes=choice.minutes, say=say) if state.ready else Report()
     return lay_out(names, plan, Results(setting.results), state.obstacles, bench.data), report
 
 

@@ -32,11 +32,15 @@ _LIBRARIES: dict[type, str] = {Indexed: "faiss", Picture: "sklearn"}
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the rows that had no result: how many were measured, failed (and why), and are left."""
+    """What became of the rows that had no result: how many were measured, lost, and are left.
 
-    measured: int
-    failed: dict[str, str]
-    left: int
+    failed: the tasks that rows were lost to, and why.
+    """
+
+    measured: int = 0
+    lost: int = 0
+    left: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def find_obstacle(bench: Bench, thing: Row | Stage) -> str | None:
@@ -84,8 +88,8 @@ def run_rows(
             run.beside(setting.jobs)
         run.here(alone=True)
     keys = {digest(row) for row in rows}
-    left = keys - run.schedule.done - run.schedule.lost
-    return Report(len(keys & run.schedule.done), run.failed, len(left))
+    done, lost = run.schedule.done, run.schedule.lost
+    return Report(len(keys & done), len(keys & lost), len(keys - done - lost), run.failed)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ import threading
 import time
 import traceback
 import warnings
-from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ibidem.errors import IbidemError
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
     from types import TracebackType
 
@@ -51,21 +53,21 @@ class Workers:
             if connection in self._busy or kind is not None:
                 process.terminate()
             else:
-                connection.send(None)
+                _send(connection, None)
             process.join()
             connection.close()
 
     def give(self, key: str, thing: Stage | Row) -> None:
         """Give a task to an idle worker."""
         connection = self.idle.pop()
-        connection.send((key, thing))
+        _send(connection, (key, thing))
         self._busy[connection] = key
 
     def wait(self) -> list[Outcome]:
         """Wait until at least one task has ended."""
         outcomes = []
-        for connection in wait(list(self._busy)):
-            assert isinstance(connection, Connection)
+        for ready in wait(list(self._busy)):
+            connection = cast("Connection", ready)  # on Windows it is a class of another name
             key = self._busy.pop(connection)
             try:
                 outcome: Outcome = connection.recv()
@@ -109,6 +111,12 @@ def serve(connection: Connection, setting: Setting) -> None:
         except Exception:  # a bug in one row must not cost the others
             failure = traceback.format_exc()
         connection.send(Outcome(key, time.perf_counter() - started, failure))
+
+
+def _send(connection: Connection, message: object) -> None:
+    """Send to a worker; that it is dead shows when one waits for its answer."""
+    with suppress(OSError):
+        connection.send(message)
 
 
 def _die_with_parent() -> None:
