@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ibidem.text.inline.code import Pieces
 
-# Of the 131,068 private characters of the last two planes the last two of each are no characters.
+# The characters for private use of the last plane but one; in a text they are marks themselves.
 _FIRST = 0xF0000
 MOST_MARKS = 0xFFFE
 MARK = re.compile("[\U000f0000-\U000ffffd]")
@@ -59,10 +59,6 @@ class Marked:
     text: str
     marks: tuple[Mark, ...]
     accelerator: Accelerator | None = None
-
-    def numbers(self) -> list[int]:
-        """The marks in the order of the text."""
-        return find_marks(self.text)
 
     def unmark(self, text: str) -> Pieces:
         """A text with these marks as strings and the document's codes."""
