@@ -290,6 +290,25 @@ def test_a_format_string_is_looked_at_more_strictly() -> None:
     assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
 
 
+@pytest.mark.parametrize(
+    ("source", "translation", "target"),
+    [
+        ("Be_vor:", "Before:", "_Before:"),
+        ("Link-Adresse _kopieren", "Copy link address", "_Copy link address"),
+        ("_Abbrechen", "Cancel", "_Cancel"),
+        ("&Datei %s <b>neu</b>", "New <b>file</b> %s", "&New <b>file</b> %s"),
+        ("&Ltd", "lt; x", None),
+    ],
+)
+def test_accelerators(source: str, translation: str, target: str | None) -> None:
+    found = one(source, lambda texts: [translation] * len(texts))
+    assert found == (Loss("there is no place for the accelerator &L") if target is None else (target,))
+
+
+def test_a_tag_that_is_none_keeps_the_space_after_it() -> None:
+    assert text_of("Ein <text>-Element", lambda _: ["A <text> element"]) == "A <text> element"
+
+
 def test_many_texts_share_the_calls() -> None:
     calls = []
 

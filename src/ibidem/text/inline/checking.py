@@ -56,6 +56,11 @@ def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
     return f"the character U+{ord(min(odd)):04X} came up" if odd else None
 
 
+def count_placeholders(pieces: Pieces, *, printf: bool) -> Counter[str]:
+    """How often each code and placeholder is in a text; names of programs do not count."""
+    return Counter(_names(mark(pieces, printf=printf, accelerators=False, names=False)))
+
+
 def _describe(counts: Counter[str]) -> str:
     """Codes in words, the first few of them."""
     names = [name if len(name) <= 40 else f"{name[:40]}…" for name in counts]
