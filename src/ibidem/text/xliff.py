@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ibidem.errors import TextError
 from ibidem.text.documents.xliff import read_xliff
 from ibidem.text.inline import plain_text
-from ibidem.text.language import primary
 from ibidem.text.pair import Dropped, Found, Unit
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _is_reverse(document: Document, languages: Languages) -> bool:
                 f"{document.name}, line {claim.line}: its language is {claim.tag!r}, and one of {languages.source!r} "
                 f"and {languages.target!r} is needed. Choose them with --source-language and --target-language."
             )
-        directions.add(claim.is_target == (side == primary(languages.source)))
+        directions.add(claim.is_target == (side == languages.source))
     if len(directions) > 1:
         raise TextError(f"{document.name}: its files translate in both directions. Split it, one direction a file.")
     return directions == {True}

@@ -41,7 +41,7 @@ def test_other_markers_are_text(text: str) -> None:
     [
         ("File", "&D", "&File"),
         ("Open file", "&F", "Open &file"),
-        ("Reload", "&o", "Rel&oad"),
+        ("Reload", "&o", "&Reload"),
         ("Save file", "&f", "Save &file"),
         ("3 windows", "&x", "&3 windows"),
         ("文件", "&d", "文件(&D)"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, plain_text, translate_pieces
+from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, marking, plain_text, translate_pieces
 
 from .translators import backwards, shout, silence, strip_codes, vandal
 
@@ -290,6 +290,25 @@ def test_a_format_string_is_looked_at_more_strictly() -> None:
     assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
 
 
+@pytest.mark.parametrize(
+    ("source", "translation", "target"),
+    [
+        ("Be_vor:", "Before:", "_Before:"),
+        ("Link-Adresse _kopieren", "Copy link address", "_Copy link address"),
+        ("_Abbrechen", "Cancel", "_Cancel"),
+        ("&Datei %s <b>neu</b>", "New <b>file</b> %s", "&New <b>file</b> %s"),
+        ("&Ltd", "lt; x", None),
+    ],
+)
+def test_accelerators(source: str, translation: str, target: str | None) -> None:
+    found = one(source, lambda texts: [translation] * len(texts))
+    assert found == (Loss("there is no place for the accelerator &L") if target is None else (target,))
+
+
+def test_a_tag_that_is_none_keeps_the_space_after_it() -> None:
+    assert text_of("Ein <text>-Element", lambda _: ["A <text> element"]) == "A <text> element"
+
+
 def test_many_texts_share_the_calls() -> None:
     calls = []
 
@@ -305,20 +324,25 @@ def test_many_texts_share_the_calls() -> None:
 def test_long_texts_take_time_in_proportion() -> None:
     """Texts that would take minutes if any step were quadratic."""
     for text in (
-        "<a " * 10_000,
-        '<a "' * 10_000,
-        "%" + "0" * 50_000,
-        "a" + "_" * 50_000,
-        "{" * 50_000,
-        "wort " * 10_000,
-        "&" * 50_000,
-        "<b>x</b> " * 2_000,
-        "{0} " * 10_000,
+        "<a " * 5_000,
+        '<a "' * 5_000,
+        "%" + "0" * 40_000,
+        "a" + "_" * 40_000,
+        "{" * 40_000,
+        "wort " * 5_000,
+        "&" * 20_000,
+        "<b>x</b> " * 1_000,
+        "{0} " * 5_000,
         "$" * 20_000 + "(" * 20_000,
         " \n" * 20_000 + "x",
         "http://" * 10_000,
-        "a@" * 10_000,
+        "a@" * 5_000,
     ):
         for translate in (list, strip_codes):
             assert isinstance(one(text, translate), Loss | tuple)
-    assert one("{0} " * 70_000, list) == Loss("more than 65,534 codes and placeholders")
+
+
+def test_more_codes_than_there_are_characters_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marking, "MOST_MARKS", 3)
+    assert text_of("{0} {1} {2}", list) == "{0} {1} {2}"
+    assert one("{0} {1} {2} {3}", list) == Loss("more than 3 codes and placeholders")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Edit(NamedTuple):
     """Bytes that replace those from `start` to `end` once segments are filled.
 
-    `parts` are bytes and numbers of segments, whose targets are written there. It is made if `any` of these segments
-    is filled, or, `whole`, only if all of them are.
+    `parts` are bytes and numbers of segments, whose targets are written there. It is made once any of its `segments`
+    is filled or, if `whole`, once all of them are.
     """
 
     start: int

@@ -35,15 +35,15 @@ def take_accelerator(text: str) -> tuple[str, Accelerator | None]:
 
 
 def put_accelerator(text: str, accelerator: Accelerator) -> str:
-    """Put the marker before the same letter, at the beginning of a word if it can be, else before the first letter.
+    """Put the marker before the same letter at the beginning of a word if there is one, else before the first letter.
 
     A text without any letter that a keyboard with letters has, as in Chinese, gets it at its end: `文件(&F)`.
     """
     marker, letter = accelerator
     words = [match.start() for match in re.finditer(r"(?<![\w'’])[^\W_]", text)]
-    same = [place for place, here in enumerate(text) if here.casefold() == letter.casefold()]
+    same = [place for place in words if text[place].casefold() == letter.casefold()]
     cased = [place for place in words if text[place].isdigit() or text[place].lower() != text[place].upper()]
-    for place in (*(place for place in words if place in set(same)), *same, *cased):
+    for place in (*same, *cased):
         return text[:place] + marker + text[place:]
     tail = _TAIL.search(text)
     end = tail.start() if tail else len(text)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ibidem.text.inline.code import Code, Role
 from ibidem.text.inline.marking import MARK, find_marks, mark, number_of
-from ibidem.text.inline.placeholders import UNNUMBERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
         return _difference(expected, found)
     if [m.text for m in here.marks if m.ordered] != [m.text for m in there.marks if m.ordered]:
         return "the order of placeholders without numbers changed"
-    watched = "{}<>\\" + ("%" if printf or any(UNNUMBERED.fullmatch(m.text) for m in here.marks) else "")
+    watched = "{}<>\\" + ("%" if printf or any(m.text.startswith("%") for m in here.marks) else "")
     before, after = MARK.sub("", here.text), MARK.sub("", there.text)
     for character in watched:
         if after.count(character) > before.count(character):
@@ -55,6 +54,11 @@ def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
             return f"a {character} got lost"
     odd = set(_ODD.findall(after)) - set(before)
     return f"the character U+{ord(min(odd)):04X} came up" if odd else None
+
+
+def count_placeholders(pieces: Pieces, *, printf: bool) -> Counter[str]:
+    """How often each code and placeholder is in a text; names of programs do not count."""
+    return Counter(_names(mark(pieces, printf=printf, accelerators=False, names=False)))
 
 
 def _describe(counts: Counter[str]) -> str:

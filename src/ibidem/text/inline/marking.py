@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ibidem.text.inline.code import Pieces
 
-# Of the 131,068 private characters of the last two planes the last two of each are no characters.
+# The characters for private use of the last plane but one; in a text they are marks themselves.
 _FIRST = 0xF0000
 MOST_MARKS = 0xFFFE
 MARK = re.compile("[\U000f0000-\U000ffffd]")
@@ -60,10 +60,6 @@ class Marked:
     marks: tuple[Mark, ...]
     accelerator: Accelerator | None = None
 
-    def numbers(self) -> list[int]:
-        """The marks in the order of the text."""
-        return find_marks(self.text)
-
     def unmark(self, text: str) -> Pieces:
         """A text with these marks as strings and the document's codes."""
         pieces: list[str | Code] = []
@@ -97,10 +93,11 @@ def find_marks(text: str) -> list[int]:
     return [number_of(character) for character in MARK.findall(text)]
 
 
-def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True) -> Marked:
+def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True, names: bool = True) -> Marked:
     """Replace codes and placeholders by private characters; with `printf` every `%` begins a placeholder.
 
-    Raises ValueError for more than MOST_MARKS of them.
+    Unless told otherwise, an accelerator is taken out, and names of programs are placeholders too. Raises ValueError
+    for more than MOST_MARKS of them.
     """
     draft = _Draft()
     for piece in pieces:
@@ -110,7 +107,7 @@ def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True) -> 
             draft.text.extend(_placeholders(piece, printf, draft))
     text, accelerator = take_accelerator("".join(draft.text)) if accelerators else ("".join(draft.text), None)
     parts, last = [], 0
-    for name in find_names(text):
+    for name in find_names(text) if names else ():
         parts += [text[last : name.start()], draft.add(Mark(name[0]))]
         last = name.end()
     text = "".join([*parts, text[last:]])

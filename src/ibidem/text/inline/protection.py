@@ -20,7 +20,7 @@ from itertools import count
 from typing import TypeAlias
 
 from ibidem.text.inline.accelerators import put_accelerator
-from ibidem.text.inline.checking import compare, find_problem
+from ibidem.text.inline.checking import compare, count_placeholders, find_problem
 from ibidem.text.inline.code import Pieces, Role, plain_text
 from ibidem.text.inline.layout import Block, cut
 from ibidem.text.inline.marking import MARK, Marked, character_of, find_marks, mark, number_of
@@ -122,18 +122,22 @@ def _finish(job: _Job) -> Pieces | Loss:
         part.block.arrange(part.answer or "", job.marked.marks) if isinstance(part, _Part) else part
         for part in job.parts
     )
+    pieces = job.marked.unmark(text)
     if len(job.parts) > 1:
         # The text as a whole is compared once more: two sound parts could have joined to something else.
         source = job.marked.unmark(job.marked.text)
-        if problem := compare(source, job.marked.unmark(text), printf=job.request.printf):
+        if problem := compare(source, pieces, printf=job.request.printf):
             return Loss(problem)
     if (accelerator := job.marked.accelerator) is None:
-        return job.marked.unmark(text)
+        return pieces
     if text.count(accelerator.marker) > job.marked.text.count(accelerator.marker):
         return Loss(f"a {accelerator.marker} came up beside the one that marks the accelerator")
-    pieces = job.marked.unmark(put_accelerator(text, accelerator))
-    problem = compare(job.request.pieces, pieces, printf=job.request.printf)
-    return pieces if problem is None else Loss(problem)
+    accelerated = job.marked.unmark(put_accelerator(text, accelerator))
+    if count_placeholders(accelerated, printf=job.request.printf) != count_placeholders(
+        pieces, printf=job.request.printf
+    ):
+        return Loss(f"there is no place for the accelerator {accelerator.marker}{accelerator.letter}")
+    return accelerated
 
 
 class _Shown:
@@ -224,8 +228,10 @@ def _find(answer: str, shown: Mapping[int, str]) -> str | Loss:
 
 
 def _tidy(marked: Marked, source: str, answer: str) -> str:
-    """Remove the space that a translator put inside a tag where the source has none."""
-    roles = {character_of(number): marked.marks[number].role for number in find_marks(source)}
+    """Remove the space that a translator put inside a pair of tags where the source has none."""
+    inside = set(find_marks(source))
+    paired = [number for number in inside if marked.marks[number].partner in inside]
+    roles = {character_of(number): marked.marks[number].role for number in paired}
     spaced_after, spaced_before = set(_MARK_SPACE.findall(source)), set(_SPACE_MARK.findall(source))
 
     def join(match: re.Match[str], role: Role, spaced: set[str]) -> str:
