@@ -58,7 +58,7 @@ def generate_contender(model: BaseModel, name: str = "generate()") -> Contender:
             attention_mask=mask,
             num_beams=beam,
             do_sample=False,
-            max_new_tokens=longest,
+            max_length=longest + len(model.tokens.start),
             length_penalty=1.0,
             early_stopping=False,
         )[:, 1:]
