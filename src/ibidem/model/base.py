@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,9 +13,12 @@ from ibidem.errors import ModelError
 from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
+from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.native import NativeEngine, supports_native
+from ibidem.native.linear import NativeLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ibidem.model.tokens import Tokens
 
@@ -163,8 +166,8 @@ class BaseModel:
     def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
         """Encode sources; the decoding has `beam` rows for each, one source after the other."""
         source, mask = self.pad(sources)
-        if self.lean is not None:
-            return LeanDecoding(self.lean, source, mask, beam)
+        if self._engine is not None:
+            return self._engine(source, mask, beam)
         encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
         decoding = TransformersDecoding(self._network, self._projection, encoded, mask)
         decoding.reorder(torch.arange(len(sources), device=self.device).repeat_interleave(beam))
@@ -175,7 +178,19 @@ class BaseModel:
         """The network laid out for fast decoding, where its architecture allows."""
         if not supports_lean(self._network) or len(self.tokens.start) != 1:
             return None
-        return LeanNetwork(self._network, self._projection, self._bias, int8=self._int8)
+        linear = (NativeLinear if self._native else Int8Linear) if self._int8 else PlainLinear
+        return LeanNetwork(self._network, self._projection, self._bias, linear)
+
+    @cached_property
+    def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
+        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
+        if self.lean is None:
+            return None
+        return NativeEngine(self.lean).start if self._native else partial(LeanDecoding, self.lean)
+
+    @property
+    def _native(self) -> bool:
+        return self._int8 and supports_native(self._network)
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
