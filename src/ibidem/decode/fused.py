@@ -145,7 +145,7 @@ class Room:
                 self._advance()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the device
             self._advance()
         return graph
 
