@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,13 @@ import pytest
 # Tests must not depend on a hub, nor on what lies in a user's cache.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Kernels in Triton run without a GPU too, by its interpreter, but it must know before it is imported.
+if find_spec("triton") is not None:
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
 
 SENTENCES = Path(__file__).parents[1] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
 

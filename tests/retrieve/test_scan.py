@@ -63,7 +63,7 @@ def test_many_queries_are_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     keys, queries = clustered(generator, 600, 16, 0.0), torch.from_numpy(clustered(generator, 11, 16, 0.0)).float()
     index = ScanIndex(ArrayKeys(keys), "cpu")
     whole = index.search(queries, 4)
-    monkeypatch.setattr(scan, "_MINIMA", 3 * 5)
+    monkeypatch.setattr(scan, "MINIMA", 3 * 5)
     parts = index.search(queries, 4)
     assert torch.equal(whole.entries, parts.entries)
     assert torch.equal(whole.distances, parts.distances)

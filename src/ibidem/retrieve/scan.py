@@ -11,13 +11,13 @@ It never waits for the device, so a decoding step that searches can be captured 
 from __future__ import annotations
 
 import sys
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ibidem.native.triton import runs_triton
+from ibidem.retrieve.codes import NO_CODE, Codes, make_codes
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.held import TILE, HeldKeys, check_device, fits, held_type
 from ibidem.retrieve.neighbours import Index, Neighbours, blank_unusable, check_search, clean_queries
@@ -26,9 +26,11 @@ from ibidem.retrieve.scores import multiply_halves
 if TYPE_CHECKING:
     from ibidem.retrieve.keys import Keys
 
-_SPARE_TILES = 8
+SPARE_TILES = 8
+# Codes are rounded more, and take a second helping.
+_SPARE_TILES_OF_CODES = 24
 # Minima held at once, 1 GiB: more queries than that allows are searched one part after the other.
-_MINIMA = 2**28
+MINIMA = 2**28
 # Scores made at once where there is no Triton.
 _SCORES = 2**26
 _ENTRY_BITS = 32
@@ -47,17 +49,21 @@ class ScanIndex:
 
     Of keys at one distance the one with the lower entry comes first, but which of many equal ones are found at all
     is not said. Keys that are not finite are never anybody's neighbours.
+    coded: look at int8 codes first, 64 bytes more a key of 64 components; rounding then costs a little recall.
     """
 
-    def __init__(self, keys: Keys, device: str | torch.device) -> None:
+    def __init__(self, keys: Keys, device: str | torch.device, *, coded: bool = False) -> None:
         place = check_device(device)
         _, self._keys, self._squares = HeldKeys(keys, place, resident_bytes=sys.maxsize).whole
+        self._codes = make_codes(self._keys, self._squares) if coded else None
         self._device = place
-        self._fused = place.type == "cuda" and has_triton() and self._keys.dtype == torch.float16
+        self._fused = can_fuse(self._keys) and (not coded or keys.dimension >= 32)
+        self._starts = torch.empty(0)
         if self._fused:
-            from ibidem.retrieve import kernels
+            from ibidem.retrieve.kernels.minima import GROUP
 
-            self._fused = kernels.supports(keys.dimension)
+            tiles = len(self._keys) // TILE
+            self._starts = torch.arange(0, tiles + GROUP, GROUP, device=place).clamp_(max=tiles).int()
         self.size = keys.size
         self.dimension = keys.dimension
         self.captures = place.type == "cuda"
@@ -66,44 +72,68 @@ class ScanIndex:
     def description(self) -> str:
         """One line for cards and logs."""
         kind = str(self._keys.dtype).removeprefix("torch.")
-        return f"exact scan, {self.size} keys of {self.dimension} dimensions, {kind} on {self._device}"
+        first = "" if self._codes is None else ", int8 codes first"
+        return f"exact scan, {self.size} keys of {self.dimension} dimensions, {kind} on {self._device}{first}"
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find the k nearest keys of each query; queries: [q, d], any float type, on any device."""
         check_search(queries, k, self.dimension)
-        clean, usable = clean_queries(queries.to(self._device))
-        parts = torch.split(clean.contiguous(), max(1, _MINIMA // max(1, len(self._keys) // TILE)))
-        found = [self._nearest(part, k) for part in parts]
-        distances, entries = (torch.cat(columns) for columns in zip(*found, strict=True))
-        missing = k - distances.shape[1]
-        distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
-        entries = torch.nn.functional.pad(entries, (0, missing), value=-1)
-        answer = blank_unusable(distances, entries, usable)
-        return Neighbours(answer.distances.to(queries.device), answer.entries.to(queries.device))
+        tiles = len(self._keys) // TILE
+        given = queries.detach().to(self._device, torch.float32).contiguous()
+        parts = torch.split(given, max(1, MINIMA // max(1, tiles)))
+        spare = SPARE_TILES if self._codes is None else _SPARE_TILES_OF_CODES
+        find = self._find_fused if self._fused and tiles and fits_kernels(k) else self._find
+        return join([find(part, k, min(k + spare, tiles)) for part in parts], queries.device)
 
-    def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Search usable queries [q, d]; gives distances and entries, each [q, at most k]."""
-        most = torch.finfo(self._keys.dtype).max
-        rounded = queries.clamp(-most, most).to(self._keys.dtype)
-        width = min(k + _SPARE_TILES, len(self._keys) // TILE)
-        if self._fused:
-            from ibidem.retrieve import kernels
+    def _find_fused(self, queries: Tensor, k: int, width: int) -> Neighbours:
+        from ibidem.retrieve.kernels import choice, minima
 
-            minima = kernels.tile_minima(rounded, self._keys, self._squares, TILE)
-            tiles = minima.topk(width, dim=1, largest=False, sorted=False).indices
-            distances = kernels.measure_tiles(queries, self._keys, self._squares, tiles, TILE)
+        if self._codes is None:
+            lows, groups = minima.halves_minima(queries, self._keys, self._squares, TILE)
         else:
-            minima = tile_minima(rounded, self._keys, self._squares)
-            tiles = minima.topk(width, dim=1, largest=False, sorted=False).indices
-            distances = measure_tiles(queries, self._keys, self._squares, tiles)
+            lows, groups = minima.codes_minima(queries, self._codes, TILE)
+        tiles = choice.choose_tiles(lows, groups, self._starts, width, minima.GROUP)
+        distances = choice.measure_tiles(queries, self._keys, self._squares, tiles, TILE)
+        return Neighbours(*choice.pick(distances, tiles, None, k))
+
+    def _find(self, queries: Tensor, k: int, width: int) -> Neighbours:
+        clean, usable = clean_queries(queries)
+        if self._codes is None:
+            minima = tile_minima(round_queries(clean, self._keys.dtype), self._keys, self._squares)
+        else:
+            minima = code_minima(clean, self._codes)
+        tiles = minima.topk(width, dim=1, largest=False, sorted=False).indices
+        distances = measure_tiles(clean, self._keys, self._squares, tiles)
         entries = tiles[:, :, None] * TILE + torch.arange(TILE, device=self._device)
-        return nearest(distances.flatten(1), entries.flatten(1), k)
+        return blank_unusable(*nearest(distances.flatten(1), entries.flatten(1), k), usable)
 
 
-@cache
-def has_triton() -> bool:
-    """Whether Triton is installed; it comes with PyTorch's CUDA builds for Linux."""
-    return find_spec("triton") is not None
+def can_fuse(keys: Tensor) -> bool:
+    """Whether there are kernels for keys like these."""
+    if not runs_triton(keys) or keys.dtype != torch.float16:
+        return False
+    from ibidem.retrieve.kernels import minima
+
+    return minima.supports(keys.shape[1])
+
+
+def fits_kernels(k: int) -> bool:
+    """Whether kernels can find so many neighbours."""
+    from ibidem.retrieve.kernels import choice
+
+    return k <= choice.MOST
+
+
+def join(parts: list[Neighbours], device: torch.device) -> Neighbours:
+    """The answers to the parts of a search, on the device of its queries."""
+    whole = parts[0] if len(parts) == 1 else Neighbours(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+    return Neighbours(*(column.to(device) for column in whole))
+
+
+def round_queries(queries: Tensor, kind: torch.dtype) -> Tensor:
+    """Queries in the type of the keys, as near as it has them."""
+    most = torch.finfo(kind).max
+    return queries.clamp(-most, most).to(kind)
 
 
 def tile_minima(queries: Tensor, keys: Tensor, squares: Tensor) -> Tensor:
@@ -115,6 +145,13 @@ def tile_minima(queries: Tensor, keys: Tensor, squares: Tensor) -> Tensor:
         scores = squares[piece] - 2 * multiply_halves(queries, keys[piece].T)
         minima[:, start // TILE : (start + scores.shape[1]) // TILE] = scores.view(len(queries), -1, TILE).amin(2)
     return minima
+
+
+def code_minima(queries: Tensor, codes: Codes) -> Tensor:
+    """The same of int8 codes, in units of their own; queries as they are."""
+    squares = codes.squares.float().masked_fill(codes.squares >= NO_CODE, torch.inf)
+    # Whole numbers below 2^24: float32 products of codes are exact.
+    return tile_minima(codes.encode(queries).float(), codes.codes.float(), squares)
 
 
 def measure_tiles(queries: Tensor, keys: Tensor, squares: Tensor, tiles: Tensor) -> Tensor:
@@ -129,11 +166,13 @@ def measure_tiles(queries: Tensor, keys: Tensor, squares: Tensor, tiles: Tensor)
 
 
 def nearest(distances: Tensor, entries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k first of each row by (distance, entry), [q, at most k]; entry -1 at infinity.
+    """The k first of each row by (distance, entry), [q, k]; at infinity and entry -1 where there are fewer.
 
     Both are packed into one integer, since a distance, never negative, orders like its bits.
     """
     packed = (distances.view(torch.int32).long() << _ENTRY_BITS) | entries
     first = packed.topk(min(k, packed.shape[1]), dim=1, largest=False, sorted=True).values
     near = (first >> _ENTRY_BITS).int().view(torch.float32)
-    return near, (first & (2**_ENTRY_BITS - 1)).masked_fill(torch.isinf(near), -1)
+    found = (first & (2**_ENTRY_BITS - 1)).masked_fill(torch.isinf(near), -1)
+    missing = (0, k - near.shape[1])
+    return torch.nn.functional.pad(near, missing, value=torch.inf), torch.nn.functional.pad(found, missing, value=-1)

@@ -80,7 +80,7 @@ def _half_scorer(queries: Tensor) -> Scorer:
 
 def multiply_halves(left: Tensor, right: Tensor) -> Tensor:
     """Multiply float16 matrices into float32, which only CUDA can do without a wider copy."""
-    if left.is_cuda:
+    if left.is_cuda and left.dtype == torch.float16:
         return torch.mm(left, right, out_dtype=torch.float32)
     return left.to(torch.float32) @ right.to(torch.float32)
 
