@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ibidem.combine.mixing import Weights, first_occurrences, kernel, present
 from ibidem.errors import UsageError
+from ibidem.native.triton import runs_triton
 
 # Distances enter the network divided by a typical one; a missing or absurdly far neighbour counts as this many.
 _FAR = 10.0
@@ -93,6 +94,14 @@ class AdaptiveCombiner:
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:
         """Weights for [r, K]; a row without any neighbour is all the base model's."""
+        if runs_triton(distances) and not torch.is_grad_enabled():
+            from ibidem.combine.kernels import weighing
+
+            return weighing.weigh(distances, values, self.network, self.temperature, _FAR)
+        return self.weigh_plainly(distances, values)
+
+    def weigh_plainly(self, distances: Tensor, values: Tensor) -> Weights:
+        """The same on any device, without Triton."""
         weights = spread(self.network(distances, values), kernel(distances, self.temperature))
         alone = ~present(distances).any(dim=1)
         return Weights(torch.where(alone, 1.0, weights.base).clamp_min(1e-12), weights.neighbours)

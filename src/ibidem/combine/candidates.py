@@ -14,6 +14,7 @@ from torch import Tensor
 from ibidem.combine.mixing import aggregate, first_occurrences
 from ibidem.native import native
 from ibidem.native.mixture import best_of_mixture
+from ibidem.native.triton import runs_triton
 
 if TYPE_CHECKING:
     from ibidem.combine.mixing import Weights
@@ -34,6 +35,13 @@ def best_candidates(
     logits: [r, V] of the base model, which may be overwritten at the banned tokens [b]; values: [r, K] of the
     neighbours. Banned tokens are left out, and the others' probabilities stay what they were.
     """
+    if runs_triton(logits):
+        from ibidem.combine.kernels import mixture
+
+        if max(count, values.shape[1]) <= mixture.MOST:
+            return Candidates(
+                *mixture.best_of_mixture(logits, weights, values, min(count, logits.shape[1]), banned),
+            )
     if logits.is_cpu and logits.dtype == torch.float32 and native() is not None:
         return _native_candidates(logits, weights, values, count, banned)
     return plain_candidates(logits, weights, values, count, banned)
@@ -53,7 +61,8 @@ def _native_candidates(
 def plain_candidates(
     logits: Tensor, weights: Weights, values: Tensor, count: int, banned: Tensor | None = None
 ) -> Candidates:
-    """The same on any device and without the native library."""
+    """The same on any device, without the native library or Triton."""
+    logits = logits.float()
     shift = weights.base.log()[:, None] - logits.logsumexp(dim=1, keepdim=True)
     if banned is not None:
         logits.index_fill_(1, banned, -torch.inf)

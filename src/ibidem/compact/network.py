@@ -11,9 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ibidem.errors import UsageError
+from ibidem.native.triton import runs_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# States of one decoding step are compacted by kernels of our own; for more, what matters is torch's products.
+_MOST_FUSED = 1024
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 
@@ -48,6 +52,11 @@ class NetworkCompactor(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Compact states [n, d] to [n, c]."""
+        if runs_triton(states) and not torch.is_grad_enabled() and len(states) <= _MOST_FUSED:
+            from ibidem.compact.kernels import apply_layer
+
+            hidden = apply_layer(states, self.inner, self.activation)
+            return apply_layer(hidden, self.outer, None)
         compact: Tensor = self.outer(self.activate(states))
         return compact
 

@@ -70,7 +70,8 @@ class StaticDecoding:
         self._history.masked_fill_(now, 0.0)
         x = self._network.embed_at(tokens, self.number)
         x = self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)
-        return Step(x.float(), self._network.output(x).float())
+        # Logits stay as they are: what reads them makes each wider by itself, without a copy of all.
+        return Step(x.float(), self._network.output(x))
 
     def reorder(self, parents: Tensor) -> None:
         """Each hypothesis goes on from another of its sentence, [batch, beam]; the next step begins."""
