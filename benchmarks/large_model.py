@@ -1,6 +1,7 @@
 """A memory beside a model of WMT19's size (6 + 6 layers, 1024, 8192, 42,024 tokens) with random weights.
 
     python benchmarks/large_model.py --device cuda --dtype float16 --entries 4300000 --out large_model.json
+    python benchmarks/large_model.py --device cuda --dtype float16 --index exact int8 --no-generate
     python benchmarks/large_model.py -m memories/it --dtype int8 --batches 1 32
 
 Speed does not depend on what weights say, so a model that cannot be shipped is measured without it. Random weights
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else random ones")
     parser.add_argument("--entries", type=int, default=4_300_000, help="number of random keys")
     parser.add_argument("--dimension", type=int, default=64)
-    parser.add_argument("--index", default="auto", help="setting, as for ibidem index")
+    parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index, each a contender")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--beam", type=int, default=5)
@@ -62,9 +63,10 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     model = random_model(arguments.device, arguments.dtype)
-    scorer = random_scorer(arguments, model)
+    scorers = random_scorers(arguments, model)
     settings = SearchSettings(beam=arguments.beam, max_length_ratio=0.0, max_length_extra=arguments.steps)
-    contenders = [ours("base", model, settings, BaseScorer()), ours("memory", model, settings, scorer)]
+    contenders = [ours("base", model, settings, BaseScorer())]
+    contenders += [ours(name, model, settings, scorer) for name, scorer in scorers.items()]
     if not arguments.no_generate:
         plain = model if arguments.dtype != "int8" else random_model(arguments.device, "float32")
         contenders.append(transformers_own(plain, arguments.steps))
@@ -82,13 +84,15 @@ def main() -> None:
         races.append(found.to_json())
         for name in [contender.name for contender in contenders]:
             steps = found.speed(name) / batch
-            print(f"batch {batch} x beam {arguments.beam}: {name:12} {1000 / steps:8.3f} ms a step", flush=True)
-        ratios = {c.name: found.ratio("memory", c.name) for c in contenders if c.name != "memory"}
-        print(f"  memory over {', '.join(f'{name}: {ratio:.3f}' for name, ratio in ratios.items())}", flush=True)
+            print(f"batch {batch} x beam {arguments.beam}: {name:20} {1000 / steps:8.3f} ms a step", flush=True)
+        for memory in scorers:
+            ratios = {c.name: found.ratio(memory, c.name) for c in contenders if c.name not in scorers}
+            shown = ", ".join(f"{name}: {ratio:.3f}" for name, ratio in ratios.items())
+            print(f"  {memory} over {shown}", flush=True)
     report = {
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
-        "index": scorer.index.description,
-        "entries": scorer.index.size,
+        "indexes": {name: scorer.index.description for name, scorer in scorers.items()},
+        "entries": next(iter(scorers.values())).index.size,
         "threads": torch.get_num_threads(),
         "races": races,
         "machine": describe_machine(),
@@ -125,15 +129,19 @@ def random_model(device: str, dtype: str) -> BaseModel:
     return BaseModel("random, WMT19's size", network.to(device, wanted), tokens, int8=dtype == "int8")
 
 
-def random_scorer(arguments: argparse.Namespace, model: BaseModel) -> MemoryScorer:
-    """An index over the keys behind a compactor of the paper's shape, and a Meta-k Network."""
+def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, MemoryScorer]:
+    """For each setting an index over the keys behind a compactor of the paper's shape, and a Meta-k Network."""
     keys = given_keys(arguments)
-    index = build_index(keys, arguments.index, device=model.device, seed=arguments.seed)
     compactor = NetworkCompactor(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid").to(model.device)
     generator = torch.Generator().manual_seed(arguments.seed)
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = AdaptiveCombiner(MetaK(arguments.k, 1.0).to(model.device), 10.0)
-    return MemoryScorer(CompactedIndex(index, compactor), values, combiner)
+    scorers = {}
+    for setting in arguments.index:
+        index = build_index(keys, setting, device=model.device, seed=arguments.seed)
+        name = "memory" if len(arguments.index) == 1 else f"memory, {setting}"
+        scorers[name] = MemoryScorer(CompactedIndex(index, compactor), values, combiner)
+    return scorers
 
 
 def given_keys(arguments: argparse.Namespace) -> Keys:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.retrieve import ArrayKeys, ExactIndex, Neighbours, ScanIndex, exact_index, scan
+from ibidem.retrieve import ArrayKeys, ExactIndex, Neighbours, ScanIndex, build_index, building, exact_index, scan
 from ibidem.retrieve.scan import nearest
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -144,3 +144,36 @@ def test_a_search_can_be_captured_in_a_graph() -> None:
     queries.copy_(torch.from_numpy(fresh))
     graph.replay()
     assert_nearest(found, keys, fresh, 8)
+
+
+@pytest.mark.parametrize("dimension", [16, 64])
+def test_codes_find_what_keys_find(dimension: int) -> None:
+    generator = np.random.default_rng(8)
+    keys = clustered(generator, 5000, dimension, 1.0)
+    keys[11] = np.nan
+    index = ScanIndex(ArrayKeys(keys), "cpu", coded=True)
+    queries = torch.from_numpy(clustered(generator, 60, dimension, 1.0)).float()
+    assert "int8" in index.description
+    assert_nearest(index.search(queries, 8), np.nan_to_num(keys, nan=1e3), queries.numpy(), 8)
+    assert torch.equal(index.without_codes().search(queries, 8).entries, index.search(queries, 8).entries)
+
+
+def test_codes_of_nothing_and_of_one_key() -> None:
+    assert ScanIndex(ArrayKeys(np.empty((0, 16), np.float16)), "cpu", coded=True).search(torch.ones(1, 16), 2).entries[
+        0
+    ].tolist() == [-1, -1]
+    keys = np.full((40, 16), 3.0, np.float16)
+    found = ScanIndex(ArrayKeys(keys), "cpu", coded=True).search(torch.ones(1, 16), 2)
+    assert found.entries.tolist() == [[0, 1]]
+    assert found.distances.tolist() == [[64.0, 64.0]]
+
+
+def test_codes_that_find_too_little_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ArrayKeys(clustered(np.random.default_rng(2), 3000, 16, 0.0))
+    coded = build_index(keys, "int8", seed=0)
+    assert isinstance(coded, ScanIndex)
+    assert "int8" in coded.description
+    monkeypatch.setattr(building, "CODED_RECALL", 1.1)
+    with pytest.warns(UserWarning, match="below 1.1"):
+        plain = build_index(keys, "int8", seed=0)
+    assert "int8" not in plain.description

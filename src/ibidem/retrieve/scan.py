@@ -11,6 +11,7 @@ It never waits for the device, so a decoding step that searches can be captured 
 from __future__ import annotations
 
 import sys
+from copy import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,9 +27,9 @@ from ibidem.retrieve.scores import multiply_halves
 if TYPE_CHECKING:
     from ibidem.retrieve.keys import Keys
 
+# On 1.1 million compact keys of a memory, recall@16 with float16 keys and with int8 codes is 0.9998 and 0.988 without
+# spare tiles, 1.0 and 0.999 with four, 1.0 and 0.9998 with eight.
 SPARE_TILES = 8
-# Codes are rounded more, and take a second helping.
-_SPARE_TILES_OF_CODES = 24
 # Minima held at once, 1 GiB: more queries than that allows are searched one part after the other.
 MINIMA = 2**28
 # Scores made at once where there is no Triton.
@@ -81,9 +82,14 @@ class ScanIndex:
         tiles = len(self._keys) // TILE
         given = queries.detach().to(self._device, torch.float32).contiguous()
         parts = torch.split(given, max(1, MINIMA // max(1, tiles)))
-        spare = SPARE_TILES if self._codes is None else _SPARE_TILES_OF_CODES
         find = self._find_fused if self._fused and tiles and fits_kernels(k) else self._find
-        return join([find(part, k, min(k + spare, tiles)) for part in parts], queries.device)
+        return join([find(part, k, min(k + SPARE_TILES, tiles)) for part in parts], queries.device)
+
+    def without_codes(self) -> ScanIndex:
+        """The same keys, without the rough look at codes first."""
+        other = copy(self)
+        other._codes = None
+        return other
 
     def _find_fused(self, queries: Tensor, k: int, width: int) -> Neighbours:
         from ibidem.retrieve.kernels import choice, minima

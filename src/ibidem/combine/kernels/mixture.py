@@ -104,7 +104,9 @@ def _blend(  # type: ignore[no-untyped-def]
         own = tl.load(logits + row * vocabulary + name, mask=voting, other=float("-inf")).to(tl.float32) + shift
         larger = tl.maximum(own, voted)
         apart = tl.where(larger > float("-inf"), tl.minimum(own, voted) - larger, 0.0)
-        score = tl.where(voting & (tl.sum(again.to(tl.int32), axis=1) == 0), larger + tl.log(1.0 + tl.exp(apart)), float("-inf"))
+        score = tl.where(
+            voting & (tl.sum(again.to(tl.int32), axis=1) == 0), larger + tl.log(1.0 + tl.exp(apart)), float("-inf")
+        )
         for number in tl.static_range(banned_count):
             score = tl.where(name == tl.load(banned + number), float("-inf"), score)
     for turn in range(count):

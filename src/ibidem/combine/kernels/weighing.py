@@ -54,7 +54,9 @@ def _weigh(  # type: ignore[no-untyped-def]
     active = 1.0 - 2.0 / (tl.exp(2.0 * sums) + 1.0)
     choice = tl.arange(0, wide)
     weight = tl.load(
-        outer + choice[:, None] * hidden + unit[None, :], mask=(choice[:, None] < choices) & (unit[None, :] < hidden), other=0.0
+        outer + choice[:, None] * hidden + unit[None, :],
+        mask=(choice[:, None] < choices) & (unit[None, :] < hidden),
+        other=0.0,
     )
     logits = tl.sum(weight * active[None, :], axis=1)
     logits += tl.load(outer_bias + choice, mask=choice < choices, other=float("-inf"))

@@ -1,7 +1,7 @@
 """One pass over all keys for all queries: the lowest score of every tile, and of every group of eight tiles.
 
-Programs hold a block of queries and stream tiles past it. With d = 64 and float16 keys the bytes of the keys bound up
-to some 100 queries (132 bytes a key), and matrix units and the minimum of every score bound more; int8 codes halve both.
+Programs hold a block of queries and stream tiles past it. With d = 64 and float16 keys the bytes of the keys (132 each)
+bound up to some 100 queries; matrix units, and the minimum of every score, bound more. int8 codes halve bytes and products.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def launches(rows: int) -> list[Launch]:
         return [Launch(32, 4, 4), Launch(32, 4, 3), Launch(64, 4, 4)]
     if rows <= 64:
         return [Launch(64, 4, 4), Launch(64, 4, 3), Launch(32, 4, 4)]
-    return [Launch(128, 8, 3), Launch(128, 8, 4), Launch(64, 4, 4), Launch(128, 4, 3)]
+    return [Launch(128, 4, 3), Launch(64, 4, 4), Launch(128, 8, 3), Launch(128, 8, 4)]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -66,7 +66,9 @@ def usable_rows(queries, row, inside, dimension: tl.constexpr, step: tl.constexp
 def halves(queries, row, usable, start, dimension: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
     """A piece [block, step] of queries, rounded to float16; zeros where one is not usable."""
     component = start + tl.arange(0, step)
-    part = tl.load(queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0)
+    part = tl.load(
+        queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0
+    )
     return tl.minimum(tl.maximum(part, -65504.0), 65504.0).to(tl.float16)
 
 
@@ -74,7 +76,9 @@ def halves(queries, row, usable, start, dimension: tl.constexpr, step: tl.conste
 def coded(queries, row, usable, start, mean, scale, dimension: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
     """A piece [block, step] of queries as int8 codes."""
     component = start + tl.arange(0, step)
-    part = tl.load(queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0)
+    part = tl.load(
+        queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0
+    )
     part = tl.floor((part - tl.load(mean + component)[None, :]) * tl.load(scale) + 0.5)
     return tl.minimum(tl.maximum(part, -127.0), 127.0).to(tl.int8)
 

@@ -1,0 +1,197 @@
+"""Microseconds of every stage that a memory adds to a decoding step on a GPU, each recorded as a CUDA graph.
+
+    python benchmarks/gpu_search.py --out gpu_search.json
+    python benchmarks/gpu_search.py -m memories/it --index exact int8 --rows 5 40 320
+
+Keys are a memory's compact ones (-m), or drawn like decoder states: many tight clusters of very different sizes.
+Queries are keys moved by as much as their nearest other key is away; recall is measured on them against the float16
+scan. Stages are timed with kernels in every layout that they offer, the one in use first, and with their plain forms in
+torch. The compactor, the Meta-k Network and the logits have the paper's shapes and random numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates
+from ibidem.combine.candidates import plain_candidates
+from ibidem.compact import NetworkCompactor
+from ibidem.compact import kernels as compacting
+from ibidem.evaluate import describe_machine
+from ibidem.memory import Memory
+from ibidem.retrieve import ArrayKeys, ScanIndex, build_index
+from ibidem.retrieve.held import TILE
+from ibidem.retrieve.kernels import choice, minima
+from ibidem.retrieve.recall import draw_probe, recall_at
+from ibidem.retrieve.scan import SPARE_TILES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ibidem.retrieve import Index, Keys
+
+Timed = Callable[[], object]
+
+_STATES = 1024
+_VOCABULARY = 42_024
+_REPLAYS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else drawn ones")
+    parser.add_argument("--entries", type=int, default=4_300_000, help="number of drawn keys")
+    parser.add_argument("--dimension", type=int, default=64)
+    parser.add_argument("--index", nargs="+", default=["exact", "int8"], help="settings, as for ibidem index")
+    parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 320], help="queries of a step")
+    parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this benchmark needs a CUDA device")
+    torch.manual_seed(arguments.seed)
+    keys = given_keys(arguments)
+    plain = ScanIndex(keys, "cuda", coded=True)
+    exact = plain.without_codes()
+    probe = draw_probe(keys, k=16, samples=max(256, *arguments.rows), seed=arguments.seed, exact=exact)
+    report: dict[str, object] = {
+        "arguments": {name: str(value) for name, value in vars(arguments).items()},
+        "entries": keys.size,
+        "machine": describe_machine(),
+    }
+    indexes: dict[str, Index] = {}
+    for setting in arguments.index:
+        indexes[setting] = build_index(keys, setting, seed=arguments.seed, device="cuda")
+        recall = recall_at(indexes[setting], keys, probe)
+        print(f"{setting}: {indexes[setting].description}, recall@16 {recall:.4f}", flush=True)
+        report[f"recall@16, {setting}"] = recall
+    for rows in arguments.rows:
+        queries = probe.queries[:rows].cuda()
+        stages = search_stages(plain, queries, arguments.k) | mixture_stages(rows, arguments.k, 2 * arguments.beam)
+        stages |= {f"search, {name}": searching(index, queries, arguments.k) for name, index in indexes.items()}
+        found = {name: time_stage(stage, arguments.rounds) for name, stage in stages.items()}
+        report[f"microseconds, {rows} queries"] = found
+        for name, microseconds in found.items():
+            print(f"{rows:4} queries  {microseconds:9.1f} µs  {name}", flush=True)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def given_keys(arguments: argparse.Namespace) -> Keys:
+    """A memory's keys, or clusters whose sizes fall like those of words."""
+    if arguments.memory is not None:
+        return Memory.open(arguments.memory).search_keys
+    generator = np.random.default_rng(arguments.seed)
+    centres = generator.standard_normal((30_000, arguments.dimension), dtype=np.float32)
+    shares = 1 / np.arange(10, 10 + len(centres))
+    keys = np.empty((arguments.entries, arguments.dimension), np.float16)
+    for start in range(0, len(keys), 1 << 20):
+        part = keys[start : start + (1 << 20)]
+        own = generator.choice(len(centres), len(part), p=shares / shares.sum())
+        part[:] = centres[own] + 0.5 * generator.standard_normal(part.shape, dtype=np.float32)
+    return ArrayKeys(keys)
+
+
+def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]:
+    """The parts of a search, each given what the one before it made."""
+    keys, squares, codes = index._keys, index._squares, index._codes
+    assert codes is not None
+    states = torch.randn(len(queries), _STATES, device="cuda")
+    network = NetworkCompactor(_STATES, 4 * index.dimension, index.dimension, "sigmoid").cuda().requires_grad_(False)
+    stages: dict[str, Timed] = {}
+
+    def compact(launch: compacting.Launch) -> Timed:
+        def run() -> Tensor:
+            hidden = compacting.apply_layer(states, network.inner, network.activation, launch)
+            return compacting.apply_layer(hidden, network.outer, None, launch)
+
+        return run
+
+    for one in compacting.launches(len(queries)):
+        stages[f"compactor {tuple(one)}"] = compact(one)
+    stages["compactor, plain"] = lambda: network.outer(network.activate(states))
+    for launch in minima.launches(len(queries)):
+        stages[f"minima, float16 {tuple(launch)}"] = _bind(minima.halves_minima, queries, keys, squares, TILE, launch)
+        stages[f"minima, int8 {tuple(launch)}"] = _bind(minima.codes_minima, queries, codes, TILE, launch)
+    lows, groups = minima.halves_minima(queries, keys, squares, TILE)
+    width = min(k + SPARE_TILES, lows.shape[1])
+    stages["tiles"] = _bind(choice.choose_tiles, lows, groups, index._starts, width, minima.GROUP)
+    tiles = choice.choose_tiles(lows, groups, index._starts, width, minima.GROUP)
+    stages["tiles, plain"] = lambda: lows.topk(width, dim=1, largest=False, sorted=False)
+    stages["distances"] = _bind(choice.measure_tiles, queries, keys, squares, tiles, TILE)
+    distances = choice.measure_tiles(queries, keys, squares, tiles, TILE)
+    stages["nearest"] = _bind(choice.pick, distances, tiles, None, k)
+    stages["search, plain torch"] = _bind(index.without_codes()._find, queries, k, width)
+    return stages
+
+
+def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
+    """What follows a search: values, weights, and the best tokens."""
+    table = torch.randint(_VOCABULARY, (1 << 22,), device="cuda")
+    entries = torch.randint(len(table), (rows, k), device="cuda")
+    values = table[entries]
+    distances = (10 * torch.rand(rows, k, device="cuda")).sort(dim=1).values
+    combiner = AdaptiveCombiner(MetaK(k, 1.0).cuda().requires_grad_(False), 10.0)
+    logits = torch.randn(rows, _VOCABULARY, device="cuda", dtype=torch.float16)
+    with torch.no_grad():
+        weights = combiner.weigh(distances, values)
+    nobody = Weights(torch.ones(rows, device="cuda"), torch.empty(rows, 0, device="cuda"))
+    none = values[:, :0]
+    return {
+        "values": lambda: table[entries.clamp_min(0)],
+        "Meta-k": _bind(combiner.weigh, distances, values),
+        "Meta-k, plain": _bind(combiner.weigh_plainly, distances, values),
+        "mix": _bind(best_candidates, logits, weights, values, count),
+        "mix, plain": _bind(plain_candidates, logits, weights, values, count),
+        "best tokens of the base": _bind(best_candidates, logits, nobody, none, count),
+        "best tokens of the base, plain": _bind(plain_candidates, logits, nobody, none, count),
+    }
+
+
+def searching(index: Index, queries: Tensor, k: int) -> Timed:
+    return _bind(index.search, queries, k)
+
+
+def _bind(function: Callable[..., object], *given: object) -> Timed:
+    return lambda: function(*given)
+
+
+@torch.no_grad()
+def time_stage(stage: Timed, rounds: int) -> float:
+    """Microseconds of a recorded stage: the median of rounds of replays."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            stage()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        stage()
+    times = []
+    for _ in range(rounds):
+        graph.replay()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(_REPLAYS):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1000 * float(begin.elapsed_time(end)) / _REPLAYS)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()
