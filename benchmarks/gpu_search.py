@@ -1,7 +1,7 @@
 """Microseconds of every stage that a memory adds to a decoding step on a GPU, each recorded as a CUDA graph.
 
     python benchmarks/gpu_search.py --out gpu_search.json
-    python benchmarks/gpu_search.py -m memories/it --index exact int8 --rows 5 40 320
+    python benchmarks/gpu_search.py -m memories/it --index exact int8 lists 'lists;nprobe=64' --rows 5 40 320
 
 Keys are a memory's compact ones (-m), or drawn like decoder states: many tight clusters of very different sizes.
 Queries are keys moved by as much as their nearest other key is away; recall is measured on them against the float16
@@ -27,9 +27,9 @@ from ibidem.compact import NetworkCompactor
 from ibidem.compact import kernels as compacting
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
-from ibidem.retrieve import ArrayKeys, ScanIndex, build_index
+from ibidem.retrieve import ArrayKeys, ListIndex, ScanIndex, build_index
 from ibidem.retrieve.held import TILE
-from ibidem.retrieve.kernels import choice, minima
+from ibidem.retrieve.kernels import choice, lists, minima
 from ibidem.retrieve.recall import draw_probe, recall_at
 from ibidem.retrieve.scan import SPARE_TILES
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else drawn ones")
     parser.add_argument("--entries", type=int, default=4_300_000, help="number of drawn keys")
     parser.add_argument("--dimension", type=int, default=64)
-    parser.add_argument("--index", nargs="+", default=["exact", "int8"], help="settings, as for ibidem index")
+    parser.add_argument("--index", nargs="+", default=["exact", "int8", "lists"], help="as for ibidem index")
     parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 320], help="queries of a step")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--beam", type=int, default=5)
@@ -79,7 +79,10 @@ def main() -> None:
     for rows in arguments.rows:
         queries = probe.queries[:rows].cuda()
         stages = search_stages(plain, queries, arguments.k) | mixture_stages(rows, arguments.k, 2 * arguments.beam)
-        stages |= {f"search, {name}": searching(index, queries, arguments.k) for name, index in indexes.items()}
+        for name, index in indexes.items():
+            if isinstance(index, ListIndex):
+                stages |= {f"{name}: {stage}": timed for stage, timed in list_stages(index, queries).items()}
+            stages[f"search, {name}"] = _bind(index.search, queries, arguments.k)
         found = {name: time_stage(stage, arguments.rounds) for name, stage in stages.items()}
         report[f"microseconds, {rows} queries"] = found
         for name, microseconds in found.items():
@@ -159,8 +162,26 @@ def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
     }
 
 
-def searching(index: Index, queries: Tensor, k: int) -> Timed:
-    return _bind(index.search, queries, k)
+def list_stages(index: ListIndex, queries: Tensor) -> dict[str, Timed]:
+    """The parts of a search in lists, each with all before it: a later one overwrites what an earlier one made."""
+
+    def coarse() -> Tensor:
+        return lists.score_lists(queries, index._centroids, index._centroid_squares)
+
+    def queue() -> tuple[Tensor, Tensor, Tensor]:
+        scores = coarse()
+        return scores, *lists.queue_queries(scores, lists.limit_probes(scores, index.nprobe))
+
+    def scan() -> Tensor:
+        scores, queued, lengths = queue()
+        return lists.scan_lists(queries, index._codes, index._starts, queued, lengths, scores, TILE)
+
+    return {
+        "coarse": coarse,
+        "coarse and limit": lambda: lists.limit_probes(coarse(), index.nprobe),
+        "coarse, limit and queue": queue,
+        "coarse, limit, queue and minima": scan,
+    }
 
 
 def _bind(function: Callable[..., object], *given: object) -> Timed:
@@ -183,7 +204,7 @@ def time_stage(stage: Timed, rounds: int) -> float:
     times = []
     for _ in range(rounds):
         graph.replay()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         for _ in range(_REPLAYS):
             graph.replay()

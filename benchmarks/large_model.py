@@ -1,13 +1,14 @@
 """A memory beside a model of WMT19's size (6 + 6 layers, 1024, 8192, 42,024 tokens) with random weights.
 
     python benchmarks/large_model.py --device cuda --dtype float16 --entries 4300000 --out large_model.json
-    python benchmarks/large_model.py --device cuda --dtype float16 --index exact int8 --no-generate
+    python benchmarks/large_model.py -m memories/it --device cuda --dtype float16 --index exact int8 'lists;nprobe=128'
     python benchmarks/large_model.py -m memories/it --dtype int8 --batches 1 32
 
 Speed does not depend on what weights say, so a model that cannot be shipped is measured without it. Random weights
 never end a sentence: every translation is as long as --steps allows, the same for all contenders. Keys are a memory's
 own compact ones (-m), or random ones, which an exact search takes as long for; the compactor and the Meta-k Network
-have the paper's shapes and random weights. The contenders run the same batches in turn.
+have the paper's shapes and random weights. Every hypothesis asks for the surroundings of a key of its own, so that not
+all look into the same lists. The contenders run the same batches in turn.
 """
 
 from __future__ import annotations
@@ -132,8 +133,10 @@ def random_model(device: str, dtype: str) -> BaseModel:
 def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, MemoryScorer]:
     """For each setting an index over the keys behind a compactor of the paper's shape, and a Meta-k Network."""
     keys = given_keys(arguments)
-    compactor = NetworkCompactor(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid").to(model.device)
     generator = torch.Generator().manual_seed(arguments.seed)
+    asked = torch.randint(keys.size, (arguments.beam * 2 * max(arguments.batches),), generator=generator)
+    places = torch.from_numpy(keys.gather(asked.numpy()).astype(np.float32)).to(model.device)
+    compactor = Placed(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid", places).to(model.device)
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = AdaptiveCombiner(MetaK(arguments.k, 1.0).to(model.device), 10.0)
     scorers = {}
@@ -142,6 +145,17 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
         name = "memory" if len(arguments.index) == 1 else f"memory, {setting}"
         scorers[name] = MemoryScorer(CompactedIndex(index, compactor), values, combiner)
     return scorers
+
+
+class Placed(NetworkCompactor):
+    """A network with random weights whose states lie near given places [rows, c], each row near its own."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, activation: str, places: torch.Tensor) -> None:
+        super().__init__(inputs, hidden, outputs, activation)
+        self._places = places
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.add(self._places[: len(states)], super().forward(states), alpha=0.1)
 
 
 def given_keys(arguments: argparse.Namespace) -> Keys:

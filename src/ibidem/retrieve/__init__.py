@@ -7,6 +7,7 @@ from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import CompactedIndex, accept_states, compactor_of
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.keys import ArrayKeys, Keys
+from ibidem.retrieve.lists import ListIndex
 from ibidem.retrieve.neighbours import Index, Neighbours
 from ibidem.retrieve.opening import open_index
 from ibidem.retrieve.recall import measure_recall
@@ -22,6 +23,7 @@ __all__ = [
     "FaissSettings",
     "Index",
     "Keys",
+    "ListIndex",
     "Neighbours",
     "ScanIndex",
     "accept_states",

@@ -20,9 +20,10 @@ from ibidem.retrieve.library import (
     prepare_training,
     reason,
 )
+from ibidem.retrieve.lists import ListIndex
 from ibidem.retrieve.recall import draw_probe, recall_at
 from ibidem.retrieve.scan import ScanIndex, exact_index
-from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
+from ibidem.retrieve.settings import ExactSettings, FaissSettings, ListSettings, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +41,12 @@ TRAIN_AT_MOST = 2**20
 MOST_PROBES = 512
 RECALL_SAMPLES = 256
 CODED_RECALL = 0.99
+LIST_RECALL = 0.99
 
 _ADD_ELEMENTS = 2**22
+_LIST_PROBES = 32
+# Looking into more than one list in so many costs as much as looking into all.
+_LEAST_SAVING = 4
 
 
 def build_index(
@@ -64,7 +69,9 @@ def build_index(
         for note in settings.notes:
             warnings.warn(note, stacklevel=2)
         return coded_index(keys, device, seed) if settings.coded else exact_index(keys, device)
-    if keys.size == 0:
+    if isinstance(settings, ListSettings) and keys.size:
+        return list_index(keys, settings, device, seed)
+    if isinstance(settings, ListSettings) or keys.size == 0:
         raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")
     report = progress or (lambda _stage, _done, _total: None)
     try:
@@ -90,6 +97,25 @@ def coded_index(keys: Keys, device: str | torch.device, seed: int) -> Index:
     note = f"int8 codes of these keys find {recall:.3f} of the 16 nearest, below {CODED_RECALL}: the search is exact."
     warnings.warn(note, stacklevel=3)
     return plain
+
+
+def list_index(keys: Keys, settings: ListSettings, device: str | torch.device, seed: int) -> Index:
+    """Lists on a device, so many of them looked into as find nearly all that an exact scan finds; else that scan."""
+    given = settings.nprobe
+    exact = ScanIndex(keys, device)
+    probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed, exact=exact)
+    index = ListIndex(keys, device, lists=settings.lists, nprobe=given or _LIST_PROBES, seed=seed)
+    recall = recall_at(index, keys, probe)
+    while given is None and recall < LIST_RECALL and index.nprobe < index.lists // _LEAST_SAVING:
+        index = index.probing(round(index.nprobe * 2**0.5))
+        recall = recall_at(index, keys, probe)
+    if given is not None or recall >= LIST_RECALL:
+        return index.probing(index.nprobe, recall)
+    note = (
+        f"Looking into {index.nprobe} of {index.lists} lists finds {recall:.3f} of the 16 nearest, below {LIST_RECALL}:"
+    )
+    warnings.warn(f"{note} the search is exact.", stacklevel=3)
+    return exact
 
 
 def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, report: Progress) -> Any:

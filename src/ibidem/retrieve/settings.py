@@ -1,4 +1,4 @@
-"""What an index setting means: 'exact', 'int8', 'paper', 'auto', or a faiss factory string with search parameters."""
+"""What an index setting means: 'exact', 'int8', 'lists', 'paper', 'auto', or a faiss factory string with parameters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
+from ibidem.retrieve.partition import default_lists
 
 if TYPE_CHECKING:
     import torch
@@ -58,15 +59,28 @@ class FaissSettings:
     notes: tuple[str, ...] = field(default=())
 
 
+@dataclass(frozen=True)
+class ListSettings:
+    """An inverted file for a GPU: how many lists, and how many of them a query looks into.
+
+    nprobe: None where as many are meant as reach the target recall.
+    """
+
+    lists: int
+    nprobe: int | None = None
+
+
 def resolve(
     setting: str, size: int, dimension: int, *, device: str | torch.device = "cpu"
-) -> ExactSettings | FaissSettings:
+) -> ExactSettings | FaissSettings | ListSettings:
     """Turn an index setting into settings for size keys of some dimensions, or say why it cannot be meant."""
     name = setting.strip()
     if name == "exact":
         return ExactSettings()
     if name == "int8":
         return ExactSettings(coded=True)
+    if name.partition(";")[0].strip() == "lists":
+        return _lists(name, size)
     if name == "auto":
         return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
     settings = _paper(size, dimension) if name == "paper" else _parse(name)
@@ -82,6 +96,21 @@ def resolve(
         note = f"nprobe was not given: {DEFAULT_NPROBE} lists are looked into (';nprobe=' changes it)."
         settings = replace(settings, nprobe=DEFAULT_NPROBE, notes=(*settings.notes, note))
     return settings
+
+
+def _lists(setting: str, size: int) -> ListSettings:
+    """Read 'lists', or 'lists;nprobe=…;lists=…'."""
+    numbers: dict[str, int] = {}
+    for assignment in setting.split(";")[1:]:
+        name, _, text = (part.strip() for part in assignment.partition("="))
+        value = _number(text)
+        if name not in ("lists", "nprobe") or value is None or value != int(value):
+            raise UsageError(
+                f"The index setting {setting!r} has {assignment!r}, which is no parameter of it. Use nprobe= or lists= "
+                "with a whole number of at least 1, as in 'lists;nprobe=128'."
+            )
+        numbers[name] = int(value)
+    return ListSettings(numbers.get("lists", default_lists(size)), numbers.get("nprobe"))
 
 
 def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings:

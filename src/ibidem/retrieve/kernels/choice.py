@@ -52,14 +52,15 @@ def _choose(  # type: ignore[no-untyped-def]
     for chunk in range(chunks):
         group = chunk * block + number
         lows = tl.load(groups + row * group_count + group, mask=group < group_count, other=float("inf"))
-        for _ in range(width):
+        low, place = lowest(lows, number)
+        worst = tl.max(held, axis=0)
+        while low < worst:
+            weakest = tl.min(tl.where(held == worst, slot, wide), axis=0)
+            best = tl.where(slot == weakest, chunk * block + place, best)
+            held = tl.where(slot == weakest, low, held)
+            lows = tl.where(number == place, float("inf"), lows)
             low, place = lowest(lows, number)
             worst = tl.max(held, axis=0)
-            weakest = tl.min(tl.where(held == worst, slot, wide), axis=0)
-            taken = slot == tl.where(low < worst, weakest, -1)
-            held = tl.where(taken, low, held)
-            best = tl.where(taken, chunk * block + place, best)
-            lows = tl.where(number == place, float("inf"), lows)
     there = best >= 0
     first = tl.load(starts + best, mask=there, other=0)
     end = tl.load(starts + best + 1, mask=there, other=0)

@@ -1,7 +1,8 @@
 """One pass over all keys for all queries: the lowest score of every tile, and of every group of eight tiles.
 
 Programs hold a block of queries and stream tiles past it. With d = 64 and float16 keys the bytes of the keys (132 each)
-bound up to some 100 queries; matrix units, and the minimum of every score, bound more. int8 codes halve bytes and products.
+bound up to some 100 queries; matrix units, and the minimum of every score, bound more. int8 codes halve the bytes and
+double the rate of products.
 """
 
 from __future__ import annotations
