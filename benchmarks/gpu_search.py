@@ -124,7 +124,7 @@ def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]
     for one in compacting.launches(len(queries)):
         stages[f"compactor {tuple(one)}"] = compact(one)
     stages["compactor, plain"] = lambda: network.outer(network.activate(states))
-    for launch in minima.launches(len(queries)):
+    for launch in minima.launches(*queries.shape):
         stages[f"minima, float16 {tuple(launch)}"] = _bind(minima.halves_minima, queries, keys, squares, TILE, launch)
         stages[f"minima, int8 {tuple(launch)}"] = _bind(minima.codes_minima, queries, codes, TILE, launch)
     lows, groups = minima.halves_minima(queries, keys, squares, TILE)

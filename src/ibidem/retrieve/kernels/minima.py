@@ -39,14 +39,18 @@ def supports(dimension: int) -> bool:
     return dimension in (16, 32) or dimension % PIECE == 0
 
 
-def launches(rows: int) -> list[Launch]:
-    """Layouts that suit so many queries, the one that is used first; a benchmark compares them."""
+def launches(rows: int, dimension: int) -> list[Launch]:
+    """Layouts that suit so many queries, the one that is used first; a benchmark compares them.
+
+    Queries and the tiles on their way must fit what programs share, 99 KiB on most devices and 227 on large ones.
+    """
+    block = 16 if rows <= 16 else 32 if rows <= 32 else 64
+    if dimension > PIECE:
+        return [Launch(block if dimension <= 8 * PIECE else min(block, 32), 4, 2 if dimension == 2 * PIECE else 1)]
     if rows <= 16:
-        return [Launch(16, 4, 4), Launch(16, 2, 4), Launch(16, 4, 6)]
-    if rows <= 32:
-        return [Launch(32, 4, 4), Launch(32, 4, 3), Launch(64, 4, 4)]
+        return [Launch(16, 4, 4), Launch(16, 2, 4), Launch(16, 4, 5)]
     if rows <= 64:
-        return [Launch(64, 4, 4), Launch(64, 4, 3), Launch(32, 4, 4)]
+        return [Launch(block, 4, 4), Launch(block, 4, 3), Launch(96 - block, 4, 4)]
     return [Launch(128, 4, 3), Launch(64, 4, 4), Launch(128, 8, 3), Launch(128, 8, 4)]
 
 
@@ -232,7 +236,7 @@ def codes_minima(queries: Tensor, codes: Codes, size: int, launch: Launch | None
 
 def _prepare(queries: Tensor, tiles: int, launch: Launch | None) -> tuple[Tensor, Tensor, tuple[int], Launch]:
     rows = len(queries)
-    shape = launches(rows)[0] if launch is None else launch
+    shape = launches(rows, queries.shape[1])[0] if launch is None else launch
     group_count = triton.cdiv(tiles, GROUP)
     minima = torch.empty(rows, tiles, device=queries.device)
     groups = torch.empty(rows, group_count, device=queries.device)
