@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
 from ibidem.native.triton import has_triton
-from ibidem.retrieve import ArrayKeys, ListIndex, ScanIndex, build_index, partition, resolve
+from ibidem.retrieve import ArrayKeys, ExactSettings, ListIndex, ScanIndex, partition, resolve
+from ibidem.retrieve.building import list_index
 from ibidem.retrieve.held import TILE
 from ibidem.retrieve.settings import ListSettings
 
@@ -74,12 +75,12 @@ def test_no_usable_key_is_no_neighbour() -> None:
 
 def test_a_setting_looks_as_far_as_recall_needs() -> None:
     keys = ArrayKeys(draw(6000, 32))
-    index = build_index(keys, "lists;lists=64", seed=0)
+    index = list_index(keys, ListSettings(64), torch.device("cpu"), seed=0)
     assert isinstance(index, ListIndex)
     assert index.recall is not None
     assert index.recall >= 0.99
     assert index.nprobe < index.lists
-    given = build_index(keys, "lists;lists=64;nprobe=2", seed=0)
+    given = list_index(keys, ListSettings(64, 2), torch.device("cpu"), seed=0)
     assert isinstance(given, ListIndex)
     assert given.nprobe == 2
     assert f"recall@16 {given.recall:.3f}" in given.description
@@ -88,17 +89,18 @@ def test_a_setting_looks_as_far_as_recall_needs() -> None:
 def test_keys_without_clusters_are_searched_exactly() -> None:
     keys = np.random.default_rng(0).standard_normal((3000, 64)).astype(np.float16)
     with pytest.warns(UserWarning, match="the search is exact"):
-        assert isinstance(build_index(ArrayKeys(keys), "lists;lists=64", seed=0), ScanIndex)
+        assert isinstance(list_index(ArrayKeys(keys), ListSettings(64), torch.device("cpu"), seed=0), ScanIndex)
 
 
 def test_settings() -> None:
-    assert resolve("lists", 4_300_000, 64) == ListSettings(16_384)
-    assert resolve(" lists; nprobe=96 ;lists=512", 1000, 64) == ListSettings(512, 96)
+    assert resolve("lists", 4_300_000, 64, device="cuda") == ListSettings(16_384)
+    assert resolve(" lists; nprobe=96 ;lists=512", 1000, 64, device="cuda") == ListSettings(512, 96)
+    assert resolve("int8", 1000, 64, device="cuda:1") == ExactSettings(coded=True)
     for wrong in ("lists;nprobe=0", "lists;probes=3", "lists;nprobe=1.5", "lists;"):
         with pytest.raises(UsageError, match="nprobe=128"):
             resolve(wrong, 1000, 64)
-    with pytest.raises(UsageError, match="empty"):
-        build_index(ArrayKeys(np.empty((0, 32), np.float16)), "lists", seed=0)
+    with pytest.raises(UsageError, match="takes none"):
+        resolve("int8;nprobe=3", 1000, 64, device="cuda")
 
 
 @needs_triton

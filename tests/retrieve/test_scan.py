@@ -170,10 +170,17 @@ def test_codes_of_nothing_and_of_one_key() -> None:
 
 def test_codes_that_find_too_little_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = ArrayKeys(clustered(np.random.default_rng(2), 3000, 16, 0.0))
-    coded = build_index(keys, "int8", seed=0)
+    coded = building.coded_index(keys, torch.device("cpu"), seed=0)
     assert isinstance(coded, ScanIndex)
     assert "int8" in coded.description
     monkeypatch.setattr(building, "CODED_RECALL", 1.1)
-    with pytest.warns(UserWarning, match="below 1.1"):
-        plain = build_index(keys, "int8", seed=0)
+    with pytest.warns(UserWarning, match=r"below 1\.1"):
+        plain = building.coded_index(keys, torch.device("cpu"), seed=0)
     assert "int8" not in plain.description
+
+
+@pytest.mark.parametrize("setting", ["int8", "lists;nprobe=3"])
+def test_what_is_for_a_gpu_is_exact_on_a_cpu(setting: str) -> None:
+    with pytest.warns(UserWarning, match="for a GPU"):
+        index = build_index(ArrayKeys(np.ones((3, 4), np.float16)), setting, seed=0)
+    assert isinstance(index, ExactIndex)

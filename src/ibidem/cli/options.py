@@ -65,7 +65,9 @@ CatalogueLanguage = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[
     str | None,
-    typer.Option("--index", help="auto, exact, paper, or a faiss factory string.", show_default=False),
+    typer.Option(
+        "--index", help="auto, exact, paper, a faiss factory string; on a GPU also int8 or lists.", show_default=False
+    ),
 ]
 Combiner = Annotated[
     str | None,

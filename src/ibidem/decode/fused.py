@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.scoring import Scorer
+    from ibidem.decode.scoring import Scorer, Votes
     from ibidem.model import BaseModel
     from ibidem.model.lean import LeanNetwork
 
@@ -74,6 +74,8 @@ class Room:
         self._ends = torch.zeros(batch, beam, 3, dtype=torch.long, device=device)
         self._done = torch.zeros(batch, dtype=torch.bool, device=device)
         self._chain = torch.zeros(2, steps, batch, beam, dtype=torch.long, device=device)
+        beside = device.type == "cuda" and len(scorer.memories) > 0
+        self._side = torch.cuda.Stream() if beside else None  # type: ignore[no-untyped-call]
         self._graph = self._record() if device.type == "cuda" else None
 
     @torch.inference_mode()
@@ -109,9 +111,8 @@ class Room:
     def _advance(self) -> None:
         """One step for all sentences, on the device alone."""
         rules, number = self._rules, self._decoding.number
-        step = self._decoding.step(self._tokens)
-        votes = self._scorer.consult(step.states)
-        candidates = best_candidates(step.logits, votes.weights, votes.values, 2 * rules.beam, self._banned)
+        votes, logits = self._consult(self._decoding.step(self._tokens))
+        candidates = best_candidates(logits, votes.weights, votes.values, 2 * rules.beam, self._banned)
         last = number + 1 >= self._limits
         if rules.force_end:
             rows = last[:, None].expand(-1, rules.beam).reshape(-1)
@@ -127,6 +128,18 @@ class Room:
         self._chain.index_copy_(1, number, torch.stack([going.parents, going.tokens])[:, None])
         self._done |= last | hopeless(self._ended_scores, going.scores / counted, rules)
         self._decoding.reorder(going.parents)
+
+    def _consult(self, states: Tensor) -> tuple[Votes, Tensor]:
+        """The votes of the memories and the model's logits: on a GPU side by side, since neither needs the other."""
+        if self._side is None:
+            return self._scorer.consult(states.float()), self._decoding.project(states)
+        now = torch.cuda.current_stream()
+        self._side.wait_stream(now)
+        with torch.cuda.stream(self._side):
+            votes = self._scorer.consult(states.float())
+        logits = self._decoding.project(states)
+        now.wait_stream(self._side)
+        return votes, logits
 
     def _keep(self, scores: Tensor, ends: Tensor) -> None:
         """Take newly finished hypotheses over, but for sentences that were done before."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ibidem.model.decoding import Step
 from ibidem.model.lean import Sources, hide
 
 if TYPE_CHECKING:
@@ -64,14 +63,16 @@ class StaticDecoding:
         self._history.fill_(-torch.inf)
         self.number.zero_()
 
-    def step(self, tokens: Tensor) -> Step:
-        """Feed one token to each row, [rows]."""
+    def step(self, tokens: Tensor) -> Tensor:
+        """Feed one token to each row, [rows]; gives the states [rows, d] that enter the output projection."""
         now = (self._slot_steps == self.number) & self._itself
         self._history.masked_fill_(now, 0.0)
         x = self._network.embed_at(tokens, self.number)
-        x = self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)
-        # Logits stay as they are: what reads them makes each wider by itself, without a copy of all.
-        return Step(x.float(), self._network.output(x))
+        return self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)
+
+    def project(self, states: Tensor) -> Tensor:
+        """The logits [rows, V] of states, in their own type: what reads them makes each wider, not a copy of all."""
+        return self._network.output(states)
 
     def reorder(self, parents: Tensor) -> None:
         """Each hypothesis goes on from another of its sentence, [batch, beam]; the next step begins."""

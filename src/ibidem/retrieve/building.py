@@ -11,6 +11,7 @@ import numpy as np
 
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.approximate import FaissIndex
+from ibidem.retrieve.held import check_device
 from ibidem.retrieve.library import (
     EXAMPLE,
     layers,
@@ -22,7 +23,7 @@ from ibidem.retrieve.library import (
 )
 from ibidem.retrieve.lists import ListIndex
 from ibidem.retrieve.recall import draw_probe, recall_at
-from ibidem.retrieve.scan import ScanIndex, exact_index
+from ibidem.retrieve.scan import ScanIndex, exact_index, holds_halves
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, ListSettings, resolve
 
 if TYPE_CHECKING:
@@ -68,11 +69,17 @@ def build_index(
     if isinstance(settings, ExactSettings):
         for note in settings.notes:
             warnings.warn(note, stacklevel=2)
-        return coded_index(keys, device, seed) if settings.coded else exact_index(keys, device)
-    if isinstance(settings, ListSettings) and keys.size:
-        return list_index(keys, settings, device, seed)
-    if isinstance(settings, ListSettings) or keys.size == 0:
+        place = check_device(device)
+        return (
+            coded_index(keys, place, seed)
+            if settings.coded and holds_halves(keys, place, 2)
+            else exact_index(keys, place)
+        )
+    if keys.size == 0:
         raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")
+    if isinstance(settings, ListSettings):
+        place = check_device(device)
+        return list_index(keys, settings, place, seed) if holds_halves(keys, place, 4) else exact_index(keys, place)
     report = progress or (lambda _stage, _done, _total: None)
     try:
         index = _fill(keys, settings, seed, threads, report)
@@ -84,7 +91,7 @@ def build_index(
     return _tune(FaissIndex(index, settings, threads=threads), keys, seed, report)
 
 
-def coded_index(keys: Keys, device: str | torch.device, seed: int) -> Index:
+def coded_index(keys: Keys, device: torch.device, seed: int) -> Index:
     """A scan of int8 codes, where it finds nearly all that the scan of the keys themselves finds; else that one."""
     index = ScanIndex(keys, device, coded=True)
     plain = index.without_codes()
@@ -99,7 +106,7 @@ def coded_index(keys: Keys, device: str | torch.device, seed: int) -> Index:
     return plain
 
 
-def list_index(keys: Keys, settings: ListSettings, device: str | torch.device, seed: int) -> Index:
+def list_index(keys: Keys, settings: ListSettings, device: torch.device, seed: int) -> Index:
     """Lists on a device, so many of them looked into as find nearly all that an exact scan finds; else that scan."""
     given = settings.nprobe
     exact = ScanIndex(keys, device)

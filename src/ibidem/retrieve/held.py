@@ -137,9 +137,9 @@ def held_bytes(source: Keys, key_type: torch.dtype) -> int:
     return _whole_tiles(source.size) * source.dimension * key_type.itemsize
 
 
-def fits(source: Keys, device: torch.device) -> bool:
-    """Whether a device has room for all keys."""
-    return held_bytes(source, held_type(device, source)) <= _room(device)
+def fits(source: Keys, device: torch.device, times: float = 1.0) -> bool:
+    """Whether a device has room for all keys, so many times."""
+    return times * held_bytes(source, held_type(device, source)) <= _room(device)
 
 
 def check_device(device: str | torch.device) -> torch.device:

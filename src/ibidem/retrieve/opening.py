@@ -10,7 +10,7 @@ from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import accept_states
 from ibidem.retrieve.scan import exact_index
-from ibidem.retrieve.settings import FaissSettings, resolve
+from ibidem.retrieve.settings import FaissSettings, is_for_gpu, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ ARTEFACT = "index"
 
 
 def open_index(memory: Memory, setting: str | None, device: torch.device) -> Index:
-    """The memory's stored index; on CUDA exact search; else one built now, as `setting` or `auto` says.
+    """The memory's stored index; on CUDA exact search, or what is made for it; else one built now, as `setting` says.
 
     It takes the model's states as queries, whatever space the memory's keys are in. An index is derived data: one
     that is damaged or does not fit is not used, and search goes on with one built now.
@@ -34,6 +34,8 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
     stored_setting = memory.manifest.stages.get("index", {}).get("setting")
     if setting is not None and setting != stored_setting:
         return build_index(memory.search_keys, setting, seed=memory.manifest.seed, device=device)
+    if device.type == "cuda" and stored_setting is not None and is_for_gpu(stored_setting):
+        return build_index(memory.search_keys, stored_setting, seed=memory.manifest.seed, device=device)
     if setting is None and device.type == "cuda":
         return exact_index(memory.search_keys, device)
     wanted = setting or stored_setting or "auto"

@@ -40,9 +40,12 @@ _ENTRY_BITS = 32
 def exact_index(keys: Keys, device: str | torch.device) -> Index:
     """Exact search on a device: the scan where a GPU can hold float16 keys, else search with a proof."""
     place = check_device(device)
-    if place.type == "cuda" and held_type(place, keys) == torch.float16 and fits(keys, place):
-        return ScanIndex(keys, place)
-    return ExactIndex(keys, place)
+    return ScanIndex(keys, place) if holds_halves(keys, place) else ExactIndex(keys, place)
+
+
+def holds_halves(keys: Keys, device: torch.device, times: float = 1.0) -> bool:
+    """Whether a GPU can hold keys as float16, so many times."""
+    return device.type == "cuda" and held_type(device, keys) == torch.float16 and fits(keys, device, times)
 
 
 class ScanIndex:

@@ -77,13 +77,23 @@ def resolve(
     name = setting.strip()
     if name == "exact":
         return ExactSettings()
-    if name == "int8":
-        return ExactSettings(coded=True)
-    if name.partition(";")[0].strip() == "lists":
-        return _lists(name, size)
+    if is_for_gpu(name):
+        gpu = _lists(name, size) if name.startswith("lists") else _codes(name)
+        note = f"The index setting {name!r} is for a GPU: on a CPU search is exact."
+        return ExactSettings(notes=(note,)) if str(device).startswith("cpu") else gpu
     if name == "auto":
         return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
-    settings = _paper(size, dimension) if name == "paper" else _parse(name)
+    faiss = _paper(size, dimension) if name == "paper" else _parse(name)
+    return _check(setting, faiss, size, dimension)
+
+
+def is_for_gpu(setting: str) -> bool:
+    """Whether a setting names a search that is made for a GPU."""
+    return setting.partition(";")[0].strip() in ("int8", "lists")
+
+
+def _check(setting: str, settings: FaissSettings, size: int, dimension: int) -> FaissSettings:
+    """Refuse search parameters that mean nothing to an index, and fill in those that do."""
     index = make_index(settings.factory, size, dimension)
     understood = parameter_names(index)
     for parameter in ("nprobe", "ef_search", "k_factor"):
@@ -96,6 +106,13 @@ def resolve(
         note = f"nprobe was not given: {DEFAULT_NPROBE} lists are looked into (';nprobe=' changes it)."
         settings = replace(settings, nprobe=DEFAULT_NPROBE, notes=(*settings.notes, note))
     return settings
+
+
+def _codes(setting: str) -> ExactSettings:
+    """Read 'int8'."""
+    if setting != "int8":
+        raise UsageError(f"The index setting {setting!r} gives 'int8' a parameter, and it takes none. Use 'int8'.")
+    return ExactSettings(coded=True)
 
 
 def _lists(setting: str, size: int) -> ListSettings:
