@@ -30,7 +30,7 @@ def test_a_network_by_kernels(
     expected = outer(act(inner(states.cpu().double())))
     for launch in launches(rows)[:2]:
         found = apply_layer(apply_layer(states, network.inner, activation, launch), network.outer, None, launch)
-        torch.testing.assert_close(found.cpu().double(), expected, atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(found.cpu().double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.gpu
@@ -45,4 +45,4 @@ def test_the_papers_shape(rows: int) -> None:
         network.float()
     with torch.no_grad():
         found = network(states)
-    torch.testing.assert_close(found.double(), expected, atol=3e-6, rtol=1e-5)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
