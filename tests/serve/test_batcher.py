@@ -76,13 +76,29 @@ def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) 
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str], decoder: Decoder) -> None:
+    """Lines of other lengths would make cheaper batches, but a request is left out three times and not more."""
     keep_busy(batcher, decoder)
-    long = batcher.submit("a", [f"long {number}" for number in range(12)])
+    long = batcher.submit("a", ["as long as this"] * 60)
     short = batcher.submit("a", ["short"])
     decoder.free.set()
     assert short.result(10) == ["a SHORT"]
-    assert len(long.result(10)) == 12
-    assert "short" in decoder.batches[1][1]
+    assert len(long.result(10)) == 60
+    batches = [lines for _, lines in decoder.batches[1:]]
+    assert "short" in batches[3]
+    assert len(batches) == 16
+
+
+def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decoder) -> None:
+    keep_busy(batcher, decoder)
+    lengths = [1, 90, 2, 80, 3, 70, 4, 75]
+    futures = [batcher.submit("a", ["x" * length]) for length in lengths]
+    decoder.free.set()
+    for future in futures:
+        future.result(10)
+    assert {frozenset(map(len, lines)) for _, lines in decoder.batches[1:]} == {
+        frozenset({1, 2, 3, 4}),
+        frozenset({70, 75, 80, 90}),
+    }
 
 
 def test_choices_are_decoded_apart_and_in_turn(batcher: Batcher[str], decoder: Decoder) -> None:

@@ -1,8 +1,9 @@
 """One decoding thread for all requests: what waits is decoded together.
 
-A request is a list of lines and a choice. A batch is filled with lines of equal choice, one of each waiting request
-in turn, so that a long request does not keep the others waiting for longer than one batch. There is no delay but a
-few milliseconds in which the clients that were just answered may ask again.
+A request is a list of lines and a choice. Of the lines of equal choice, one of each waiting request in turn, those that
+are of like length make a batch; a request that was left out a few times is in the next one. So a long request does not
+keep the others waiting. There is no delay but a few milliseconds, in which clients that were just answered may ask
+again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ibidem.serve.grouping import choose_group
 from ibidem.serve.refusal import BusyError, ClosingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ibidem.serve.metrics import Metrics
 
@@ -27,6 +30,8 @@ Outcome = TypeVar("Outcome")
 
 _SLOWEST_RATE = 20.0
 _MEMORY = 0.8
+_LOOKED_AT = 2
+_PATIENCE = 3
 
 
 @dataclass(frozen=True)
@@ -46,19 +51,15 @@ class BatchSettings:
 
 @dataclass(eq=False)
 class Order(Generic[Result]):
-    """A request on its way: the lines that are not begun, and the results so far."""
+    """A request on its way: the numbers of the lines that wait, the results so far, how often it was left out."""
 
     choice: Hashable
     lines: Sequence[str]
     future: Future[list[Result]]
     deadline: float
-    begun: int = 0
+    pending: list[int]
     results: dict[int, Result] = field(default_factory=dict)
-
-    def take(self) -> int:
-        """The number of the next line."""
-        self.begun += 1
-        return self.begun - 1
+    left_out: int = 0
 
     def put(self, number: int, result: Result) -> None:
         """Keep the result of a line; the last one is the answer."""
@@ -71,6 +72,9 @@ class Order(Generic[Result]):
         """Answer with an error."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
+
+
+Place = tuple[Order[Any], int]
 
 
 class Batcher(Generic[Result]):
@@ -96,6 +100,11 @@ class Batcher(Generic[Result]):
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """Whether the decoding thread runs."""
+        return self._thread.is_alive()
+
+    @property
     def waiting(self) -> int:
         """Characters that wait, lines that are being decoded left out."""
         return self._waiting
@@ -109,7 +118,8 @@ class Batcher(Generic[Result]):
         if not lines:
             future.set_result([])
             return future
-        order = Order(choice, lines, future, time.monotonic() + self._settings.wait_seconds)
+        deadline = time.monotonic() + self._settings.wait_seconds
+        order = Order(choice, lines, future, deadline, list(range(len(lines))))
         weight = self._weigh(lines)
         with self._changed:
             if self._closing:
@@ -165,39 +175,54 @@ class Batcher(Generic[Result]):
                 self._changed.wait(max(0.0, min(self._settings.pause, latest - time.monotonic())))
 
     def _lines_waiting(self) -> int:
-        return sum(len(order.lines) - order.begun for order in self._orders)
+        return sum(len(order.pending) for order in self._orders)
 
-    def _next_batch(self) -> list[tuple[Order[Result], int]]:
-        """Lines of the choice that waits longest, one of each request in turn."""
+    def _next_batch(self) -> list[Place]:
+        """Lines of the choice that waits longest, of like length."""
         with self._changed:
             self._drop_lost()
             if not self._orders:
                 return []
-            choice = self._orders[0].choice
-            alike = [order for order in self._orders if order.choice == choice]
-            batch: list[tuple[Order[Result], int]] = []
-            while alike and len(batch) < self._settings.size:
-                batch += [(order, order.take()) for order in alike[: self._settings.size - len(batch)]]
-                alike = [order for order in alike if order.begun < len(order.lines)]
-            self._waiting -= self._weigh([order.lines[number] for order, number in batch])
-            # Those of which a line was taken go to the end: another choice, or another request, is first next time.
-            served = dict.fromkeys(order for order, _ in batch)
-            rest = [order for order in self._orders if order not in served]
-            self._orders = deque([*rest, *(order for order in served if order.begun < len(order.lines))])
-            self._crowded = len(served) > 1
+            alike = [order for order in self._orders if order.choice == self._orders[0].choice]
+            places = sorted(self._look_at(alike), key=_length)
+            late = max(alike, key=lambda order: order.left_out)
+            wanted = None
+            if late.left_out >= _PATIENCE:
+                wanted = next(number for number, (order, _) in enumerate(places) if order is late)
+            group = choose_group([_length(place) for place in places], self._settings.size, wanted)
+            batch = [places[number] for number in group]
+            self._take(alike, batch)
             return batch
+
+    def _look_at(self, orders: Sequence[Order[Result]]) -> Iterator[Place]:
+        """Some batches' worth of waiting lines, one of each request in turn."""
+        most = self._settings.size * _LOOKED_AT
+        turns = zip_longest(*([(order, number) for number in order.pending[:most]] for order in orders))
+        return islice((place for turn in turns for place in turn if place is not None), most)
+
+    def _take(self, alike: Sequence[Order[Result]], batch: Sequence[Place]) -> None:
+        """Take the lines of a batch from their requests, and these to the end of the queue."""
+        for order, number in batch:
+            order.pending.remove(number)
+        served = dict.fromkeys(order for order, _ in batch)
+        for order in alike:
+            order.left_out = 0 if order in served else order.left_out + 1
+        rest = [order for order in self._orders if order not in served]
+        self._orders = deque([*rest, *(order for order in served if order.pending)])
+        self._waiting -= self._weigh([order.lines[number] for order, number in batch])
+        self._crowded = len(served) > 1
 
     def _drop_lost(self) -> None:
         """Leave out requests whose client is gone, that failed, or that waited too long."""
         now = time.monotonic()
         for order in self._orders:
-            if order.deadline < now and not order.begun:
+            if order.deadline < now and len(order.pending) == len(order.lines):
                 order.fail(BusyError(self._seconds_left()))
         lost = [order for order in self._orders if order.future.done()]
-        self._waiting -= sum(self._weigh(order.lines[order.begun :]) for order in lost)
+        self._waiting -= sum(self._weigh([order.lines[i] for i in order.pending]) for order in lost)
         self._orders = deque(order for order in self._orders if not order.future.done())
 
-    def _answer(self, batch: list[tuple[Order[Result], int]]) -> None:
+    def _answer(self, batch: list[Place]) -> None:
         began = time.monotonic()
         lines = [order.lines[number] for order, number in batch]
         try:
@@ -225,6 +250,11 @@ class Batcher(Generic[Result]):
     def _seconds_left(self) -> float:
         """About how long what waits will take."""
         return min(60.0, self._waiting / max(self._rate, _SLOWEST_RATE))
+
+
+def _length(place: Place) -> int:
+    order, number = place
+    return len(order.lines[number])
 
 
 def _fulfil(errand: Callable[[], Any], future: Future[Any]) -> None:

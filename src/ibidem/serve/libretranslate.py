@@ -106,6 +106,8 @@ def make_routes(service: Service) -> APIRouter:
     @router.get("/health", response_model=Health, summary="Whether the server answers")
     async def health() -> Response:
         """Needs no key and no room in the queue."""
+        if not service.batcher.alive:
+            raise Refusal(503, "The server cannot translate any more: start it again.")
         return answer(Health(status="ok"))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
