@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ibidem.decode import BaseScorer, BlendedScorer, Translator
@@ -15,9 +14,7 @@ from ibidem.text.language import primary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode import Hypothesis
-
-_CHOICES = 64
+    from ibidem.decode import Hypothesis, Scorer
 
 
 class Desk:
@@ -31,11 +28,11 @@ class Desk:
                 "--source-language and --target-language."
             )
         self.source, self.target = primary(source), primary(target)
-        self._translator = translator
         self._mounts = {mount.memory.path.resolve().name: mount for mount in translator.mounts}
         if len(self._mounts) < len(translator.mounts):
             raise UsageError("Two memories have folders of the same name, by which clients call them: rename one.")
-        self._chosen = lru_cache(maxsize=_CHOICES)(self._choose)
+        # It has no memories of its own: every batch gives it a scorer over those that were chosen.
+        self._translator = Translator(translator.model, settings=translator.settings, batch_size=translator.batch_size)
 
     @property
     def batch_size(self) -> int:
@@ -63,7 +60,8 @@ class Desk:
 
     def translate(self, choice: Choice, lines: Sequence[str]) -> list[Line]:
         """The translation of each line."""
-        translator = self._chosen(choice.memories)
+        translator = self._translator
+        translator.scorer = self._join(choice.memories)
         settings = translator.settings
         count = choice.alternatives + 1
         if count > 1:
@@ -83,15 +81,9 @@ class Desk:
             return [" ".join(decode(part[0].tokens) for part in parts)]
         return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
 
-    def _choose(self, memories: tuple[tuple[str, float], ...]) -> Translator:
-        """A translator with these memories; models and indexes are shared."""
-        if memories == self.default:
-            return self._translator
-        whole = self._translator
-        chosen = Translator(whole.model, settings=whole.settings, batch_size=whole.batch_size)
-        chosen.mounts = [self._mounts[name] for name, _ in memories]
-        scorers = [mount.scorer for mount in chosen.mounts]
-        chosen.scorer = scorers[0] if len(scorers) == 1 else BaseScorer()
-        if len(scorers) > 1:
-            chosen.scorer = BlendedScorer(scorers, [weight for _, weight in memories])
-        return chosen
+    def _join(self, memories: Sequence[tuple[str, float]]) -> Scorer:
+        """A scorer over these memories."""
+        scorers = [self._mounts[name].scorer for name, _ in memories]
+        if len(scorers) == 1:
+            return scorers[0]
+        return BlendedScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()
