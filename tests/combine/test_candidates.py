@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import Weights, best_candidates, mix, score_tokens
+from ibidem.combine.candidates import Candidates, plain_candidates
 
 
 def draw(seed: int, rows: int, vocabulary: int, k: int) -> tuple[torch.Tensor, Weights, torch.Tensor]:
@@ -41,8 +42,14 @@ def test_the_best_are_those_of_the_whole_mixture(
     logits, weights, values = draw(seed, rows, vocabulary, k)
     mixture = dense(logits, weights, values)
     mixture[:, banned] = -torch.inf
-    found = best_candidates(logits.clone(), weights, values, count, torch.tensor(banned) if banned else None)
-    expected = mixture.topk(min(count, vocabulary), dim=1).values
+    for best in (best_candidates, plain_candidates):
+        found = best(logits.clone(), weights, values, count, torch.tensor(banned) if banned else None)
+        check(found, mixture, count)
+
+
+def check(found: Candidates, mixture: torch.Tensor, count: int) -> None:
+    expected = mixture.topk(min(count, mixture.shape[1]), dim=1).values[:, : found.tokens.shape[1]]
+    # Where fewer tokens are allowed than were asked for, the rest may be missing.
     assert found.tokens.shape == expected.shape
     torch.testing.assert_close(found.log_probs.double(), expected, atol=1e-5, rtol=1e-5)
     shown = found.log_probs > -torch.inf

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import explaining, learning, memories, serving, shaping, translation
+from ibidem.cli import benching, explaining, learning, memories, reproducing, serving, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -41,6 +41,7 @@ app.command("evaluate")(translation.evaluate)
 app.command("serve")(serving.serve)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)
+app.command("export")(memories.export)
 app.command("extract")(learning.extract)
 app.command("cluster")(shaping.cluster)
 app.command("compact")(shaping.compact)
@@ -48,3 +49,5 @@ app.command("tune")(learning.tune)
 app.command("prune")(shaping.prune)
 app.command("restore")(shaping.restore)
 app.command("index")(learning.index)
+app.command("bench")(benching.bench)
+app.command("reproduce")(reproducing.reproduce)

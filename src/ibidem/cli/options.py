@@ -19,7 +19,7 @@ Train = Annotated[
     list[str],
     typer.Option(
         "--train",
-        help="Parallel text: a TMX, TSV, JSONL, PO or MO file, or give the option twice for two line-aligned "
+        help="Parallel text: a TMX, XLIFF, TSV, JSONL, PO or MO file, or give the option twice for two line-aligned "
         "files; .gz and .xz too, - for stdin.",
     ),
 ]

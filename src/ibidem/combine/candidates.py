@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ibidem.combine.mixing import aggregate, first_occurrences
+from ibidem.native import native
+from ibidem.native.mixture import best_of_mixture
 
 if TYPE_CHECKING:
     from ibidem.combine.mixing import Weights
@@ -29,9 +31,29 @@ def best_candidates(
 ) -> Candidates:
     """The `count` most probable tokens of each row [r, count], all where the vocabulary is smaller.
 
-    logits: [r, V] of the base model, which are overwritten at the banned tokens [b]; values: [r, K] of the neighbours.
-    Banned tokens are left out, and the others' probabilities stay what they were.
+    logits: [r, V] of the base model, which may be overwritten at the banned tokens [b]; values: [r, K] of the
+    neighbours. Banned tokens are left out, and the others' probabilities stay what they were.
     """
+    if logits.is_cpu and logits.dtype == torch.float32 and native() is not None:
+        return _native_candidates(logits, weights, values, count, banned)
+    return plain_candidates(logits, weights, values, count, banned)
+
+
+def _native_candidates(
+    logits: Tensor, weights: Weights, values: Tensor, count: int, banned: Tensor | None
+) -> Candidates:
+    """In one pass over the logits."""
+    left_out = () if banned is None else tuple(banned.tolist())
+    wanted = min(count, logits.shape[1] - len(left_out))
+    voting = {} if values.shape[1] == 0 else {"base": weights.base, "weights": weights.neighbours, "values": values}
+    found = best_of_mixture(logits, wanted, banned=left_out, **voting)
+    return Candidates(found.scores, found.tokens)
+
+
+def plain_candidates(
+    logits: Tensor, weights: Weights, values: Tensor, count: int, banned: Tensor | None = None
+) -> Candidates:
+    """The same on any device and without the native library."""
     shift = weights.base.log()[:, None] - logits.logsumexp(dim=1, keepdim=True)
     if banned is not None:
         logits.index_fill_(1, banned, -torch.inf)

@@ -62,16 +62,16 @@ class MemoryScorer:
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
         self.index = index
         self.memories: Sequence[Memory | None] = (memory,)
-        self._values = values
-        self._combiner = combiner
+        self.values = values
+        self.combiner = combiner
 
     def consult(self, states: Tensor) -> Votes:
         if self.index.size == 0:
             return nobody(states)
-        distances, entries = self.index.search(states, self._combiner.k)
-        values = self._values[entries.clamp_min(0)]
+        distances, entries = self.index.search(states, self.combiner.k)
+        values = self.values[entries.clamp_min(0)]
         sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
-        return Votes(distances, entries, values, self._combiner.weigh(distances, values), sources)
+        return Votes(distances, entries, values, self.combiner.weigh(distances, values), sources)
 
 
 class BlendedScorer:

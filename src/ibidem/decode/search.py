@@ -8,13 +8,14 @@ With beam 1 the search is greedy: it ends at the first end of sentence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ibidem.combine import Candidates, best_candidates, score_tokens
+from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, Rules, force
 from ibidem.errors import UsageError
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
     from ibidem.decode.scoring import Scorer
     from ibidem.model import BaseModel, Step
+
+
+# (logits [r, V], weights, values [r, K], how many, banned tokens) -> the best tokens of the mixture
+Best = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,12 @@ def beam_search(
     settings: SearchSettings,
     scorer: Scorer,
     prefixes: Sequence[Sequence[int]] | None = None,
+    best: Best = best_candidates,
 ) -> list[list[Hypothesis]]:
-    """The n best translations of each source, best first; a prefix's tokens are forced at the start."""
+    """The n best translations of each source, best first; a prefix's tokens are forced at the start.
+
+    best: how the best tokens of the mixture are found; another way than ours is for comparing the two.
+    """
     if not sources:
         return []
     limits = [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
@@ -73,7 +82,7 @@ def beam_search(
         given=len(model.tokens.start) - 1,
     )
     beams = Beams(rules, limits, model.device)
-    choose = Choice(model, scorer, rules, _pad_prefixes(prefixes, model.device))
+    choose = Choice(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
     decoding = model.start(sources, settings.beam)
     tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
     while True:
@@ -87,9 +96,10 @@ def beam_search(
 class Choice:
     """The candidates for the next token of every row, as model, memories, limits and prefixes allow."""
 
-    def __init__(self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None) -> None:
+    def __init__(self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None, best: Best) -> None:
         """prefixes: [sentences, longest], -1 behind each."""
         self._scorer = scorer
+        self._best = best
         self._rules = rules
         self._prefixes = prefixes
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
@@ -103,7 +113,7 @@ class Choice:
             wanted = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(beam)
             tokens = wanted.clamp_min(0)
             prefixed = (wanted >= 0, tokens, score_tokens(logits, votes.weights, votes.values, tokens))
-        candidates = best_candidates(logits, votes.weights, votes.values, 2 * beam, self._banned)
+        candidates = self._best(logits, votes.weights, votes.values, 2 * beam, self._banned)
         last = beams.at_limit() if self._rules.force_end else None
         if last is not None:
             rows = last.repeat_interleave(beam)

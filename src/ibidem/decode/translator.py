@@ -56,7 +56,7 @@ class Translator:
         settings: SearchSettings | None = None,
         batch_size: int = 32,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "auto",
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",

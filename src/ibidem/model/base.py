@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,9 +13,12 @@ from ibidem.errors import ModelError
 from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
+from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.native import NativeEngine, supports_native
+from ibidem.native.linear import NativeLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ibidem.model.tokens import Tokens
 
@@ -98,9 +101,9 @@ class BaseModel:
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         prompt = self.tokens.start
-        target, real = self._pad([[*prompt, *ids[:-1]] for ids in targets])
+        target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
         captured: list[Tensor] = []
 
         def keep_all_project_one(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
@@ -135,7 +138,7 @@ class BaseModel:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> tuple[States, Tensor]:
         decoding = self.start(sources)
-        wanted, real = self._pad(targets)
+        wanted, real = self.pad(targets)
         fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
         keys, log_probs = [], []
         for position in range(wanted.shape[1]):
@@ -162,22 +165,26 @@ class BaseModel:
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
         """Encode sources; the decoding has `beam` rows for each, one source after the other."""
-        source, mask = self._pad(sources)
-        if self._lean is not None:
-            return LeanDecoding(self._lean, source, mask, beam)
+        source, mask = self.pad(sources)
+        if self._engine is not None:
+            return self._engine(source, mask, beam)
         encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
         decoding = TransformersDecoding(self._network, self._projection, encoded, mask)
         decoding.reorder(torch.arange(len(sources), device=self.device).repeat_interleave(beam))
         return decoding
 
     @cached_property
-    def _lean(self) -> LeanNetwork | None:
-        """The network laid out for fast decoding, where its architecture allows."""
+    def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
+        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
         if not supports_lean(self._network) or len(self.tokens.start) != 1:
             return None
-        return LeanNetwork(self._network, self._projection, self._bias, int8=self._int8)
+        if self._int8 and supports_native(self._network):
+            return NativeEngine(LeanNetwork(self._network, self._projection, self._bias, NativeLinear)).start
+        linear = Int8Linear if self._int8 else PlainLinear
+        return partial(LeanDecoding, LeanNetwork(self._network, self._projection, self._bias, linear))
 
-    def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
         longest = max(len(ids) for ids in sequences)
         padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]

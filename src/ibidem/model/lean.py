@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from ibidem.model.decoding import Step
-from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.linear import PlainLinear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,13 +94,18 @@ class Embedding(NamedTuple):
 class LeanNetwork:
     """The weights of a Marian or FSMT model, laid out for decoding."""
 
-    def __init__(self, network: Any, projection: Any, bias: Tensor | None, *, int8: bool = False) -> None:
-        """projection: the output layer; bias: what is added to its logits, if anything."""
-        linear = Int8Linear if int8 else PlainLinear
+    def __init__(
+        self,
+        network: Any,
+        projection: Any,
+        bias: Tensor | None,
+        linear: Callable[[Tensor, Tensor | None], Linear] = PlainLinear,
+    ) -> None:
+        """projection: the output layer; bias: what is added to its logits, if anything; linear: makes the layers."""
         encoder, decoder = network.model.encoder, network.model.decoder
         self.heads = network.config.decoder_attention_heads
         self._encoder_heads = network.config.encoder_attention_heads
-        self._embed_source, self._embed_target = _embedding(encoder), _embedding(decoder)
+        self._embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
         self._encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
         self.decoder = [_decoder_layer(layer, linear) for layer in decoder.layers]
         both = [item for item in (projection.bias, None if bias is None else bias.reshape(-1)) if item is not None]
@@ -121,7 +126,7 @@ class LeanNetwork:
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
         """Tokens [rows, 1] at a position of the target: [rows, d]."""
-        return self._embed_target(tokens, position)[:, 0]
+        return self.embed_target(tokens, position)[:, 0]
 
 
 class LeanDecoding:
