@@ -70,7 +70,7 @@ def serve(
     length_penalty: options.LengthPenalty = 1.0,
     batch_size: options.BatchSize = 32,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,

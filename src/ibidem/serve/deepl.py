@@ -42,7 +42,7 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=described_body(DeeplRequest),
         summary="Translate texts",
     )
-    async def translate(request: Request) -> Response:
+    async def translate_texts(request: Request) -> Response:
         """`translation_memory_id` is the name of a memory; without one all memories are used."""
         wanted = parse(DeeplRequest, await read_fields(request, service.limits))
         service.gate.admit(request, wanted.auth_key)
@@ -52,7 +52,8 @@ def make_routes(service: Service) -> APIRouter:
             raise Refusal(400, "'formality' is not supported for given 'target_lang'.")
         service.check_languages(wanted.source_lang, wanted.target_lang)
         named = None if wanted.translation_memory_id is None else [wanted.translation_memory_id]
-        found = await service.translate(request, wanted.text, Choice(service.choose_memories(named)))
+        translate = service.translate_markup if wanted.tag_handling else service.translate
+        found = await translate(request, wanted.text, Choice(service.choose_memories(named)))
         return answer(
             DeeplAnswer(
                 translations=[

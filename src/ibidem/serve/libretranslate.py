@@ -66,7 +66,8 @@ def make_routes(service: Service) -> APIRouter:
         choice = Choice(service.choose_memories(wanted.memories), wanted.alternatives, wanted.explain)
         many = isinstance(wanted.q, list)
         texts = wanted.q if isinstance(wanted.q, list) else [wanted.q]
-        found = await service.translate(request, texts, choice)
+        translate = service.translate_markup if wanted.format == "html" else service.translate
+        found = await translate(request, texts, choice)
 
         def listed(values: list[Any]) -> Any:
             return values if many else values[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.citations import cite
 from ibidem.serve.layout import lay_out, mend
+from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.refusal import Refusal
 from ibidem.text.language import primary
 
@@ -65,14 +66,37 @@ class Service:
             raise Refusal(400, f"Invalid request: at most {self.limits.alternatives} alternatives")
         layouts = [lay_out(mend(text)) for text in texts]
         lines = [line for layout in layouts for line in layout.lines]
-        if len(lines) > self.limits.lines:
-            raise Refusal(400, f"Invalid request: {len(lines):,} lines are more than {self.limits.lines:,}")
-        found = await unless_gone(request, self.batcher.submit(choice, lines))
+        self._check_lines(len(lines))
+        found = await unless_gone(request, asyncio.wrap_future(self.batcher.submit(choice, lines)))
         results = iter(found)
         return [
             self._put_together(layout, [next(results) for _ in layout.lines], explain=choice.explain)
             for layout in layouts
         ]
+
+    async def translate_markup(self, request: Request, texts: Sequence[str], choice: Choice) -> list[Translated]:
+        """Translate HTML or XML with all its tags."""
+        self.check_size(texts)
+        if choice.alternatives or choice.explain:
+            raise Refusal(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
+        documents = [mend(text) for text in texts]
+        self._check_lines(sum(map(count_blocks, documents)))
+        asked: list[Future[list[Line]]] = []
+
+        def ask(lines: list[str]) -> list[str]:
+            asked.append(self.batcher.submit(choice, lines))
+            return [line.translation for line in asked[-1].result()]
+
+        work = asyncio.get_running_loop().run_in_executor(None, translate_markup, documents, ask)
+        try:
+            return [Translated(text, [], None) for text in await unless_gone(request, work)]
+        finally:
+            for future in asked:
+                future.cancel()
+
+    def _check_lines(self, count: int) -> None:
+        if count > self.limits.lines:
+            raise Refusal(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
     def check_size(self, texts: Sequence[str]) -> None:
         """Refuse more texts or characters than the server takes."""
@@ -131,9 +155,8 @@ class Service:
         return Translated(text, [other for other, _ in others], citations)
 
 
-async def unless_gone(request: Request, future: Future[Outcome]) -> Outcome:
+async def unless_gone(request: Request, result: asyncio.Future[Outcome]) -> Outcome:
     """The result of a future, which is cancelled if the client hangs up first."""
-    result = asyncio.wrap_future(future)
     gone = asyncio.ensure_future(_hang_up(request))
     both: set[asyncio.Future[Any]] = {result, gone}
     try:
