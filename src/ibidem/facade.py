@@ -62,7 +62,7 @@ class Memory(memory.Memory):
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
         learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
-        return cls(learnt.path, learnt.manifest, learnt)
+        return cls.open(learnt.path)
 
 
 def open_corpus(

@@ -8,6 +8,8 @@ from ibidem.memory.layout import Layout
 from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.tail import Tail
+from ibidem.memory.writer import Writer
 
 __all__ = [
     "Artefact",
@@ -22,4 +24,6 @@ __all__ = [
     "SegmentData",
     "SegmentRecord",
     "StoredPair",
+    "Tail",
+    "Writer",
 ]
