@@ -8,6 +8,7 @@ from ibidem.memory.layout import Layout
 from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.removing import remove_pairs
 from ibidem.memory.tail import Tail
 from ibidem.memory.writer import Writer
 
@@ -26,4 +27,5 @@ __all__ = [
     "StoredPair",
     "Tail",
     "Writer",
+    "remove_pairs",
 ]

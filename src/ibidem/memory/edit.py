@@ -75,6 +75,11 @@ class Edit:
         if not same or (now.numbering, now.layout) != (then.numbering, then.layout) or now.entries < then.entries:
             raise MismatchError(f"{self._memory.path} was changed by another process meanwhile: run this again")
 
+    def set_merged(self, known: Memory) -> None:
+        """Say that what is stored now, combiners or an index, was made for all entries of `known`."""
+        self.check_unchanged(known)
+        self._draft = replace(self._draft, merged=known.entries + len(known.removed_entries))
+
     def append_segment(self, data: SegmentData) -> None:
         """Write a segment durably now; the next commit makes it part of the memory."""
         self._check_open()
@@ -280,7 +285,7 @@ class Edit:
     def _renumber(self) -> None:
         """Number the entries anew: what was said of them by number is no longer true."""
         self.remove_artefact(REMOVED_ENTRIES)
-        self._draft = replace(self._draft, numbering=self._memory.generation + 1)
+        self._draft = replace(self._draft, numbering=self._memory.generation + 1, merged=self._draft.entries)
 
     def _next_folder(self) -> Path:
         """A name that no segment has, of this generation or of another that is kept."""

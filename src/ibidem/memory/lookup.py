@@ -111,8 +111,13 @@ class Lookup:
     def entries(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of the entries of sealed pairs with these ids, which rise."""
         numbers = numbers_among(ids, self._removed)
-        ranges = [self.pair(number).entries for number in numbers.tolist()]
-        return np.concatenate([np.empty(0, np.int64), *(np.arange(part.start, part.stop) for part in ranges)])
+        places = np.searchsorted(self._first_pairs, numbers, side="right") - 1
+        parts = [
+            self._segments[place].entries_of(numbers[places == place] - self._first_pairs[place])
+            + self._first_entries[place]
+            for place in np.unique(places).tolist()
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _sealed_ids(self, found: Sequence[NDArray[np.int64]]) -> list[int]:
         """The ids of pairs found in each segment, less those that were removed."""

@@ -114,7 +114,9 @@ class Manifest:
     """One generation of a memory; `created` and `updated` are ISO 8601 in UTC.
 
     journal: the number of the first journal whose changes are not in the segments. numbering: the generation since
-    which entries were only added at the end or taken out one by one. format: the one that it was read in.
+    which entries were only added at the end or taken out one by one. merged: how many entries, those that were taken
+    out since counted in, the combiners and the index were made for; what came later was added. format: the one that
+    it was read in.
     """
 
     generation: int
@@ -131,6 +133,7 @@ class Manifest:
     layout: Layout = field(default_factory=Layout)
     journal: int = 1
     numbering: int = 1
+    merged: int = 0
     format: int = FORMAT
 
     @property
@@ -177,6 +180,7 @@ class Manifest:
             layout=Layout.from_fields(fields.fields("layout")) if number > 1 else Layout(),
             journal=fields.integer("journal", 1) if number > 2 else 1,
             numbering=fields.integer("numbering", 1) if number > 2 else 1,
+            merged=fields.integer("merged") if number > 2 else sum(segment.entries for segment in segments),
             format=number,
         )
 

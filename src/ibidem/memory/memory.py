@@ -6,7 +6,7 @@ import contextlib
 import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from ibidem.memory.verification import verify
 from ibidem.memory.writer import Writer, check_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from os import PathLike
 
@@ -85,8 +85,10 @@ class Memory:
         *,
         seed: int = 0,
         created: datetime | None = None,
+        stages: Mapping[str, Mapping[str, Any]] | None = None,
+        complete: bool = False,
     ) -> Self:
-        """Make an empty memory, generation 1, in a folder that is new or empty."""
+        """Make an empty memory, generation 1, in a folder that is new or empty; `complete`: nothing is to be learnt."""
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
@@ -108,8 +110,8 @@ class Memory:
                 origins=(),
                 segments=(),
                 artefacts={},
-                stages={},
-                complete=False,
+                stages=stages or {},
+                complete=complete,
             )
             put_manifest(folder, manifest)
             sweep(folder)
@@ -205,6 +207,12 @@ class Memory:
     def entries(self) -> int:
         """The number of entries."""
         return self.manifest.entries
+
+    @property
+    def merged_entries(self) -> int:
+        """The number of entries that the combiners and the index were made for; those after them were added since."""
+        merged = self.manifest.merged
+        return min(merged - int((self.removed_entries < merged).sum()), self.entries)
 
     @property
     def tokens(self) -> int:

@@ -65,6 +65,22 @@ class SegmentData:
         """The number of pairs."""
         return len(self.lengths)
 
+    def select(self, pairs: Sequence[int]) -> SegmentData:
+        """The pairs with these numbers, in their order, and their entries."""
+        offsets = self.offsets()
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(offsets[i], offsets[i + 1]) for i in pairs)])
+        return SegmentData(
+            keys=None if self.keys is None else self.keys[rows],
+            values=self.values[rows],
+            log_probs=self.log_probs[rows],
+            lengths=self.lengths[list(pairs)],
+            sources=[self.sources[i] for i in pairs],
+            targets=[self.targets[i] for i in pairs],
+            origins=[self.origins[i] for i in pairs],
+            locations=[self.locations[i] for i in pairs],
+            compact=None if self.compact is None else self.compact[rows],
+        )
+
     def offsets(self) -> NDArray[np.int64]:
         """[pairs + 1] the entries of pair i are offsets[i]:offsets[i + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])

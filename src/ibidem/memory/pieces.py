@@ -52,7 +52,7 @@ def keep_pairs(piece: Piece, kept: NDArray[np.bool_]) -> Piece:
     """The pairs of a piece that are kept, and all that belongs to them; kept: [pairs]."""
     pairs = np.flatnonzero(kept)
     given, offsets = piece.arrays, piece.arrays["offsets"]
-    entries = tokens = _members(offsets, pairs)
+    entries = tokens = members(offsets, pairs)
     arrays: dict[str, NDArray[Any]] = {"offsets": _offsets(np.diff(offsets)[pairs])}
     if "rows" in given:
         new_numbers = np.full(piece.counts.tokens, -1, np.int64)
@@ -64,7 +64,7 @@ def keep_pairs(piece: Piece, kept: NDArray[np.bool_]) -> Piece:
     arrays |= {name: given[name][pairs] for name in ("origins", "locations")}
     for side in ("source", "target"):
         bounds = given[f"{side}_offsets"]
-        arrays[f"{side}s"] = given[f"{side}s"][_members(bounds, pairs)]
+        arrays[f"{side}s"] = given[f"{side}s"][members(bounds, pairs)]
         arrays[f"{side}_offsets"] = _offsets(np.diff(bounds)[pairs])
     counts = Counts(len(entries), len(tokens), len(pairs))
     if counts.entries == counts.tokens:
@@ -90,7 +90,7 @@ def join_pieces(pieces: Sequence[Piece]) -> Piece:
     return Piece(counts, arrays)
 
 
-def _members(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+def members(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """The numbers of all members of these groups, in order; group i is offsets[i]:offsets[i + 1]."""
     starts, lengths = offsets[groups], np.diff(offsets)[groups]
     ends = np.cumsum(lengths, dtype=np.int64)

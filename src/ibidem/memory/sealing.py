@@ -61,7 +61,7 @@ def seal_tail(
             continue
         kept = np.ones(segment.record.pairs, bool)
         kept[local] = False
-        removed_entries.append(first_entries[number] + _entries_of(segment, local))
+        removed_entries.append(first_entries[number] + segment.entries_of(local))
         piece = keep_pairs(sealed_piece(segment), kept)
         if number >= merged_from:
             merged.append(piece)
@@ -108,9 +108,3 @@ def _first_merged(manifest: Manifest, tokens: int) -> int:
         number -= 1
         tokens += manifest.segments[number].tokens
     return number
-
-
-def _entries_of(segment: Segment, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The entries of these pairs of a segment."""
-    bounds = segment.offsets if segment.rows is None else np.searchsorted(segment.rows, segment.offsets)
-    return np.concatenate([np.empty(0, np.int64), *(np.arange(bounds[pair], bounds[pair + 1]) for pair in pairs)])

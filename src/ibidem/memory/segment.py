@@ -20,14 +20,13 @@ from ibidem.memory.files import link, remove, rename, sync_directory, temporary,
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
 from ibidem.memory.manifest import SegmentRecord
+from ibidem.memory.pieces import Piece, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from ibidem.memory.pieces import Piece
 
 RECORD = "segment.json"
 
@@ -194,6 +193,10 @@ class Segment:
             starts = offsets[pairs].tolist()
             pairs = pairs[[blob.read(start, start + len(text)).tobytes() == text for start in starts]]
         return pairs
+
+    def entries_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The entries of these pairs, in their order."""
+        return members(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
 
     def find_origin(self, origin: int) -> NDArray[np.int64]:
         """The pairs of the origin with this number."""

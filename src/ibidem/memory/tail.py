@@ -47,6 +47,11 @@ class Tail:
         return len(self.values)
 
     @property
+    def bytes(self) -> int:
+        """The bytes of the journals that it was read from."""
+        return sum(journal.end for journal in self.journals)
+
+    @property
     def next_id(self) -> int:
         """The id that the next pair will have."""
         return self.first_id + self.pairs
@@ -111,7 +116,8 @@ class Tail:
     def extended(self, changes: Sequence[Change], journals: tuple[Journal, ...]) -> Tail:
         """The tail after further changes."""
         added = [change.added for change in changes if change.added is not None]
-        removed = self.removed.union(*(change.removed for change in changes))
+        new = [id for change in changes for id in change.removed]
+        removed = self.removed.union(new) if new else self.removed
         return Tail(self.first_id, journals, (*self.added, *added), removed)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import cached_property
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -199,7 +200,9 @@ def _output_projection(network: Any) -> nn.Linear:
 
 @contextmanager
 def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    handle = module.register_forward_pre_hook(hook)
+    """A hook for this thread alone: another one may use the model at the same time."""
+    owner = get_ident()
+    handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)
     try:
         yield
     finally:
