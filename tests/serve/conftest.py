@@ -81,7 +81,7 @@ def make_translator(model: Any, memory: Any) -> Translator:
     from ibidem.decode import SearchSettings, Translator
 
     settings = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=12)
-    combiner = FixedCombiner(4, 0.95, 10.0) if memory else None
+    combiner = FixedCombiner(2, 0.98, 0.1) if memory else None
     return Translator(model, memory, combiner=combiner, settings=settings, batch_size=8)
 
 

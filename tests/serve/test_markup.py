@@ -15,7 +15,7 @@ from ibidem.serve.markup import count_blocks, translate_markup
 if TYPE_CHECKING:
     from .conftest import Client
 
-TAG = re.compile(r"<[^<>]*>")
+TAG = re.compile(r"</?[a-z][^<>]*>")
 
 
 def shout(lines: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from ibidem.cli.translation import (
     fixed_by_hand,
 )
 from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from ibidem.model import BaseModel
 
 _KEY = "IBIDEM_API_KEY"
 
@@ -60,6 +63,13 @@ def serve(
         list[str] | None,
         typer.Option("--allow-origin", help="Origin of web pages that may call the server.", show_default=False),
     ] = None,
+    learn_into: Annotated[
+        str | None,
+        typer.Option(
+            "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
+        ),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no suggestions, and change no memory.")] = False,
     model: options.Model = None,
     combiner: options.Combiner = None,
     k: K = None,
@@ -82,7 +92,10 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page."""
+    """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
+
+    A memory whose folder does not exist yet is created, and learns from the first suggestion on.
+    """
     from ibidem.serve.settings import Limits
 
     limits = override(Limits(), assignments or ())
@@ -91,6 +104,8 @@ def serve(
         return
     _check_extra()
     from ibidem.decode import SearchSettings, Translator
+    from ibidem.learn import create_memory
+    from ibidem.memory import Memory
     from ibidem.serve import server
     from ibidem.serve.settings import ServeSettings
 
@@ -105,13 +120,29 @@ def serve(
         keys_required=bool(hashes),
         hosts=(*ServeSettings.hosts, *(allow_host or ())) if server.is_loopback(host) else tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
+        read_only=read_only,
+        learn_into=learn_into,
     )
     by_hand = fixed_by_hand(k, weight, temperature)
     memories = choose_memories(memory)
     check_memory_given(memories, by_hand or combiner)
     use_threads(threads)
+    base: BaseModel | str | None = model
+    missing = [folder for folder, _ in memories if not Memory.exists(folder)]
+    if missing and not read_only:
+        base = Translator(
+            model,
+            device=device,
+            dtype=dtype,
+            source_language=source_language,
+            target_language=target_language,
+            source_prefix=source_prefix,
+        ).model
+        for folder in missing:
+            create_memory(folder, base)
+            note(f"{folder} is new, and empty.")
     translator = Translator(
-        model,
+        base,
         memories,
         combiner=by_hand or combiner,
         index=index,

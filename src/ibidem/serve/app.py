@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def make_app(service: Service) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        service.close()
+        await asyncio.to_thread(service.close)
 
     app = FastAPI(title="ibidem", version=ibidem.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     handled: tuple[Any, ...] = (Refusal, HTTPException, RequestValidationError, Exception)

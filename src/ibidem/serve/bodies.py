@@ -64,7 +64,8 @@ async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
     content_type = request.headers.get("content-type", "application/json")
     kind = content_type.partition(";")[0].strip().lower()
     try:
-        if kind == _FORM:
+        # `curl -d` and others say that JSON is a form.
+        if kind == _FORM and not body.lstrip().startswith(b"{"):
             return _collect(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
         if kind == _PARTS:
             return _collect(_read_parts(content_type, body))

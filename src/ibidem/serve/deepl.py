@@ -93,7 +93,7 @@ def make_routes(service: Service) -> APIRouter:
                         target_languages=[desk.target.upper()],
                         segment_count=info.pairs,
                     )
-                    for info in desk.list_memories()
+                    for info in await service.call(service.registrar.list_memories)
                 ]
             )
         )

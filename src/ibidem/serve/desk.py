@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from ibidem.decode import BaseScorer, BlendedScorer, Translator
 from ibidem.errors import UsageError
 from ibidem.serve.choice import Choice, Line
-from ibidem.serve.schemas import MemoryInfo
 from ibidem.text.language import primary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.decode import Hypothesis, Scorer
+    from ibidem.model import BaseModel
 
 
 class Desk:
@@ -28,8 +28,8 @@ class Desk:
                 "--source-language and --target-language."
             )
         self.source, self.target = primary(source), primary(target)
-        self._mounts = {mount.memory.path.resolve().name: mount for mount in translator.mounts}
-        if len(self._mounts) < len(translator.mounts):
+        self.mounts = {mount.memory.path.resolve().name: mount for mount in translator.mounts}
+        if len(self.mounts) < len(translator.mounts):
             raise UsageError("Two memories have folders of the same name, by which clients call them: rename one.")
         # It has no memories of its own: every batch gives it a scorer over those that were chosen.
         self._translator = Translator(translator.model, settings=translator.settings, batch_size=translator.batch_size)
@@ -40,23 +40,19 @@ class Desk:
         return self._translator.batch_size
 
     @property
+    def model(self) -> BaseModel:
+        """The base model."""
+        return self._translator.model
+
+    @property
     def folders(self) -> dict[str, str]:
         """The names of the memories by their folders."""
-        return {str(mount.memory.path): name for name, mount in self._mounts.items()}
+        return {str(mount.memory.path): name for name, mount in self.mounts.items()}
 
     @property
     def default(self) -> tuple[tuple[str, float], ...]:
         """All memories with the weights that the server was started with."""
-        return tuple((name, mount.share) for name, mount in self._mounts.items())
-
-    def list_memories(self) -> list[MemoryInfo]:
-        """The memories as they are now."""
-        return [
-            MemoryInfo(
-                name=name, pairs=mount.memory.pairs, entries=mount.memory.entries, weight=mount.share, learns=False
-            )
-            for name, mount in self._mounts.items()
-        ]
+        return tuple((name, mount.share) for name, mount in self.mounts.items())
 
     def translate(self, choice: Choice, lines: Sequence[str]) -> list[Line]:
         """The translation of each line."""
@@ -82,8 +78,11 @@ class Desk:
         return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
 
     def _join(self, memories: Sequence[tuple[str, float]]) -> Scorer:
-        """A scorer over these memories."""
-        scorers = [self._mounts[name].scorer for name, _ in memories]
+        """A scorer over these memories as they are now."""
+        mounts = [self.mounts[name] for name, _ in memories]
+        for mount in mounts:
+            mount.refresh()
+        scorers = [mount.scorer for mount in mounts]
         if len(scorers) == 1:
             return scorers[0]
         return BlendedScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()

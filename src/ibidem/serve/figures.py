@@ -22,7 +22,7 @@ def make_routes(service: Service) -> APIRouter:
     async def metrics(request: Request) -> PlainTextResponse:
         """Counts and times; no text of anybody."""
         service.gate.admit(request)
-        memories = service.desk.list_memories()
+        memories = await service.call(service.registrar.list_memories)
         gauges = {
             "ibidem_waiting_characters": {"": float(service.batcher.waiting)},
             "ibidem_memory_pairs": {f'memory="{escape(info.name)}"': float(info.pairs) for info in memories},

@@ -12,6 +12,7 @@ from ibidem.serve.answers import answer, answer_list
 from ibidem.serve.bodies import parse, read_fields
 from ibidem.serve.choice import Choice
 from ibidem.serve.languages import language_name
+from ibidem.serve.layout import pair_lines
 from ibidem.serve.openapi import ERRORS, described_body
 from ibidem.serve.refusal import Refusal
 from ibidem.serve.schemas import (
@@ -23,12 +24,16 @@ from ibidem.serve.schemas import (
     LanguageName,
     LanguagePair,
     PlainAnswer,
+    SuggestAnswer,
+    SuggestRequest,
     TranslateAnswer,
     TranslateRequest,
 )
 
 if TYPE_CHECKING:
     from ibidem.serve.service import Service
+
+_SUGGESTED = "suggested"
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -94,6 +99,23 @@ def make_routes(service: Service) -> APIRouter:
         service.check_size([wanted.q])
         return answer_list([DetectedLanguage(confidence=_confidence([wanted.q]), language=desk.source)])
 
+    @router.post(
+        "/suggest",
+        response_model=SuggestAnswer,
+        responses=ERRORS,
+        openapi_extra=described_body(SuggestRequest),
+        summary="Suggest a better translation",
+    )
+    async def suggest(request: Request) -> Response:
+        """It is learnt at once: the next translation uses it. Lines are learnt one by one where there are as many."""
+        wanted = parse(SuggestRequest, await read_fields(request, service.limits))
+        service.gate.admit(request, wanted.api_key)
+        service.check_languages(wanted.source, wanted.target)
+        if service.learns_into is None:
+            raise Refusal(403, "Suggestions are disabled on this server.")
+        await service.learn(service.learns_into, pair_lines(wanted.q, wanted.s), _SUGGESTED)
+        return answer(SuggestAnswer(success=True))
+
     @router.get("/languages", response_model=list[Language], summary="List the languages")
     async def languages() -> Response:
         """The source language with its target, and the target language with none."""
@@ -125,7 +147,7 @@ def make_routes(service: Service) -> APIRouter:
                     source=LanguageName(code=desk.source, name=language_name(desk.source)),
                     target=LanguageName(code=desk.target, name=language_name(desk.target)),
                 ),
-                suggestions=False,
+                suggestions=service.learns_into is not None,
                 supportedFilesFormat=[],
             )
         )

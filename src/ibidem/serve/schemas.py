@@ -253,3 +253,74 @@ class MemoryList(BaseModel):
     """All memories that are mounted."""
 
     memories: list[MemoryInfo]
+
+
+class NewPair(BaseModel):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+class AddRequest(BaseModel):
+    """Pairs to learn, and where they come from, to be cited."""
+
+    pairs: list[NewPair]
+    origin: str = Field(default="by hand", max_length=200)
+    api_key: ApiKey = None
+
+
+class AddAnswer(BaseModel):
+    """The ids of pairs that are new, and of those that the memory had already; how many were left out.
+
+    A pair is left out that is empty on a side or longer than the model reads.
+    """
+
+    added: list[int]
+    known: list[int]
+    left_out: int
+
+
+class RemoveRequest(BaseModel):
+    """What to remove: ids, or one pair by both texts, or all pairs of an origin as citations name it."""
+
+    ids: list[int] | None = None
+    source: str | None = None
+    target: str | None = None
+    origin: str | None = None
+    api_key: ApiKey = None
+
+
+class RemoveAnswer(BaseModel):
+    """The ids of the pairs that were removed; they are never used again."""
+
+    removed: list[int]
+
+
+class SuggestRequest(BaseModel):
+    """LibreTranslate's suggestion: `s` is a better translation of `q`."""
+
+    q: str
+    s: str
+    source: str = "auto"
+    target: str | None = None
+    api_key: ApiKey = None
+
+
+class SuggestAnswer(BaseModel):
+    """Whether the suggestion was learnt."""
+
+    success: bool
+
+
+class JobInfo(BaseModel):
+    """An import; share: how much of the file was learnt, where that can be known."""
+
+    id: str
+    memory: str
+    file: str
+    state: Literal["running", "done", "failed", "cancelled"]
+    share: float | None = None
+    read: int
+    added: int
+    message: str

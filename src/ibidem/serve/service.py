@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.citations import cite
+from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.layout import lay_out, mend
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.refusal import Refusal
+from ibidem.serve.registrar import Registrar, Written
 from ibidem.text.language import primary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
@@ -26,8 +30,13 @@ if TYPE_CHECKING:
     from ibidem.serve.metrics import Metrics
     from ibidem.serve.schemas import Citations
     from ibidem.serve.settings import Limits, ServeSettings
+    from ibidem.text import Corpus, Pair
 
 Outcome = TypeVar("Outcome")
+
+# Threads that wait for a disk or a lock, and documents that are put together at the same time.
+_HELPERS = 8
+_WRITERS = 16
 
 
 class Translated(NamedTuple):
@@ -49,10 +58,52 @@ class Service:
         limits = settings.limits
         batches = BatchSettings(desk.batch_size, limits.waiting, limits.least, limits.wait_seconds)
         self.batcher: Batcher[Line] = Batcher(desk.translate, batches, metrics)
+        self.registrar = Registrar(desk.model, desk.mounts, read_only=settings.read_only)
+        if settings.learn_into is not None and settings.learn_into not in self.registrar.names:
+            raise UsageError(f"There is no memory {settings.learn_into} to learn into: name the folder of one of -m.")
+        self._helpers = ThreadPoolExecutor(_HELPERS, "ibidem-helper")
+        self._writers = ThreadPoolExecutor(_WRITERS, "ibidem-markup")
+        self.jobs = Jobs(self._import, (desk.source, desk.target), limits.import_pairs)
 
     def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish what was accepted; imports stop where they are."""
+        self.jobs.close()
         self.batcher.close()
+        for pool in (self._helpers, self._writers):
+            pool.shutdown(wait=True)
+        self.registrar.close()
+
+    @property
+    def learns_into(self) -> str | None:
+        """The memory that takes suggestions, None where nothing is learnt."""
+        return self.settings.learn_into or next(iter(self.registrar.names), None)
+
+    async def call(self, function: Callable[..., Outcome], *given: object) -> Outcome:
+        """Call something that may wait for a disk or a lock, and not keep others waiting."""
+        return await asyncio.get_running_loop().run_in_executor(self._helpers, function, *given)
+
+    async def learn(self, name: str, pairs: Sequence[tuple[str, str]], origin: str) -> Written:
+        """Add pairs to a memory; on disk when this returns."""
+        if not pairs:
+            raise Refusal(400, "Invalid request: there is no pair")
+        if len(pairs) > self.limits.texts:
+            raise Refusal(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
+        self.check_size([text for pair in pairs for text in pair], count=False)
+        mended = [(mend(source), mend(target)) for source, target in pairs]
+        written = await self.call(self.registrar.add_texts, name, mended, mend(origin))
+        self.metrics.count_learnt(len(written.added))
+        return written
+
+    def _import(self, job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
+        def tell(_: str, __: float | None, done: int, ___: str) -> None:
+            job.added = done
+            share = corpus.fraction()  # of what is read, which is ahead of what is learnt
+            job.share = None if share is None else share * done / max(job.read, done)
+
+        written = self.registrar.add(job.memory, pairs, corpus.counts, tell)
+        self.metrics.count_learnt(len(written.added))
+        known = f"; {len(written.known):,} were known already" if written.known else ""
+        return len(written.added), f"{corpus.counts.describe()}{known}"
 
     @property
     def limits(self) -> Limits:
@@ -87,7 +138,7 @@ class Service:
             asked.append(self.batcher.submit(choice, lines))
             return [line.translation for line in asked[-1].result()]
 
-        work = asyncio.get_running_loop().run_in_executor(None, translate_markup, documents, ask)
+        work = asyncio.get_running_loop().run_in_executor(self._writers, translate_markup, documents, ask)
         try:
             return [Translated(text, [], None) for text in await unless_gone(request, work)]
         finally:
@@ -98,9 +149,9 @@ class Service:
         if count > self.limits.lines:
             raise Refusal(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
-    def check_size(self, texts: Sequence[str]) -> None:
+    def check_size(self, texts: Sequence[str], *, count: bool = True) -> None:
         """Refuse more texts or characters than the server takes."""
-        if len(texts) > self.limits.texts:
+        if count and len(texts) > self.limits.texts:
             raise Refusal(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({self.limits.texts})")
         characters = sum(map(len, texts))
         if characters > self.limits.characters:

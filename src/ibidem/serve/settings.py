@@ -11,10 +11,10 @@ from ibidem.errors import UsageError
 class Limits:
     """How much one client may ask for, and all of them together.
 
-    Of one request: characters and lines of all its texts, texts, alternatives to a translation, bytes of the body
-    and of an imported file, seconds to send the body. Of a key, or of an address where there are no keys: requests
-    a second, and how many at once may run ahead of that. Of the server: requests in flight, characters that wait for
-    the decoder (a short line counts as `least`), and seconds after which a waiting request is given up.
+    Of one request: characters and lines of all its texts, texts, alternatives to a translation, memories, bytes of the
+    body, bytes and pairs of an imported file, seconds to send the body. Of a key, or of an address where there are no
+    keys: requests a second, and how many at once may run ahead of that. Of the server: requests in flight, characters
+    that wait for the decoder (a short line counts as `least`), seconds after which a waiting request is given up.
     """
 
     characters: int = 20_000
@@ -24,6 +24,7 @@ class Limits:
     memories: int = 16
     body_bytes: int = 1 << 20
     import_bytes: int = 1 << 28
+    import_pairs: int = 2_000_000
     body_seconds: float = 30.0
     rate: float = 20.0
     burst: int = 200
@@ -43,12 +44,13 @@ class ServeSettings:
     """The rules of a server.
 
     keys_required: whether a request needs a key; hosts: the names by which it may be called, none for any;
-    origins: web pages of other origins that may call it from a browser; learn_into: the memory that takes
-    suggestions.
+    origins: web pages of other origins that may call it from a browser; read_only: whether memories are not written
+    to; learn_into: the memory that takes suggestions, the first where none is named.
     """
 
     limits: Limits = field(default_factory=Limits)
     keys_required: bool = False
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     origins: tuple[str, ...] = ()
+    read_only: bool = False
     learn_into: str | None = None
