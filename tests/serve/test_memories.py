@@ -72,6 +72,61 @@ def test_a_suggestion_is_learnt_at_once(writer: Client, folder: Path) -> None:
     assert writer.get("/frontend/settings").json["suggestions"] is True
 
 
+def test_a_second_correction_takes_the_place_of_the_first(writer: Client, folder: Path) -> None:
+    """Two translations of one sentence would contradict each other, and neither be used."""
+    pairs = Memory.open(folder).living_pairs
+    for wanted in (WANTED, "Open", "Save", WANTED, WANTED):
+        writer.form("/suggest", {"q": GERMAN, "s": wanted})
+        assert translate(writer) == wanted
+        assert Memory.open(folder).living_pairs == pairs + 1
+    kept = writer.post("/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": "Open"}]}).json
+    assert (len(kept["added"]), kept["replaced"]) == (1, [])
+    stored = next(iter(Memory.open(folder).sentences()))
+    request = {"pairs": [{"source": stored.source, "target": WANTED}], "replace": True, "origin": "desk"}
+    answer = writer.post("/memories/mine/pairs", request).json
+    assert {(pair["source"], pair["target"], pair["origin"]) for pair in answer["replaced"]} == {
+        (stored.source, stored.target, "corpus.tsv")
+    }
+    assert translate(writer, stored.source) == WANTED
+    refused = writer.post(
+        "/memories/mine/pairs", {"pairs": [*request["pairs"], {"source": "a", "target": ""}], "replace": True}
+    )
+    assert refused.status == 400
+    assert Memory.open(folder).verify() == []
+
+
+def test_its_own_client_reads_what_was_suggested(writer: Client) -> None:
+    """LibreTranslate's page sends suggestions as multipart forms; its Python client has no call for them."""
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    api = libretranslatepy.LibreTranslateAPI(writer.url)
+    assert api.translate(GERMAN, "de", "en") != WANTED
+    fields = {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}
+    parts = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
+    )
+    sent = writer.send("POST", "/suggest", f"{parts}--b--\r\n".encode(), Content_Type="multipart/form-data; boundary=b")
+    assert sent.json == {"success": True}
+    assert api.translate(GERMAN, "de", "en") == WANTED
+
+
+def test_two_who_correct_the_same_sentence_at_once(writer: Client, folder: Path) -> None:
+    pairs = Memory.open(folder).living_pairs
+    answers: list[int] = []
+    suggestions = [WANTED, "Open", "Save", "Help"]
+
+    def suggest(text: str) -> None:
+        answers.extend(writer.post("/suggest", {"q": GERMAN, "s": text}).status for _ in range(4))
+
+    threads = [threading.Thread(target=suggest, args=[text]) for text in suggestions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 16
+    assert Memory.open(folder).living_pairs == pairs + 1, "the last one counts"
+    assert translate(writer) in suggestions
+
+
 def test_a_suggestion_of_several_lines(writer: Client) -> None:
     writer.post("/suggest", {"q": f"{GERMAN}\n\nAbbrechen!", "s": f"{WANTED}\n\nOpen"})
     assert translate(writer, f"Abbrechen!\n{GERMAN}") == f"Open\n{WANTED}"
@@ -83,7 +138,7 @@ def test_learn_cite_undo(writer: Client, folder: Path) -> None:
     added = writer.post(
         "/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": WANTED}], "origin": "desk"}
     ).json
-    assert added == {"added": [added["added"][0]], "known": [], "left_out": 0}
+    assert added == {"added": [added["added"][0]], "known": [], "left_out": 0, "replaced": []}
     explained = writer.post("/translate", {"q": GERMAN, "explain": True}).json
     assert explained["translatedText"] == WANTED
     cited = {pair["id"]: pair for pair in explained["explanation"]["pairs"]}[added["added"][0]]
@@ -96,7 +151,7 @@ def test_learn_cite_undo(writer: Client, folder: Path) -> None:
         "location": 0,
     }
     again = writer.post("/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": WANTED}]}).json
-    assert again == {"added": [], "known": added["added"], "left_out": 0}
+    assert again == {"added": [], "known": added["added"], "left_out": 0, "replaced": []}
     removed = writer.send(
         "DELETE", "/memories/mine/pairs", json.dumps({"ids": added["added"]}).encode(), Content_Type="application/json"
     )

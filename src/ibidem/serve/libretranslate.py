@@ -33,7 +33,7 @@ from ibidem.serve.schemas import (
 if TYPE_CHECKING:
     from ibidem.serve.service import Service
 
-_SUGGESTED = "suggested"
+SUGGESTED = "suggested"
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -107,13 +107,16 @@ def make_routes(service: Service) -> APIRouter:
         summary="Suggest a better translation",
     )
     async def suggest(request: Request) -> Response:
-        """It is learnt at once: the next translation uses it. Lines are learnt one by one where there are as many."""
+        """It is learnt at once: the next translation uses it, whatever the memory had for the same sentence.
+
+        Lines are learnt one by one where there are as many.
+        """
         wanted = parse(SuggestRequest, await read_fields(request, service.limits))
         service.gate.admit(request, wanted.api_key)
         service.check_languages(wanted.source, wanted.target)
         if service.learns_into is None:
             raise Refusal(403, "Suggestions are disabled on this server.")
-        await service.learn(service.learns_into, pair_lines(wanted.q, wanted.s), _SUGGESTED)
+        await service.learn(service.learns_into, pair_lines(wanted.q, wanted.s), SUGGESTED, replace=True)
         return answer(SuggestAnswer(success=True))
 
     @router.get("/languages", response_model=list[Language], summary="List the languages")
@@ -148,6 +151,7 @@ def make_routes(service: Service) -> APIRouter:
                     target=LanguageName(code=desk.target, name=language_name(desk.target)),
                 ),
                 suggestions=service.learns_into is not None,
+                learnsInto=service.learns_into,
                 supportedFilesFormat=[],
             )
         )

@@ -11,6 +11,7 @@ from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.answers import answer
 from ibidem.serve.bodies import parse, read_fields, stream_body
+from ibidem.serve.citations import file_name
 from ibidem.serve.openapi import ERRORS, described_body
 from ibidem.serve.refusal import Refusal
 from ibidem.serve.schemas import (
@@ -20,6 +21,7 @@ from ibidem.serve.schemas import (
     MemoryList,
     RemoveAnswer,
     RemoveRequest,
+    ReplacedPair,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +57,13 @@ def make_routes(service: Service) -> APIRouter:
         """They are on disk when this is answered, and the next translation uses them."""
         wanted = parse(AddRequest, await read_fields(request, service.limits))
         service.gate.admit(request, wanted.api_key)
-        written = await service.learn(name, [(pair.source, pair.target) for pair in wanted.pairs], wanted.origin)
-        return answer(AddAnswer(added=written.added, known=written.known, left_out=written.left_out))
+        pairs = [(pair.source, pair.target) for pair in wanted.pairs]
+        written = await service.learn(name, pairs, wanted.origin, replace=wanted.replace)
+        replaced = [
+            ReplacedPair(id=pair.id, source=pair.source, target=pair.target, origin=file_name(pair.origin))
+            for pair in written.replaced
+        ]
+        return answer(AddAnswer(added=written.added, known=written.known, left_out=written.left_out, replaced=replaced))
 
     @router.delete(
         "/memories/{name}/pairs",

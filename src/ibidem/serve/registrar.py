@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ibidem.decode.mounts import Mount
-    from ibidem.memory import Memory
+    from ibidem.memory import Memory, StoredPair
     from ibidem.model import BaseModel
 
 logger = logging.getLogger("ibidem.serve")
@@ -29,11 +29,15 @@ _PATIENCE = 5.0
 
 
 class Written(NamedTuple):
-    """The ids of pairs that are new in a memory, and of those that it had already; how many were left out."""
+    """The ids of pairs that are new in a memory, and of those that it had already; how many were left out.
+
+    replaced: pairs whose place the new ones took.
+    """
 
     added: list[int]
     known: list[int]
-    left_out: int
+    left_out: int = 0
+    replaced: Sequence[StoredPair] = ()
 
 
 class Registrar:
@@ -70,6 +74,16 @@ class Registrar:
         if not written.added and not written.known:
             raise Refusal(400, "The pair is empty, or longer than the model reads: send it in parts.")
         return written
+
+    def correct(self, name: str, texts: Sequence[tuple[str, str]], origin: str) -> Written:
+        """Put pairs in the place of all others of the same source; all or none."""
+        with self._writing(name) as scribe:
+            found = scribe.correct(texts, origin=origin)
+        return Written(
+            [one.id for one in found if one.new],
+            [one.id for one in found if not one.new],
+            replaced=[pair for one in found for pair in one.replaced],
+        )
 
     def add(self, name: str, pairs: Iterable[Pair], counts: Counts, progress: Progress = silent) -> Written:
         """Add pairs; those that the model cannot read whole are left out and counted."""

@@ -145,7 +145,7 @@ class LanguagePair(BaseModel):
 
 
 class FrontendSettings(BaseModel):
-    """What LibreTranslate tells its page, and others read."""
+    """What LibreTranslate tells its page, and others read; learnsInto: the memory that takes suggestions."""
 
     apiKeys: bool  # noqa: N815
     charLimit: int  # noqa: N815
@@ -154,6 +154,7 @@ class FrontendSettings(BaseModel):
     keyRequired: bool  # noqa: N815
     language: LanguagePair
     suggestions: bool
+    learnsInto: str | None = None  # noqa: N815
     supportedFilesFormat: list[str]  # noqa: N815
 
 
@@ -267,7 +268,17 @@ class AddRequest(BaseModel):
 
     pairs: list[NewPair]
     origin: str = Field(default="by hand", max_length=200)
+    replace: bool = Field(default=False, description="Remove all other pairs of the same source, letter for letter")
     api_key: ApiKey = None
+
+
+class ReplacedPair(BaseModel):
+    """A pair that was removed because another took its place."""
+
+    id: int
+    source: str
+    target: str
+    origin: str
 
 
 class AddAnswer(BaseModel):
@@ -279,6 +290,7 @@ class AddAnswer(BaseModel):
     added: list[int]
     known: list[int]
     left_out: int
+    replaced: list[ReplacedPair]
 
 
 class RemoveRequest(BaseModel):

@@ -82,15 +82,18 @@ class Service:
         """Call something that may wait for a disk or a lock, and not keep others waiting."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, function, *given)
 
-    async def learn(self, name: str, pairs: Sequence[tuple[str, str]], origin: str) -> Written:
-        """Add pairs to a memory; on disk when this returns."""
+    async def learn(
+        self, name: str, pairs: Sequence[tuple[str, str]], origin: str, *, replace: bool = False
+    ) -> Written:
+        """Add pairs to a memory, in the place of others of the same source if asked; on disk when this returns."""
         if not pairs:
             raise Refusal(400, "Invalid request: there is no pair")
         if len(pairs) > self.limits.texts:
             raise Refusal(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
         self.check_size([text for pair in pairs for text in pair], count=False)
         mended = [(mend(source), mend(target)) for source, target in pairs]
-        written = await self.call(self.registrar.add_texts, name, mended, mend(origin))
+        write = self.registrar.correct if replace else self.registrar.add_texts
+        written = await self.call(write, name, mended, mend(origin))
         self.metrics.count_learnt(len(written.added))
         return written
 
