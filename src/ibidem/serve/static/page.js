@@ -31,6 +31,7 @@ document.addEventListener("DOMContentLoaded", () => {
     source: "", // the text that `answer` is the translation of
     answer: null,
     pinned: null, // the number of the word that is held
+    looked: null, // the word whose evidence is shown
     request: null, // aborts the translation under way
     timer: 0,
   };
@@ -142,6 +143,7 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const id of ["correct", "copy"]) $(id).disabled = true;
     $("examples").hidden = false;
     letGo();
+    lookAgain();
   }
 
   // ---------------------------------------------------------------- showing a translation
@@ -168,6 +170,7 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const id of ["correct", "copy"]) $(id).disabled = false;
     $("examples").hidden = true;
     letGo();
+    lookAgain();
     showBase(base, translation);
   }
 
@@ -203,19 +206,32 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // ---------------------------------------------------------------- evidence for a word
 
+  const hint = [...$("evidence-body").childNodes];
   const wordAt = (target) => target.closest?.("#translation .word") ?? null;
   const percent = (value) => `${Math.round(100 * value)} %`;
   const figure = (value) => (value >= 0.995 ? "1.00" : value.toFixed(value < 0.01 ? 4 : 2));
 
   function look(button) {
     if (state.pinned !== null && Number(button.dataset.number) !== state.pinned) return;
-    const word = state.answer.explanation.words[button.dataset.number];
+    const { words, pairs } = state.answer.explanation;
+    const word = (state.looked = words[button.dataset.number]);
     const verdict = make("p", { class: "verdict" }, make("strong", {}, word.text), ` ${word.verdict}`);
-    const tokens = make("div", { class: "tokens" }, ...word.tokens.map((token) => describe(token, word.tokens.length > 1)));
-    $("evidence-body").replaceChildren(verdict, tokens);
+    const tokens = word.tokens.map((token) => describe(token, word.tokens.length > 1, pairs));
+    $("evidence-body").replaceChildren(verdict, make("div", { class: "tokens" }, ...tokens));
   }
 
-  function describe(token, several) {
+  // After a new translation: the evidence for the same word if it is still there, else none.
+  function lookAgain() {
+    const looked = state.looked;
+    state.looked = null;
+    $("evidence-body").replaceChildren(...hint);
+    const same = (word) => word.text === looked?.text && word.start === looked.start;
+    const number = state.answer?.explanation.words.findIndex(same) ?? -1;
+    const button = document.querySelector(`#translation .word[data-number="${number}"]`);
+    if (button) look(button);
+  }
+
+  function describe(token, several, pairs) {
     const votes = token.neighbours.filter((one) => one.agrees).reduce((sum, one) => sum + one.vote, 0);
     const left = make("div", {});
     if (several) left.append(make("h3", {}, piece(token.text)));
@@ -226,7 +242,7 @@ document.addEventListener("DOMContentLoaded", () => {
         ...bar("together", "mix", token.probability)),
       make("p", { class: "sum muted" },
         `${figure(token.base_weight)} × ${figure(token.base_probability)} + ${figure(votes)} = ${figure(token.probability)}`));
-    return make("div", { class: "token" }, left, cite(token.neighbours));
+    return make("div", { class: "token" }, left, cite(token.neighbours, pairs));
   }
 
   const piece = (text) => text.replaceAll("▁", "") || "space";
@@ -241,8 +257,9 @@ document.addEventListener("DOMContentLoaded", () => {
     ];
   }
 
-  function cite(neighbours) {
+  function cite(neighbours, pairs) {
     if (!neighbours.length) return make("p", { class: "muted" }, "No sentence of a memory was asked.");
+    const citation = (neighbour) => quote(neighbour, pairs[neighbour.pair]);
     const list = make("ul", { class: "neighbours" }, ...neighbours.slice(0, SHOWN).map(citation));
     const box = make("div", {}, list);
     if (neighbours.length > SHOWN) {
@@ -256,8 +273,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return box;
   }
 
-  function citation(neighbour) {
-    const pair = state.answer.explanation.pairs[neighbour.pair];
+  function quote(neighbour, pair) {
     const target = Array.from(pair.target);
     const marked = target.slice(neighbour.start, neighbour.end).join("") || "end";
     const inner = make("i");
@@ -354,10 +370,10 @@ document.addEventListener("DOMContentLoaded", () => {
     const path = `/memories/${encodeURIComponent(memory)}/pairs`;
     $("learn").disabled = true;
     try {
-      const { added } = await ask("POST", path, { pairs });
+      const { added, replaced } = await ask("POST", path, { pairs, origin: "suggested", replace: true });
       leaveCorrection();
       if (added.length) {
-        const undo = () => forget(path, added);
+        const undo = () => forget(path, added, replaced);
         say(`Learnt ${added.length === 1 ? "it" : `${added.length} lines`}: the next translation uses it.`, { undo });
       } else {
         say("The memory knew that already.");
@@ -371,10 +387,12 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 
-  async function forget(path, ids) {
+  async function forget(path, ids, replaced) {
     try {
       await ask("DELETE", path, { ids });
-      say("Undone: the memory is as it was.");
+      const once = new Map(replaced.map((pair) => [JSON.stringify([pair.source, pair.target]), pair]));
+      for (const { source, target, origin } of once.values()) await ask("POST", path, { pairs: [{ source, target }], origin });
+      say("Undone.");
       await Promise.all([translate(), listMemories()]);
     } catch (error) {
       fail(error);
@@ -392,7 +410,7 @@ document.addEventListener("DOMContentLoaded", () => {
     state.memories = (await ask("GET", "/memories")).memories;
     for (const memory of state.memories) if (!known.has(memory.name)) state.used.add(memory.name);
     showMemories();
-    const into = $("into").value;
+    const into = $("into").value || state.settings?.learnsInto;
     $("into").replaceChildren(...state.memories.filter((memory) => memory.learns)
       .map((memory) => make("option", { value: memory.name, selected: memory.name === into }, memory.name)));
   }
