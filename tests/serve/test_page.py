@@ -198,6 +198,21 @@ def test_the_keyboard_is_enough(page: Page, folder: Path) -> None:
     assert page.has_no_complaints()
 
 
+def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path) -> None:
+    """Also where the source was changed while the correction was written."""
+    page.write(GERMAN)
+    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page["correct"].click()
+    page["target"].clear()
+    page["target"].send_keys(WANTED)
+    page.write(NEW)
+    page.wait(lambda: page["memory-pane"].get_attribute("aria-busy") == "false", "the next translation")
+    page["learn"].click()
+    page.wait(lambda: "Learnt it" in page["status"].text, "the end of learning")
+    assert Memory.open(folder).find(GERMAN, WANTED)
+    assert not Memory.open(folder).find(NEW)
+
+
 def test_evidence_is_never_of_an_older_translation(page: Page) -> None:
     page.write(GERMAN)
     page.wait(lambda: page.all("#translation .word"), "a translation")

@@ -1,28 +1,31 @@
-"""The one web page: three files that lie beside this one, read once."""
+"""The one web page: files that lie in the folder beside this one, read once."""
 
 from __future__ import annotations
 
 import hashlib
 from importlib import resources
+from pathlib import PurePath
 
 from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response
 
-_FILES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
+_PAGE = "page.html"
 
 
 def make_routes() -> APIRouter:
-    """The page, its style, its script and its icon."""
+    """The page, its style, its scripts and its icon, each by its name."""
     router = APIRouter(include_in_schema=False)
-    for path, (name, kind) in _FILES.items():
-        content = resources.files("ibidem.serve").joinpath("static", name).read_bytes()
-        router.add_api_route(path, _Sender(content, kind).send, methods=["GET", "HEAD"], response_model=None)
+    for file in resources.files("ibidem.serve").joinpath("static").iterdir():
+        path = "/" if file.name == _PAGE else f"/{file.name}"
+        sender = _Sender(file.read_bytes(), _KINDS[PurePath(file.name).suffix])
+        router.add_api_route(path, sender.send, methods=["GET", "HEAD"], response_model=None)
     return router
 
 
