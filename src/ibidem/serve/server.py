@@ -35,7 +35,7 @@ _STARTING_SECONDS = 30
 def make_service(translator: Translator, settings: ServeSettings, hashes: Sequence[str] = ()) -> Service:
     """A service over a translator; `hashes` are those of the keys that open it."""
     if settings.keys_required and not hashes:
-        raise UsageError("There is no key yet: make one with `ibidem serve --new-key --keys FILE`.")
+        raise UsageError("There is no key yet: make one with `ibidem serve --new-key NOTE --keys FILE`.")
     if "*" in settings.origins:
         raise UsageError("Pages of every origin cannot be let in: name the origins, such as https://example.org.")
     rates = Rates(settings.limits.rate, settings.limits.burst)
@@ -57,7 +57,9 @@ def serve(service: Service, host: str, port: int, started: Callable[[str], None]
     """Serve until interrupted or told to end; `started` is told the address once requests are answered."""
     with listen(host, port) as listener:
         try:
-            _Server(_config(service), started).run([listener])
+            # uvicorn shuts down in order at Ctrl+C, and then lets Python know of it as well.
+            with contextlib.suppress(KeyboardInterrupt):
+                _Server(_config(service), started).run([listener])
         finally:
             service.close()
 
