@@ -187,6 +187,6 @@ class Library:
         if key not in self._pairs:
             stored = memory.sentence(number)
             tokens = memory.tokens_of(number).tolist()
-            cited = CitedPair(str(memory.path), number, stored.source, stored.target, stored.origin, stored.location)
+            cited = CitedPair(str(memory.path), stored.id, stored.source, stored.target, stored.origin, stored.location)
             self._pairs[key] = (cited, self.model.tokens.spans(tokens, stored.target))
         return self._pairs[key]
