@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
-    *("learn", "translate", "explain", "evaluate", "add", "remove", "replace", "inspect", "verify"),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index"),
+    *("learn", "translate", "explain", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 
 # A room imports only rooms above it; the façade stands beside the command line.
 ROOMS = (
+    "native",
     "text",
     "model",
     "memory",

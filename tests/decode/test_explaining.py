@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK
-from ibidem.decode import Explanation, MemoryScorer, Translator, beam_search
+from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
+from ibidem.decode import Explanation, MemoryScorer, Translator, Votes, beam_search
 from ibidem.decode.explanation import describe
 
 from .oracle import limited, write_memory
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ibidem.decode import SearchSettings, Token
     from ibidem.memory import Memory
-    from ibidem.model import BaseModel, Step
+    from ibidem.model import BaseModel
 
 LIMIT = 12
 CLOSE = 1e-5
@@ -85,15 +85,17 @@ def test_the_tokens_give_the_score_of_the_search(
 
 
 class Recorder:
-    """A scorer that keeps what it answered."""
+    """A scorer that keeps the distributions that its answers make."""
 
-    def __init__(self, scorer: MemoryScorer) -> None:
+    def __init__(self, scorer: MemoryScorer, model: BaseModel) -> None:
         self._scorer = scorer
+        self._model = model
         self.answers: list[torch.Tensor] = []
 
-    def __call__(self, step: Step) -> torch.Tensor:
-        self.answers.append(self._scorer(step).clone())
-        return self.answers[-1]
+    def consult(self, states: torch.Tensor) -> Votes:
+        votes = self._scorer.consult(states)
+        self.answers.append(mix(self._model.project(states).log_softmax(dim=1), votes.weights, votes.values))
+        return votes
 
 
 @pytest.mark.parametrize("combiner", COMBINERS, ids=["fixed", "adaptive"])
@@ -105,7 +107,7 @@ def test_every_probability_is_the_one_that_was_used(
     translator = Translator(tiny, memory_of(tiny), combiner=combiner, settings=settings)
     assert isinstance(translator.scorer, MemoryScorer)
     for text in [s.german for s in short]:
-        recorder = Recorder(translator.scorer)
+        recorder = Recorder(translator.scorer, tiny)
         beam_search(tiny, tiny.tokens.encode_sources([text]), settings, recorder)  # type: ignore[arg-type]
         explanation = translator.explain([text])[0]
         assert len(recorder.answers) == len(explanation.tokens)

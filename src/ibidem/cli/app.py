@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import explaining, learning, living, memories, shaping, translation
+from ibidem.cli import benching, explaining, learning, living, memories, reproducing, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -43,6 +43,7 @@ app.command("remove")(living.remove)
 app.command("replace")(living.replace)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)
+app.command("export")(memories.export)
 app.command("extract")(learning.extract)
 app.command("cluster")(shaping.cluster)
 app.command("compact")(shaping.compact)
@@ -50,3 +51,5 @@ app.command("tune")(learning.tune)
 app.command("prune")(shaping.prune)
 app.command("restore")(shaping.restore)
 app.command("index")(learning.index)
+app.command("bench")(benching.bench)
+app.command("reproduce")(reproducing.reproduce)

@@ -45,7 +45,7 @@ def explain(
     length_penalty: options.LengthPenalty = 1.0,
     batch_size: options.BatchSize = 32,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,

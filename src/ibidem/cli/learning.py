@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options, shaping, shaping_options
+from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
+from ibidem.cli.overrides import override
 
 if TYPE_CHECKING:
     from ibidem.learn import TuneSettings
@@ -65,6 +66,7 @@ def learn(
     groups: shaping_options.Groups = "token",
     group_n: shaping_options.GroupN = 2,
     epsilon: shaping_options.Epsilon = 1.5,
+    cost_scale: shaping_options.CostScale = "log",
     cost_method: shaping_options.CostMethod = "greedy",
     rule: shaping_options.Rule = "exact",
     final: shaping_options.Final = False,
@@ -72,6 +74,7 @@ def learn(
         str, typer.Option("--tuned-on", help="Tune the combiners on the unpruned memory (paper) or on the pruned one.")
     ] = "unpruned",
     index: options.IndexSetting = None,
+    assignments: shaping_options.LearnAssignments = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -87,17 +90,26 @@ def learn(
 ) -> None:
     """Learn a memory from parallel text: extract, cluster, compact, tune, prune, index. Interrupted, it goes on."""
     from ibidem.facade import open_corpus
-    from ibidem.learn import ExtractSettings, LearnSettings
+    from ibidem.learn import ClusterSettings, CompactSettings, ExtractSettings, LearnSettings, PruneSettings
     from ibidem.learn import learn as run
+    from ibidem.learn.compact import parse_objectives
     from ibidem.model import load_model
 
     settings = LearnSettings(
         extract=ExtractSettings(batch_tokens=batch_tokens),
-        cluster=shaping.cluster_settings(cluster_method, eps, eps_quantile, min_samples, threshold, family_bound, seed),
-        compact=shaping.compact_settings(
+        cluster=ClusterSettings(
+            method=cluster_method,
+            eps=eps,
+            eps_quantile=eps_quantile,
+            min_samples=min_samples,
+            threshold=threshold,
+            family_bound=family_bound,
+            seed=seed,
+        ),
+        compact=CompactSettings(
             method=compact,
             dimension=dimension,
-            objectives=objectives,
+            objectives=parse_objectives(objectives),
             nce=nce,
             ranking=ranking,
             activation=activation,
@@ -114,11 +126,23 @@ def learn(
         keep_keys=keep_keys,
         tune=_tune_settings(k, objective, validation, updates, seed),
         tuned_on=tuned_on,
-        prune=shaping.prune_settings(prune, strategy, cost_n, groups, group_n, epsilon, cost_method, rule, seed),
+        prune=PruneSettings(
+            strategy=strategy,
+            rate=prune,
+            n=cost_n,
+            groups=groups,
+            group_n=group_n,
+            epsilon=epsilon,
+            scale=cost_scale,
+            method=cost_method,
+            rule=rule,
+            seed=seed,
+        ),
         keep_unpruned=not final,
         index=index,
         threads=threads,
     )
+    settings = override(settings, assignments or ())
     use_threads(threads)
     base = load_model(
         model,

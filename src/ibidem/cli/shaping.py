@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
-
-if TYPE_CHECKING:
-    from ibidem.learn import ClusterSettings, CompactSettings, PruneSettings
+from ibidem.cli.overrides import override
 
 
 def cluster(
@@ -22,17 +20,27 @@ def cluster(
     min_samples: shaping_options.MinSamples = 4,
     threshold: shaping_options.Threshold = None,
     family_bound: shaping_options.FamilyBound = 20_000,
+    assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
     """Cluster the keys of each word, for the Compact Network and for spatial pruning. Interrupted, it goes on."""
-    from ibidem.learn import cluster_memory
+    from ibidem.learn import ClusterSettings, cluster_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = cluster_settings(cluster_method, eps, eps_quantile, min_samples, threshold, family_bound, seed)
+    settings = ClusterSettings(
+        method=cluster_method,
+        eps=eps,
+        eps_quantile=eps_quantile,
+        min_samples=min_samples,
+        threshold=threshold,
+        family_bound=family_bound,
+        seed=seed,
+    )
+    settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
         opened = cluster_memory(Memory.open(memory), settings, device=resolve_device(device), progress=progress)
@@ -57,20 +65,22 @@ def compact(
     compact_updates: shaping_options.CompactUpdates = 30_000,
     keep_keys: shaping_options.KeepKeys = True,
     model: options.Model = None,
+    assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
     """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory anew afterwards."""
-    from ibidem.learn import compact_memory
+    from ibidem.learn import CompactSettings, compact_memory
+    from ibidem.learn.compact import parse_objectives
     from ibidem.memory import Memory
     from ibidem.model import load_model, resolve_device
 
-    settings = compact_settings(
+    settings = CompactSettings(
         method=method,
         dimension=dimension,
-        objectives=objectives,
+        objectives=parse_objectives(objectives),
         nce=nce,
         ranking=ranking,
         activation=activation,
@@ -83,6 +93,7 @@ def compact(
         updates=compact_updates,
         seed=seed,
     )
+    settings = override(settings, assignments or ())
     use_threads(threads)
     opened = Memory.open(memory)
     place = resolve_device(device)
@@ -118,20 +129,34 @@ def prune(
     groups: shaping_options.Groups = "token",
     group_n: shaping_options.GroupN = 2,
     epsilon: shaping_options.Epsilon = 1.5,
+    cost_scale: shaping_options.CostScale = "log",
     cost_method: shaping_options.CostMethod = "greedy",
     rule: shaping_options.Rule = "exact",
     final: shaping_options.Final = False,
+    assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
     """Leave entries out that say what others say. `ibidem restore` brings them back, unless --final is given."""
-    from ibidem.learn import prune_memory
+    from ibidem.learn import PruneSettings, prune_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = prune_settings(rate, strategy, cost_n, groups, group_n, epsilon, cost_method, rule, seed)
+    settings = PruneSettings(
+        strategy=strategy,
+        rate=rate,
+        n=cost_n,
+        groups=groups,
+        group_n=group_n,
+        epsilon=epsilon,
+        scale=cost_scale,
+        method=cost_method,
+        rule=rule,
+        seed=seed,
+    )
+    settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
         opened = prune_memory(
@@ -152,92 +177,3 @@ def restore(memory: options.MemoryPath, json: options.Json = False) -> None:
     from ibidem.memory import Memory
 
     print_summary(restore_memory(Memory.open(memory)), json=json)
-
-
-def cluster_settings(
-    method: str,
-    eps: float | None,
-    eps_quantile: float,
-    min_samples: int,
-    threshold: float | None,
-    family_bound: int,
-    seed: int,
-) -> ClusterSettings:
-    """The clustering that the options ask for."""
-    from ibidem.learn import ClusterSettings
-
-    return ClusterSettings(
-        method=method,
-        eps=eps,
-        eps_quantile=eps_quantile,
-        min_samples=min_samples,
-        threshold=threshold,
-        family_bound=family_bound,
-        seed=seed,
-    )
-
-
-def compact_settings(
-    *,
-    method: str,
-    dimension: int,
-    objectives: str,
-    nce: str,
-    ranking: str,
-    activation: str,
-    clusters: bool,
-    pivots: str,
-    negatives: str,
-    share: float,
-    batch: int,
-    learning_rate: float,
-    updates: int,
-    seed: int,
-) -> CompactSettings:
-    """The compactor that the options ask for."""
-    from ibidem.learn import CompactSettings
-    from ibidem.learn.compact import parse_objectives
-
-    return CompactSettings(
-        method=method,
-        dimension=dimension,
-        objectives=parse_objectives(objectives),
-        nce=nce,
-        ranking=ranking,
-        activation=activation,
-        clusters=clusters,
-        pivots=pivots,
-        negatives=negatives,
-        share=share,
-        batch=batch,
-        learning_rate=learning_rate,
-        updates=updates,
-        seed=seed,
-    )
-
-
-def prune_settings(
-    rate: float,
-    strategy: str,
-    cost_n: int,
-    groups: str,
-    group_n: int,
-    epsilon: float,
-    method: str,
-    rule: str,
-    seed: int,
-) -> PruneSettings:
-    """The pruning that the options ask for."""
-    from ibidem.learn import PruneSettings
-
-    return PruneSettings(
-        strategy=strategy,
-        rate=rate,
-        n=cost_n,
-        groups=groups,
-        group_n=group_n,
-        epsilon=epsilon,
-        method=method,
-        rule=rule,
-        seed=seed,
-    )

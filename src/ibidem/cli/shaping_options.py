@@ -66,7 +66,24 @@ Strategy = Annotated[
 CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]
 Groups = Annotated[str, typer.Option("--groups", help="Compare entries of one token (paper) or one ngram (code).")]
 GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n-grams.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are alike, on the log scale.")]
+Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are alike.")]
+CostScale = Annotated[str, typer.Option("--cost-scale", help="Compare costs as log (code) or perplexity (paper).")]
 CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
 Rule = Annotated[str, typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do.")]
 Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="NAME=VALUE of a setting that has no option, such as patience=5; may be repeated.",
+        show_default=False,
+    ),
+]
+LearnAssignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="STAGE.NAME=VALUE of a setting that has no option, such as compact.patience=5; may be repeated.",
+        show_default=False,
+    ),
+]

@@ -1,4 +1,4 @@
-"""translate and evaluate: lines in and out, and how good they are."""
+"""translate and evaluate: lines and documents in and out, and how good they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, print_table, use_threads
-from ibidem.cli.lines import open_input, open_output, read_lines
+from ibidem.cli.documents import check_document, choose_output, is_document, run_document
+from ibidem.cli.lines import open_input, read_lines
 from ibidem.errors import TextError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ Temperature = Annotated[
 
 def translate(
     input: Annotated[
-        Path | None, typer.Option("-i", "--input", help="File to read; else stdin.", show_default=False)
+        Path | None,
+        typer.Option("-i", "--input", help="File to read, lines or a document; else stdin.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
@@ -66,25 +68,55 @@ def translate(
         typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     source_prefix: options.SourcePrefix = "",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Translate a whole document, where its ending does not say so: xliff, po, tmx, tsv, jsonl or plain.",
+            show_default=False,
+        ),
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write to the input file itself.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Documents: translate anew what has a translation.")
+    ] = False,
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="PO: translate fuzzy entries anew too.")] = False,
+    mark_fuzzy: Annotated[
+        bool, typer.Option("--mark-fuzzy/--no-mark-fuzzy", help="PO: flag new translations as fuzzy.")
+    ] = True,
     json: options.Json = False,
 ) -> None:
-    """Translate line by line: every input line gives exactly one output line."""
-    from ibidem.decode import SearchSettings, Translator
+    """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
 
+    Every line of plain text gives exactly one line. A document, known by its ending or --format, is written back as
+    it was, with the translations it lacked; what could not be translated with all its placeholders is reported.
+    """
+    output = choose_output(input, output, in_place=in_place)
+    document = is_document(input, format)
+    if document:
+        check_document(input, output, in_place=in_place, json=json)
+        if n_best > 1 or prefixes is not None:
+            raise UsageError("--n-best and --prefixes are for lines, not for documents.")
+    elif overwrite or fuzzy or not mark_fuzzy:
+        raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
+    from ibidem.decode import SearchSettings, Translator
+    from ibidem.text.documents import FillSettings
+    from ibidem.text.output import open_output
+
     by_hand = fixed_by_hand(k, weight, temperature)
     memories = choose_memories(memory)
     check_memory_given(memories, by_hand or combiner)
     use_threads(threads)
     settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
     with ExitStack() as stack:
-        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))
+        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))  # before the long wait
         beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
         translator = Translator(
             model,
@@ -99,6 +131,17 @@ def translate(
             target_language=target_language,
             source_prefix=source_prefix,
         )
+        if document:
+            run_document(
+                translator,
+                input,
+                output,
+                format=format,
+                settings=FillSettings(overwrite=overwrite, fuzzy=fuzzy),
+                mark_fuzzy=mark_fuzzy,
+                json=json,
+            )
+            return
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = read_lines(source, str(input or "stdin"))
         starts = None if beginnings is None else list(read_lines(beginnings, str(prefixes)))
@@ -119,7 +162,7 @@ def evaluate(
         list[str],
         typer.Option(
             "--test",
-            help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files.",
+            help="Test set: one TMX, XLIFF, TSV, JSONL, PO or MO file, or the option twice for two aligned files.",
         ),
     ],
     memory: MemoryChoice = None,
@@ -141,7 +184,7 @@ def evaluate(
         Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,

@@ -14,8 +14,8 @@ from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scoring import Scorer, Votes
-    from ibidem.decode.search import Hypothesis
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.model.spans import Spans
@@ -56,8 +56,8 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: 
     results: dict[int, Rows] = {}
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
-        states = model.states([parts[i].source for i in batch], [targets[i] for i in batch])
-        base, votes = model.log_probs(states), scorer.consult(states.keys)
+        states, base = model.follow([parts[i].source for i in batch], [targets[i] for i in batch])
+        votes = scorer.consult(states.keys)
         start = 0
         for i, length in zip(batch, states.lengths, strict=True):
             rows = slice(start, start + length)

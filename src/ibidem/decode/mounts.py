@@ -210,6 +210,16 @@ class Mount:
         return exact_part(keys, first, hidden, self._base.index, self._device)
 
 
+def mount(
+    memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
+) -> MemoryScorer:
+    """A scorer over all entries of a memory by one combiner; raises UsageError where pairs were added since tuning."""
+    scorer = Mount(memory, model, combiner=combiner, index=index).scorer
+    if not isinstance(scorer, MemoryScorer):
+        raise UsageError(f"{memory.path} has entries that no combiner was tuned for: run `ibidem tune` on it.")
+    return scorer
+
+
 def _typical_distance(memory: Memory) -> float:
     """The mean squared distance between two of the memory's keys, from some of them.
 

@@ -1,4 +1,4 @@
-"""From a decoding step to log-probabilities of the next token: the base model alone, or with memories."""
+"""Who decides on the next token: the base model alone, or the neighbours of its state in memories with it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ibidem.combine import Combiner, Weights, blend, mix, overlay
+from ibidem.combine import Combiner, Weights, blend, overlay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.memory import Memory
-    from ibidem.model import Step
     from ibidem.retrieve import Index
 
 
@@ -44,10 +43,6 @@ class Scorer(Protocol):
         """Who votes on the token after each of these states [r, d], and with what weight."""
         ...
 
-    def __call__(self, step: Step) -> Tensor:
-        """Log-probabilities [rows, V] of the next token."""
-        ...
-
 
 class BaseScorer:
     """The base model's own distribution."""
@@ -56,9 +51,6 @@ class BaseScorer:
 
     def consult(self, states: Tensor) -> Votes:
         return nobody(states)
-
-    def __call__(self, step: Step) -> Tensor:
-        return step.logits.log_softmax(dim=1)
 
 
 class MemoryScorer:
@@ -70,20 +62,16 @@ class MemoryScorer:
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
         self.index = index
         self.memories: Sequence[Memory | None] = (memory,)
-        self._values = values
-        self._combiner = combiner
+        self.values = values
+        self.combiner = combiner
 
     def consult(self, states: Tensor) -> Votes:
         if self.index.size == 0:
             return nobody(states)
-        distances, entries = self.index.search(states, self._combiner.k)
-        values = self._values[entries.clamp_min(0)]
+        distances, entries = self.index.search(states, self.combiner.k)
+        values = self.values[entries.clamp_min(0)]
         sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
-        return Votes(distances, entries, values, self._combiner.weigh(distances, values), sources)
-
-    def __call__(self, step: Step) -> Tensor:
-        votes = self.consult(step.states)
-        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
+        return Votes(distances, entries, values, self.combiner.weigh(distances, values), sources)
 
 
 class LayeredScorer:
@@ -98,10 +86,6 @@ class LayeredScorer:
         under, over = self._under.consult(states), self._over.consult(states)
         return _side_by_side([under, over], [self._under, self._over], overlay(under.weights, over.weights))
 
-    def __call__(self, step: Step) -> Tensor:
-        votes = self.consult(step.states)
-        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
-
 
 class BlendedScorer:
     """The base model's distribution mixed with the votes of several memories, each weighed by its own combiner."""
@@ -114,10 +98,6 @@ class BlendedScorer:
     def consult(self, states: Tensor) -> Votes:
         found = [scorer.consult(states) for scorer in self._scorers]
         return _side_by_side(found, self._scorers, blend([votes.weights for votes in found], self._shares))
-
-    def __call__(self, step: Step) -> Tensor:
-        votes = self.consult(step.states)
-        return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
 
 
 def _side_by_side(found: Sequence[Votes], scorers: Sequence[Scorer], weights: Weights) -> Votes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
+from ibidem.decode.search import SearchSettings, beam_search
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.combine import Combiner
+    from ibidem.decode.beams import Hypothesis
     from ibidem.decode.explanation import Explanation
     from ibidem.decode.scoring import Scorer
     from ibidem.memory import Memory
@@ -58,7 +59,7 @@ class Translator:
         settings: SearchSettings | None = None,
         batch_size: int = 32,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "auto",
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",

@@ -1,6 +1,7 @@
 """The frozen base model behind one small interface: states for learning, start / step / reorder for decoding."""
 
-from ibidem.model.base import BaseModel, Decoding, States, Step
+from ibidem.model.base import BaseModel, States
+from ibidem.model.decoding import Decoding, Step
 from ibidem.model.loading import SHIPPED, load_model, resolve_device
 from ibidem.model.tokens import Tokens
 

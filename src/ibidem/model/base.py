@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from functools import cached_property
-from threading import get_ident
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -12,10 +10,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError
+from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
+from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
+from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.native import NativeEngine, supports_native
+from ibidem.native.linear import NativeLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ibidem.model.tokens import Tokens
 
@@ -34,23 +37,22 @@ class States(NamedTuple):
     lengths: list[int]
 
 
-class Step(NamedTuple):
-    """One decoding step: states [rows, d] that enter the output projection, and the model's logits [rows, V]."""
-
-    states: Tensor
-    logits: Tensor
-
-
 class BaseModel:
     """A frozen encoder-decoder with its tokenizer: any of transformers' seq2seq models."""
 
-    def __init__(self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None) -> None:
-        """`fingerprint` is that of the weights as they were, where the network holds them rounded."""
+    def __init__(
+        self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None, *, int8: bool = False
+    ) -> None:
+        """`fingerprint` is that of the weights as they were, where the network holds them rounded.
+
+        int8: decode with int8 products; states for learning are made with the network as it is.
+        """
         self.name = name
         self.tokens = tokens
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
         self._known_fingerprint = fingerprint
+        self._int8 = int8
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
         # It is often all zeros, and adding those would cost a tenth of the projection.
         self._bias = bias if bias is not None and bool(bias.any()) else None
@@ -99,16 +101,16 @@ class BaseModel:
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         prompt = self.tokens.start
-        target, real = self._pad([[*prompt, *ids[:-1]] for ids in targets])
+        target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
         captured: list[Tensor] = []
 
         def keep_all_project_one(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
             captured.append(inputs[0])
             return (inputs[0][:, :1],)
 
-        with _hooked(self._projection, keep_all_project_one):
+        with hooked(self._projection, keep_all_project_one):
             self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
@@ -120,6 +122,34 @@ class BaseModel:
         """The base model's log-probability of each value [n], in fp32."""
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
+
+    def follow(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[States, Tensor]:
+        """States of given translations, and the log-probability of each value [n], as decoding sees them.
+
+        Beside `states` this differs with int8 only, which learning does without.
+        """
+        if not self._int8:
+            states = self.states(sources, targets)
+            return states, self.log_probs(states)
+        return self._follow_steps(sources, targets)
+
+    @torch.inference_mode()
+    def _follow_steps(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> tuple[States, Tensor]:
+        decoding = self.start(sources)
+        wanted, real = self.pad(targets)
+        fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
+        keys, log_probs = [], []
+        for position in range(wanted.shape[1]):
+            step = decoding.step(fed)
+            fed = wanted[:, position : position + 1]
+            keys.append(step.states)
+            log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
+        known = real.bool()
+        values = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        states = States(torch.stack(keys, dim=1)[known], values, [len(ids) for ids in targets])
+        return states, torch.stack(log_probs, dim=1)[known]
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
@@ -133,57 +163,32 @@ class BaseModel:
         return (logits if self._bias is None else logits + self._bias).float()
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]]) -> Decoding:
-        """Encode sources; the decoding has one row a source until it is reordered."""
-        source, mask = self._pad(sources)
-        encoder = self._network.get_encoder()
-        encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
-        return Decoding(self._network, self._projection, encoded, mask)
+    def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
+        """Encode sources; the decoding has `beam` rows for each, one source after the other."""
+        source, mask = self.pad(sources)
+        if self._engine is not None:
+            return self._engine(source, mask, beam)
+        encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
+        decoding = TransformersDecoding(self._network, self._projection, encoded, mask)
+        decoding.reorder(torch.arange(len(sources), device=self.device).repeat_interleave(beam))
+        return decoding
 
-    def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
+        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
+        if not supports_lean(self._network) or len(self.tokens.start) != 1:
+            return None
+        if self._int8 and supports_native(self._network):
+            return NativeEngine(LeanNetwork(self._network, self._projection, self._bias, NativeLinear)).start
+        linear = Int8Linear if self._int8 else PlainLinear
+        return partial(LeanDecoding, LeanNetwork(self._network, self._projection, self._bias, linear))
+
+    def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
         longest = max(len(ids) for ids in sequences)
         padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]
         return torch.tensor(padded, device=self.device), torch.tensor(mask, device=self.device)
-
-
-class Decoding:
-    """A batch of translations being written: `step` adds a token to every row, `reorder` picks rows."""
-
-    def __init__(self, network: Any, projection: nn.Linear, encoded: Any, mask: Tensor) -> None:
-        self._network = network
-        self._projection = projection
-        self._encoded = encoded
-        self._mask = mask
-        self._cache: Any = None
-
-    @torch.inference_mode()
-    def step(self, tokens: Tensor) -> Step:
-        """Feed tokens [rows, t] (t > 1 only for the prompt of the first step); the last position's state and logits."""
-        captured: list[Tensor] = []
-
-        def keep_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
-            captured.append(inputs[0][:, -1:])
-            return (captured[0],)
-
-        with _hooked(self._projection, keep_last):
-            output = self._network(
-                encoder_outputs=self._encoded,
-                attention_mask=self._mask,
-                decoder_input_ids=tokens,
-                past_key_values=self._cache,
-                use_cache=True,
-            )
-        self._cache = output.past_key_values
-        return Step(captured[0][:, -1], output.logits[:, -1].float())
-
-    @torch.inference_mode()
-    def reorder(self, rows: Tensor) -> None:
-        """Keep these rows [new_rows], in this order; a row may be dropped or stand several times."""
-        self._mask = self._mask.index_select(0, rows)
-        self._encoded.last_hidden_state = self._encoded.last_hidden_state.index_select(0, rows)
-        if self._cache is not None:
-            self._cache.batch_select_indices(rows)
 
 
 def _output_projection(network: Any) -> nn.Linear:
@@ -196,14 +201,3 @@ def _output_projection(network: Any) -> nn.Linear:
             "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
         )
     return projection
-
-
-@contextmanager
-def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    """A hook for this thread alone: another one may use the model at the same time."""
-    owner = get_ident()
-    handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)
-    try:
-        yield
-    finally:
-        handle.remove()

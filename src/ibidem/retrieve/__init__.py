@@ -12,6 +12,7 @@ from ibidem.retrieve.keys import ArrayKeys, Keys
 from ibidem.retrieve.neighbours import Index, Neighbours
 from ibidem.retrieve.opening import open_index, open_sealed
 from ibidem.retrieve.recall import measure_recall
+from ibidem.retrieve.scan import ScanIndex, exact_index
 from ibidem.retrieve.sealed import SealedIndex, join
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
@@ -26,10 +27,12 @@ __all__ = [
     "JoinedIndex",
     "Keys",
     "Neighbours",
+    "ScanIndex",
     "SealedIndex",
     "accept_states",
     "build_index",
     "compactor_of",
+    "exact_index",
     "exact_part",
     "hide",
     "join",

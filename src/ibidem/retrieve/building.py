@@ -11,7 +11,6 @@ import numpy as np
 
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.approximate import FaissIndex
-from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.library import (
     EXAMPLE,
     layers,
@@ -22,6 +21,7 @@ from ibidem.retrieve.library import (
     reason,
 )
 from ibidem.retrieve.recall import draw_probe, recall_at
+from ibidem.retrieve.scan import exact_index
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def build_index(
     if isinstance(settings, ExactSettings):
         for note in settings.notes:
             warnings.warn(note, stacklevel=2)
-        return ExactIndex(keys, device)
+        return exact_index(keys, device)
     if keys.size == 0:
         raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")
     report = progress or (lambda _stage, _done, _total: None)

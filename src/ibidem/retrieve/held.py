@@ -45,7 +45,7 @@ class HeldKeys:
     """
 
     def __init__(
-        self, source: Keys, device: torch.device, *, resident_bytes: int | None, read_rows: int | None
+        self, source: Keys, device: torch.device, *, resident_bytes: int | None, read_rows: int | None = None
     ) -> None:
         self._source = source
         self._device = device
@@ -53,10 +53,15 @@ class HeldKeys:
         self.key_type = held_type(device, source)
         self._squares = torch.full((_whole_tiles(source.size),), torch.inf, device=device)
         room = _room(device) if resident_bytes is None else resident_bytes
-        self._resident = self._allocate() if self._bytes() <= room else None
+        self._resident = self._allocate() if held_bytes(source, self.key_type) <= room else None
         self._read()
         finite = self._squares[torch.isfinite(self._squares)]
         self.longest = float(finite.max().double().sqrt()) if len(finite) else 0.0
+
+    @property
+    def whole(self) -> Block:
+        """All keys as one block, where they are held."""
+        return next(self._runs())
 
     @property
     def resident(self) -> bool:
@@ -84,9 +89,6 @@ class HeldKeys:
         copied._squares = self._squares.clone()
         copied._squares[entries.to(self._device)] = torch.inf
         return copied
-
-    def _bytes(self) -> int:
-        return _whole_tiles(self._source.size) * self._source.dimension * self.key_type.itemsize
 
     def _allocate(self) -> Tensor:
         shape = (_whole_tiles(self._source.size), self._source.dimension)
@@ -136,6 +138,16 @@ def held_type(device: torch.device, source: Keys) -> torch.dtype:
     first = next(iter(source.blocks(1)), None)
     halves = first is not None and first.dtype == np.float16
     return torch.float16 if halves and device.type == "cuda" else torch.float32
+
+
+def held_bytes(source: Keys, key_type: torch.dtype) -> int:
+    """The bytes that keys take when they are held."""
+    return _whole_tiles(source.size) * source.dimension * key_type.itemsize
+
+
+def fits(source: Keys, device: torch.device) -> bool:
+    """Whether a device has room for all keys."""
+    return held_bytes(source, held_type(device, source)) <= _room(device)
 
 
 def check_device(device: str | torch.device) -> torch.device:

@@ -11,8 +11,8 @@ from ibidem.errors import MemoryFolderError
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import accept_states
-from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.keys import FirstKeys
+from ibidem.retrieve.scan import exact_index
 from ibidem.retrieve.sealed import SealedIndex, join
 from ibidem.retrieve.settings import FaissSettings, resolve
 
@@ -45,7 +45,7 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Se
     if setting is not None and setting != stored_setting:
         index = build_index(keys, setting, seed=memory.manifest.seed, device=device)
     elif setting is None and device.type == "cuda":
-        index = ExactIndex(keys, device)
+        index = exact_index(keys, device)
     else:
         wanted = setting or stored_setting or "auto"
         try:

@@ -71,14 +71,14 @@ def _half_scorer(queries: Tensor) -> Scorer:
     factor = -2 * scale
 
     def score(keys: Tensor, squares: Tensor) -> Tensor:
-        products = _half_product(stacked, keys.T)
+        products = multiply_halves(stacked, keys.T)
         total = products[:count].add_(products[count:])
         return torch.addcmul(squares, total, factor, out=total)
 
     return score
 
 
-def _half_product(left: Tensor, right: Tensor) -> Tensor:
+def multiply_halves(left: Tensor, right: Tensor) -> Tensor:
     """Multiply float16 matrices into float32, which only CUDA can do without a wider copy."""
     if left.is_cuda:
         return torch.mm(left, right, out_dtype=torch.float32)

@@ -28,6 +28,7 @@ SIZES = {3: 150, 5: 4, 6: 40, 11: 700, 12: 60, 14: 30, 20: 300}
 def _several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(centres_module, "_BLOCK", 12 * 100)
     monkeypatch.setattr(centres_module, "_SCORES", 64)
+    monkeypatch.setattr(centres_module, "_SUMS", 12 * 7)
 
 
 @pytest.fixture

@@ -21,29 +21,42 @@ if TYPE_CHECKING:
 
 # Components of keys held at once, in float32.
 _BLOCK = 2**25
+# Components of sums held at once, in float64: 500,000 clusters of 512 dimensions are read for at a time.
+_SUMS = 2**28
 # Scores of keys against centres held at once.
 _SCORES = 2**23
 
 
 def centroids(
-    keys: Keys, labels: NDArray[np.int32], device: str | torch.device = "cpu", *, progress: Progress = silent
+    keys: Keys,
+    labels: NDArray[np.int32],
+    device: str | torch.device = "cpu",
+    *,
+    count: int | None = None,
+    progress: Progress = silent,
 ) -> NDArray[np.float32]:
-    """The mean of each cluster's keys, in one pass over the keys: [clusters, d].
+    """The mean of each cluster's keys: [clusters, d]; count: how many clusters there are, if not as labels tell.
 
-    Summed in float64, which is exact for float16 keys, so the result depends on no order. Keys that are not finite
-    do not count; a cluster without any other has zeros.
+    Summed in float64, which is exact for float16 keys, so the result depends on no order. The keys are read once for
+    as many clusters as have room for their sums. Keys that are not finite do not count; a cluster without any other
+    has zeros.
     """
     _check(keys, labels)
-    clusters = int(labels.max(initial=-1)) + 1
-    sums = torch.zeros(clusters, keys.dimension, dtype=torch.float64, device=device)
-    counts = torch.zeros(clusters, dtype=torch.int64, device=device)
-    for start, points in _read(keys, torch.device(device)):
-        own = torch.from_numpy(labels[start : start + len(points)].astype(np.int64)).to(device)
-        counted = (own >= 0) & torch.isfinite(points).all(1)
-        sums.index_add_(0, own[counted], points[counted].double())
-        counts += torch.bincount(own[counted], minlength=clusters)
-        progress("Averaging clusters", (start + len(points)) / keys.size, start + len(points), "entries")
-    means: NDArray[np.float32] = (sums / counts.clamp_min(1)[:, None]).float().cpu().numpy()
+    clusters = int(labels.max(initial=-1)) + 1 if count is None else count
+    means = np.zeros((clusters, keys.dimension), np.float32)
+    step = max(1, _SUMS // max(1, keys.dimension))
+    for first in range(0, clusters, step):
+        held = min(step, clusters - first)
+        sums = torch.zeros(held, keys.dimension, dtype=torch.float64, device=device)
+        sizes = torch.zeros(held, dtype=torch.int64, device=device)
+        for start, points in _read(keys, torch.device(device)):
+            done = start + len(points)
+            own = torch.from_numpy(labels[start:done].astype(np.int64) - first).to(device)
+            counted = (own >= 0) & (own < held) & torch.isfinite(points).all(1)
+            sums.index_add_(0, own[counted], points[counted].double())
+            sizes += torch.bincount(own[counted], minlength=held)
+            progress("Averaging clusters", (first + held * done / keys.size) / clusters, done, "entries")
+        means[first : first + held] = (sums / sizes.clamp_min(1)[:, None]).float().cpu().numpy()
     return means
 
 

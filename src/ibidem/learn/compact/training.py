@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,12 @@ from torch import Tensor
 
 from ibidem.compact import NetworkCompactor
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.learn.cluster.centres import centroids
 from ibidem.learn.compact.batches import Batch, Batches
 from ibidem.learn.compact.checkpoint import Run
 from ibidem.learn.compact.clusters import Clusters, join_families, thin
 from ibidem.learn.compact.initialisation import initialise
 from ibidem.learn.compact.objective import Objective
-from ibidem.learn.compact.pivots import average_members
 from ibidem.learn.compact.source import open_source, run_ahead
 from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.compact.triplet import Triplet
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.learn.compact.settings import CompactSettings
-    from ibidem.retrieve.keys import Floats, Keys
-
-# (keys, the cluster of each entry or -1, the number of clusters, progress) -> centroids [clusters, d]
-Averager = Callable[["Keys", "NDArray[np.int32]", int, Progress], "Floats"]
+    from ibidem.retrieve.keys import Keys
 
 _SAMPLE = 4096
 _VALIDATION_BATCHES = 4
@@ -57,7 +53,6 @@ def train_network(
     device: torch.device | str = "cpu",
     workspace: Path | None = None,
     resident_bytes: int | None = None,
-    centroids: Averager = average_members,
     progress: Progress = silent,
 ) -> TrainedCompactor:
     """Train f_alpha; a copy of the best weights by the loss of held-out members is kept, f_theta is dropped.
@@ -86,7 +81,8 @@ def train_network(
     source = open_source(keys, clusters.taking_part(), device, resident_bytes)
     pivots = source
     if settings.pivots == "static":
-        table = ArrayKeys(centroids(keys, clusters.numbers(), len(clusters), progress))
+        means = centroids(keys, clusters.numbers(), device, count=len(clusters), progress=progress)
+        table = ArrayKeys(means.astype(np.float16))  # rounded like the keys
         pivots = open_source(table, np.ones(len(clusters), bool), device, resident_bytes)
     batches, judges = (Batches(triplets, source, pivots, device) for triplets in (drawing, judging))
     judged = [judges.place(judges.prepare(number)) for number in range(_VALIDATION_BATCHES)]

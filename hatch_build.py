@@ -1,0 +1,134 @@
+"""Builds the optional native library with the package, where a C++ compiler is at hand.
+
+Whatever goes wrong here leaves the library out and never fails an install: without it ibidem does the same work in
+torch and faiss. IBIDEM_NATIVE=0 leaves it out by wish; CXX names the compiler. `python hatch_build.py` builds it in
+place, for people who work on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run by hand, outside a build
+    BuildHookInterface = object
+
+SOURCES = "native"
+PACKAGE = "src/ibidem/native"
+COMMON = [
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Wall",
+    "-Wextra",
+]
+INSTRUCTIONS = {
+    "avx512": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512vnni",
+        "-mfma",
+        "-mf16c",
+        "-mbmi2",
+        "-mprfchw",
+    ],
+    "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
+}
+# It answers whether the CPU can run the rest, so it must itself run on any.
+FOR_ANY_CPU = "library.cpp"
+_PATIENCE = 300
+
+
+class NativeBuildHook(BuildHookInterface):
+    """Adds the libraries to a wheel, or to the source tree of an editable install."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        if version == "editable":
+            build_libraries(root, root / PACKAGE)
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        libraries = build_libraries(root, Path(self._folder.name))
+        if libraries:
+            build_data["force_include"].update({str(file): f"ibidem/native/{file.name}" for file in libraries})
+            build_data["pure_python"] = False
+            tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{tag}"  # no Python ABI: it is called by ctypes
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        if hasattr(self, "_folder"):
+            self._folder.cleanup()
+
+
+def build_libraries(root: Path, target: Path) -> list[Path]:
+    """Build one library for each instruction set into a folder; the files made, none where it cannot be done."""
+    if os.environ.get("IBIDEM_NATIVE") == "0" or sys.platform != "linux" or platform.machine() != "x86_64":
+        return []
+    compiler = _find_compiler()
+    if compiler is None:
+        return []
+    made = []
+    for name, flags in INSTRUCTIONS.items():
+        file = target / f"libibidem_{name}.so"
+        try:
+            _build(compiler, root / SOURCES, flags, file)
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = getattr(error, "stderr", None) or error
+            print(f"ibidem: the optional native library ({name}) is left out: {reason}", file=sys.stderr)
+        else:
+            made.append(file)
+    return made
+
+
+def _find_compiler() -> str | None:
+    wanted = os.environ.get("CXX")
+    return next((found for name in ([wanted] if wanted else ["g++", "clang++"]) if (found := shutil.which(name))), None)
+
+
+def _build(compiler: str, sources: Path, flags: list[str], target: Path) -> None:
+    """Compile every file, link them, and put the library in place only when it can be loaded."""
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def compile_file(source: Path) -> Path:
+            made = Path(scratch) / f"{source.stem}.o"
+            own = [] if source.name == FOR_ANY_CPU else flags
+            _run([compiler, *COMMON, *own, "-c", str(source), "-o", str(made)])
+            return made
+
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(compile_file, sorted(sources.glob("*.cpp"))))
+        library = Path(scratch) / target.name
+        _run([compiler, "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)])
+        ctypes.CDLL(str(library))
+        # A process may have the old one loaded: a new file is put in its place, never written over it.
+        beside = target.with_suffix(".tmp")
+        shutil.copyfile(library, beside)
+        beside.replace(target)
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_PATIENCE)
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    for built in build_libraries(here, here / PACKAGE):
+        print(built)

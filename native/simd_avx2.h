@@ -1,0 +1,146 @@
+// The sixteen lanes as two registers of AVX2; what it lacks is put together from what it has.
+#pragma once
+
+#include <immintrin.h>
+
+namespace ibidem {
+
+constexpr const char* kInstructions = "avx2";
+
+struct Floats {
+  __m256 low, high;
+};
+struct Ints {
+  __m256i low, high;
+};
+
+inline Floats splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Floats load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline Floats load_half(const uint16_t* p) {
+  auto* halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+inline void store(float* p, Floats x) {
+  _mm256_storeu_ps(p, x.low);
+  _mm256_storeu_ps(p + 8, x.high);
+}
+// Lanes below count hold ones, the others zeros.
+inline __m256i mask_of_first(int count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline Floats load_first(const float* p, int count) {
+  return {_mm256_maskload_ps(p, mask_of_first(count)), _mm256_maskload_ps(p + 8, mask_of_first(count - 8))};
+}
+// Zero in the lanes from count on.
+inline Floats keep_first(Floats x, int count) {
+  return {_mm256_and_ps(x.low, _mm256_castsi256_ps(mask_of_first(count))),
+          _mm256_and_ps(x.high, _mm256_castsi256_ps(mask_of_first(count - 8)))};
+}
+inline void store_first(float* p, Floats x, int count) {
+  _mm256_maskstore_ps(p, mask_of_first(count), x.low);
+  _mm256_maskstore_ps(p + 8, mask_of_first(count - 8), x.high);
+}
+
+inline Floats operator+(Floats a, Floats b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+inline Floats operator-(Floats a, Floats b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+inline Floats operator*(Floats a, Floats b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+inline Floats operator/(Floats a, Floats b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+// a * b + c, rounded once.
+inline Floats fma(Floats a, Floats b, Floats c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+// Where b is not a number, so is the result; where only a is not, b is the result.
+inline Floats max(Floats a, Floats b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+inline Floats min(Floats a, Floats b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Floats abs(Floats a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+inline Floats nearest(Floats a) {
+  constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.low, kMode), _mm256_round_ps(a.high, kMode)};
+}
+// x * 2 ** n for whole n between -126 and 127; outside of it n counts as the nearer end, unless it is not a number.
+inline __m256 scale_by_power(__m256 x, __m256 n) {
+  const __m256 kept = _mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_max_ps(_mm256_set1_ps(-126.0f), n));
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(kept), _mm256_set1_epi32(127));
+  return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+}
+inline Floats scale_by_power(Floats x, Floats n) {
+  return {scale_by_power(x.low, n.low), scale_by_power(x.high, n.high)};
+}
+inline Bits at_least(Floats a, Floats b) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GE_OQ));
+  const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GE_OQ));
+  return static_cast<Bits>(low | high << 8);
+}
+inline float sum(Floats a) {
+  const __m256 eight = _mm256_add_ps(a.low, a.high);
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+inline float largest(Floats a) {
+  const __m256 eight = _mm256_max_ps(a.low, a.high);
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+inline Ints splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline Ints load(const int32_t* p) {
+  auto* eights = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(eights), _mm256_loadu_si256(eights + 1)};
+}
+inline void store(int32_t* p, Ints x) {
+  auto* eights = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(eights, x.low);
+  _mm256_storeu_si256(eights + 1, x.high);
+}
+inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
+inline Ints min(Ints a, Ints b) { return {_mm256_min_epi32(a.low, b.low), _mm256_min_epi32(a.high, b.high)}; }
+inline Bits below(Ints a, Ints b) {
+  const int low = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.low, a.low)));
+  const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.high, a.high)));
+  return static_cast<Bits>(low | high << 8);
+}
+inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+inline Ints round_to_ints(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
+// The low byte of every lane, for lanes from 0 to 255.
+inline void store_bytes(uint8_t* p, Ints x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.low, x.high), 0xd8);
+  const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+// Sixteen running sums of products of four signed bytes from memory with four unsigned ones. AVX2 can only multiply
+// bytes with saturation, so they are widened: a lane of a part holds two of the four products of one sum.
+struct Sums {
+  __m256i part[4];
+};
+inline Sums no_sums() {
+  const __m256i zero = _mm256_setzero_si256();
+  return {{zero, zero, zero, zero}};
+}
+// Bytes: 16 groups of four signed ones; four: the unsigned ones, the same for all groups.
+inline void add_products(Sums& sums, const int8_t* bytes, uint32_t four) {
+  const __m256i unsigned_ones = _mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int32_t>(four)));
+  auto* groups = reinterpret_cast<const __m128i*>(bytes);
+  for (int i = 0; i < 4; ++i) {
+    const __m256i signed_ones = _mm256_cvtepi8_epi16(_mm_loadu_si128(groups + i));
+    sums.part[i] = _mm256_add_epi32(sums.part[i], _mm256_madd_epi16(signed_ones, unsigned_ones));
+  }
+}
+inline Ints total(Sums sums) {
+  // hadd leaves the sums of two parts in the order 0 1 4 5 2 3 6 7.
+  const __m256i low = _mm256_hadd_epi32(sums.part[0], sums.part[1]);
+  const __m256i high = _mm256_hadd_epi32(sums.part[2], sums.part[3]);
+  return {_mm256_permute4x64_epi64(low, 0xd8), _mm256_permute4x64_epi64(high, 0xd8)};
+}
+
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
+constexpr int kTileBlocks = 2;
+constexpr int kSums = 2;
+
+}  // namespace ibidem

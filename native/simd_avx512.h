@@ -1,0 +1,76 @@
+// The sixteen lanes as one register of AVX-512.
+#pragma once
+
+#include <immintrin.h>
+
+namespace ibidem {
+
+constexpr const char* kInstructions = "avx512";
+
+struct Floats {
+  __m512 v;
+};
+struct Ints {
+  __m512i v;
+};
+
+inline Floats splat(float x) { return {_mm512_set1_ps(x)}; }
+inline Floats load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline Floats load_first(const float* p, int count) { return {_mm512_maskz_loadu_ps(first_bits(count), p)}; }
+// Zero in the lanes from count on.
+inline Floats keep_first(Floats x, int count) { return {_mm512_maskz_mov_ps(first_bits(count), x.v)}; }
+inline Floats load_half(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline void store(float* p, Floats x) { _mm512_storeu_ps(p, x.v); }
+inline void store_first(float* p, Floats x, int count) { _mm512_mask_storeu_ps(p, first_bits(count), x.v); }
+
+inline Floats operator+(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Floats operator-(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Floats operator/(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
+// a * b + c, rounded once.
+inline Floats fma(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// Where b is not a number, so is the result; where only a is not, b is the result.
+inline Floats max(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Floats min(Floats a, Floats b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Floats abs(Floats a) { return {_mm512_abs_ps(a.v)}; }
+inline Floats nearest(Floats a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// x * 2 ** n for whole n.
+inline Floats scale_by_power(Floats x, Floats n) { return {_mm512_scalef_ps(x.v, n.v)}; }
+inline Bits at_least(Floats a, Floats b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
+inline float sum(Floats a) { return _mm512_reduce_add_ps(a.v); }
+inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
+
+inline Ints splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline Ints load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void store(int32_t* p, Ints x) { _mm512_storeu_si512(p, x.v); }
+inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
+inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
+inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Ints round_to_ints(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
+// The low byte of every lane.
+inline void store_bytes(uint8_t* p, Ints x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+}
+
+// Sixteen running sums of products of four signed bytes from memory with four unsigned ones.
+struct Sums {
+  __m512i v;
+};
+inline Sums no_sums() { return {_mm512_setzero_si512()}; }
+// Bytes: 16 groups of four signed ones; four: the unsigned ones, the same for all groups.
+inline void add_products(Sums& sums, const int8_t* bytes, uint32_t four) {
+  sums.v = _mm512_dpbusd_epi32(sums.v, _mm512_set1_epi32(static_cast<int32_t>(four)), _mm512_loadu_si512(bytes));
+}
+inline Ints total(Sums sums) { return {sums.v}; }
+
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
+constexpr int kTileBlocks = 4;
+constexpr int kSums = 24;
+
+}  // namespace ibidem

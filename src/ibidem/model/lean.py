@@ -1,0 +1,258 @@
+"""The lean engine: Marian and FSMT networks decoded with nothing between the matrix products.
+
+What it does otherwise than transformers, at the same result: queries, keys and values come of one product; keys and
+values of the source are made once for a sentence and not for each of its hypotheses; and caches are never copied when
+hypotheses are reordered. All hypotheses of a sentence write their keys and values into one cache, and a mask says for
+each hypothesis which slot is its own history. Masked scores cost next to nothing, copies of the cache would not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, scaled_dot_product_attention
+
+from ibidem.model.decoding import Step
+from ibidem.model.linear import PlainLinear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ibidem.model.linear import Linear
+
+ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
+
+_CACHE_STEPS = 32
+
+
+def supports_lean(network: Any) -> bool:
+    """Whether the lean engine knows this transformers model."""
+    return type(network).__name__ in ARCHITECTURES
+
+
+class Norm(NamedTuple):
+    """Layer normalisation."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class FeedForward(NamedTuple):
+    """The two linear layers of a block, with its residual and norm."""
+
+    inner: Linear
+    activation: Callable[[Tensor], Tensor]
+    outer: Linear
+    norm: Norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.outer(self.activation(self.inner(x))))
+
+
+class EncoderLayer(NamedTuple):
+    """Self-attention and feed-forward."""
+
+    project: Linear
+    outer: Linear
+    norm: Norm
+    feed: FeedForward
+
+
+class DecoderLayer(NamedTuple):
+    """Self-attention, attention to the source, and feed-forward."""
+
+    project: Linear
+    outer: Linear
+    norm: Norm
+    source_query: Linear
+    source_project: Linear
+    source_outer: Linear
+    source_norm: Norm
+    feed: FeedForward
+
+
+class Embedding(NamedTuple):
+    """Token embeddings with their scale, and the position of the first token."""
+
+    tokens: Tensor
+    scale: float
+    positions: Tensor
+    first: int
+
+    def __call__(self, ids: Tensor, start: int) -> Tensor:
+        """ids [n, t] of tokens that stand at `start` and after; gives [n, t, d]."""
+        begin = self.first + start
+        return self.tokens[ids] * self.scale + self.positions[begin : begin + ids.shape[1]]
+
+
+class LeanNetwork:
+    """The weights of a Marian or FSMT model, laid out for decoding."""
+
+    def __init__(
+        self,
+        network: Any,
+        projection: Any,
+        bias: Tensor | None,
+        linear: Callable[[Tensor, Tensor | None], Linear] = PlainLinear,
+    ) -> None:
+        """projection: the output layer; bias: what is added to its logits, if anything; linear: makes the layers."""
+        encoder, decoder = network.model.encoder, network.model.decoder
+        self.heads = network.config.decoder_attention_heads
+        self._encoder_heads = network.config.encoder_attention_heads
+        self._embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
+        self._encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
+        self.decoder = [_decoder_layer(layer, linear) for layer in decoder.layers]
+        both = [item for item in (projection.bias, None if bias is None else bias.reshape(-1)) if item is not None]
+        self.output = linear(projection.weight, sum(both[1:], both[0]) if both else None)
+
+    @torch.inference_mode()
+    def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0."""
+        x = self._embed_source(ids, 0)
+        count, length, width = x.shape
+        hidden = None if bool(mask.all()) else _closed(mask.bool()[:, None, None], x.dtype)
+        for layer in self._encoder:
+            q, k, v = layer.project(x).view(count, length, 3, self._encoder_heads, -1).permute(2, 0, 3, 1, 4)
+            found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
+            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(count, length, width)))
+            x = layer.feed(x)
+        return x
+
+    def embed(self, tokens: Tensor, position: int) -> Tensor:
+        """Tokens [rows, 1] at a position of the target: [rows, d]."""
+        return self.embed_target(tokens, position)[:, 0]
+
+
+class LeanDecoding:
+    """A batch of translations being written, `beam` hypotheses a sentence; see `Decoding`."""
+
+    def __init__(self, network: LeanNetwork, ids: Tensor, mask: Tensor, beam: int) -> None:
+        self._network = network
+        self._beam = beam
+        encoded = network.encode(ids, mask)
+        count, length, width = encoded.shape
+        self._count = count
+        self._shape = (network.heads, width // network.heads)
+        self._source_mask = _closed(mask.bool()[:, None, None], encoded.dtype)
+        self._sources = [
+            layer.source_project(encoded).view(count, length, 2, *self._shape).permute(2, 0, 3, 1, 4).contiguous()
+            for layer in network.decoder
+        ]
+        self._steps = 0
+        # Of each layer keys and values [2, sentences, heads, steps x beam, size of a head].
+        room = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
+        self._caches = [encoded.new_empty(room) for _ in network.decoder]
+        # For each hypothesis [sentences, beam, steps x beam]: 0 at the slots of its own history, else -inf.
+        self._history = encoded.new_empty(count, beam, 0)
+        self._itself = _closed(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Step:
+        """Feed one token to each row, [rows, 1]."""
+        if tokens.shape[1] != 1:
+            raise ValueError("the lean engine takes one token a row")
+        network, beam, count = self._network, self._beam, self._count
+        self._make_room()
+        begin, end = self._steps * beam, (self._steps + 1) * beam
+        self._history = torch.cat([self._history, self._itself.expand(count, -1, -1)], dim=2)
+        own = self._history[:, None]
+        x = network.embed(tokens, self._steps)
+        rows = x.shape[0]
+        for layer, cache, source in zip(network.decoder, self._caches, self._sources, strict=True):
+            # [3, sentences, heads, beam, size of a head]
+            made = layer.project(x).view(count, beam, 3, *self._shape).permute(2, 0, 3, 1, 4)
+            cache[:, :, :, begin:end] = made[1:]
+            found = _attend(made[0], cache[0, :, :, :end], cache[1, :, :, :end], own)
+            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(rows, -1)))
+            query = layer.source_query(x).view(count, beam, *self._shape).transpose(1, 2)
+            found = _attend(query, source[0], source[1], self._source_mask)
+            x = layer.source_norm(x + layer.source_outer(found.transpose(1, 2).reshape(rows, -1)))
+            x = layer.feed(x)
+        self._steps += 1
+        return Step(x.float(), network.output(x).float())
+
+    @torch.inference_mode()
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
+        parents = rows.view(-1, self._beam) % self._beam
+        history = self._history
+        if len(parents) < self._count:
+            sentences = rows[:: self._beam].div(self._beam, rounding_mode="floor")
+            self._count = len(sentences)
+            self._source_mask = self._source_mask[sentences]
+            self._sources = [source[:, sentences] for source in self._sources]
+            self._caches = [cache[:, sentences] for cache in self._caches]
+            history = history[sentences]
+        self._history = history.gather(1, parents[:, :, None].expand(-1, -1, history.shape[2]))
+
+    def _make_room(self) -> None:
+        used, held = self._steps * self._beam, self._caches[0].shape[3]
+        if used < held:
+            return
+        for number, cache in enumerate(self._caches):
+            larger = cache.new_empty(*cache.shape[:3], 2 * held, cache.shape[4])
+            larger[:, :, :, :used] = cache
+            self._caches[number] = larger
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Attention [n, heads, q, size] of queries that are already scaled; mask: [n, 1, 1 or q, k], added."""
+    return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
+
+
+def _closed(open_: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where something may be attended to, -inf elsewhere."""
+    return torch.zeros(open_.shape, dtype=dtype, device=open_.device).masked_fill_(~open_, -torch.inf)
+
+
+def _join(parts: Sequence[Any], scales: Sequence[float], linear: Callable[[Tensor, Tensor | None], Linear]) -> Linear:
+    """Several linear layers of one input as one."""
+    weight = torch.cat([part.weight * scale for part, scale in zip(parts, scales, strict=True)])
+    return linear(weight, torch.cat([part.bias * scale for part, scale in zip(parts, scales, strict=True)]))
+
+
+def _attention(attention: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> tuple[Linear, Linear]:
+    """Query, key and value as one layer, the query scaled, and the layer that follows."""
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    outer = attention.out_proj
+    return _join(parts, (attention.scaling, 1.0, 1.0), linear), linear(outer.weight, outer.bias)
+
+
+def _norm(norm: Any) -> Norm:
+    return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
+
+
+def _feed(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
+    inner, outer = (linear(part.weight, part.bias) for part in (layer.fc1, layer.fc2))
+    return FeedForward(inner, layer.activation_fn, outer, _norm(layer.final_layer_norm))
+
+
+def _encoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> EncoderLayer:
+    return EncoderLayer(*_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed(layer, linear))
+
+
+def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> DecoderLayer:
+    across = layer.encoder_attn
+    return DecoderLayer(
+        *_attention(layer.self_attn, linear),
+        _norm(layer.self_attn_layer_norm),
+        _join((across.q_proj,), (across.scaling,), linear),
+        _join((across.k_proj, across.v_proj), (1.0, 1.0), linear),
+        linear(across.out_proj.weight, across.out_proj.bias),
+        _norm(layer.encoder_attn_layer_norm),
+        _feed(layer, linear),
+    )
+
+
+def _embedding(half: Any) -> Embedding:
+    """The embeddings of an encoder or a decoder; FSMT's positions begin behind the one of its padding."""
+    positions = half.embed_positions
+    padding = getattr(positions, "padding_idx", None)
+    first = 0 if padding is None else padding + 1
+    return Embedding(half.embed_tokens.weight.detach(), half.embed_scale, positions.weight.detach(), first)
