@@ -28,7 +28,6 @@ from ibidem.retrieve import CompactedIndex, Index, SealedIndex, compactor_of, ex
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
     from ibidem.combine import Combiner
     from ibidem.compact import Compactor
@@ -178,17 +177,18 @@ class Mount:
         known, removed = self._shelves, memory.tail.removed
         if known is None or known.generation != memory.generation or known.removed is not removed:
             hidden, border = memory.hidden_entries(), memory.merged_entries
-            sealed = self._base.parts(memory, memory.entries, hidden, self._device)
-            keys = memory.search_keys.read(border, memory.entries)
-            added = [self._exact(keys, border, hidden[hidden >= border] - border)] if len(keys) else []
+            sealed = self._base.parts(memory, hidden, self._device)
+            added = sealed[-1:]
+            if memory.entries == border:
+                added = []
+            elif sealed[-1].first != border:
+                keys, inside = memory.search_keys.read(border, memory.entries), hidden[hidden >= border] - border
+                added = [exact_part(keys, border, inside, self._base.index, self._device)]
             self._shelves = known = Shelves(memory.generation, removed, sealed, added)
         return known
 
     def _make_scorer(self, memory: Memory, shelves: Shelves, tuned: Combiner | None) -> Scorer:
-        tail: list[Part] = []
-        if memory.tail.entries:
-            struck = np.flatnonzero(~memory.tail.alive_entries)
-            tail = [self._exact(memory.tail_keys(), memory.entries, struck)]
+        tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
         parts, added = [*shelves.sealed, *tail], [*shelves.added, *tail]
         typical = _typical_distance(memory)
         if not parts or not (tuned or typical):
@@ -205,9 +205,6 @@ class Mount:
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
         return MemoryScorer(whole, self._values.table, combiner, memory)
-
-    def _exact(self, keys: NDArray[np.float16], first: int, hidden: NDArray[np.int64]) -> Part:
-        return exact_part(keys, first, hidden, self._base.index, self._device)
 
 
 def mount(

@@ -31,7 +31,7 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
     It is the memory's stored index and an exact one of what came after it; on CUDA exact search; else one built now,
     as `setting` or `auto` says.
     """
-    parts = open_sealed(memory, setting, device).parts(memory, memory.entries, np.empty(0, np.int64), device)
+    parts = open_sealed(memory, setting, device).parts(memory, np.empty(0, np.int64), device)
     return accept_states(join(parts, memory.entries, memory.dimension), memory, device)
 
 
