@@ -163,6 +163,11 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
     assert float(near.distances[:, added].amin(dim=1).max()) < 1e-2
     # The states of a random model lie so close together that all eight disagree: a weight of 0.9 / 8**3 is left.
     assert float(near.weights.neighbours[:, added].sum(dim=1).min()) > 1e-3
+    explained = translator.explain([sentences[0].german])[0]
+    for token in explained.tokens:  # which may weigh an entry twice, and show it once
+        shown = [neighbour.entry for neighbour in token.neighbours]
+        assert len(set(shown)) == len(shown)
+        assert token.base_weight + sum(neighbour.vote for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
     votes = translator.scorer.consult(step.states)
     untouched = votes.weights.neighbours[:, votes.sources == 1].sum(dim=1) < 1e-7
     assert untouched.any()
