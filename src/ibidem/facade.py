@@ -94,7 +94,7 @@ def export_pairs(
         source_language=source,
         target_language=target,
         format=format,
-        total=exported.pairs,
+        total=exported.living_pairs,
         progress=progress,
     )
 

@@ -33,7 +33,7 @@ def main() -> None:
     assert model.tokenizer_fingerprint
     # The states of a random model lie close together: it needs a combiner that looks closely.
     combiner = None if model_folder == "shipped" else FixedCombiner(4, 0.99, 1e-5)
-    pairs = [line.split("\t")[1:] for line in Path(sentences).read_text("utf-8").splitlines()]
+    pairs = [line.split("\t") for line in Path(sentences).read_text("utf-8").splitlines()]
 
     def add(first: int) -> None:
         scribe = Scribe(folder, model)

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ZYGOTE = Path(__file__).with_name("scribe_zygote.py")
-SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"
 
 
 class Zygote:
@@ -55,9 +54,14 @@ class Zygote:
 
 
 @pytest.fixture
-def zygote(request: pytest.FixtureRequest, tmp_path: Path, tiny_folder: Path) -> Iterator[Zygote]:
+def zygote(request: pytest.FixtureRequest, tmp_path: Path, tiny_folder: Path, sentences: list[Any]) -> Iterator[Zygote]:
     model = getattr(request, "param", None) or str(tiny_folder)
-    command = [sys.executable, str(ZYGOTE), model, str(tmp_path / "memory"), str(SENTENCES)]
+    pairs = [(s.german, s.english) for s in sentences] + [
+        (f"{s.german} – Teil 2", f"{s.english} – Part 2") for s in sentences
+    ]
+    corpus = tmp_path / "corpus.tsv"
+    corpus.write_text("".join(f"{german}\t{english}\n" for german, english in pairs), "utf-8")
+    command = [sys.executable, str(ZYGOTE), model, str(tmp_path / "memory"), str(corpus)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

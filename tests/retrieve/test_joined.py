@@ -11,8 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.retrieve import ArrayKeys, ExactIndex, FaissIndex, JoinedIndex, build_index, exact_part, hide, main_part
-from ibidem.retrieve.coding import recode, transform
+from ibidem.retrieve import (
+    ArrayKeys,
+    ExactIndex,
+    FaissIndex,
+    JoinedIndex,
+    build_index,
+    coding,
+    exact_part,
+    hide,
+    main_part,
+)
+from ibidem.retrieve.coding import Recoder, recode, transform
 from ibidem.retrieve.hiding import FilteredIndex
 
 if TYPE_CHECKING:
@@ -134,6 +144,31 @@ def test_codes_of_no_keys(small: np.ndarray) -> None:
         assert isinstance(index, FaissIndex)
         nothing = np.empty((0, 16), np.float32)
         assert recode(index.index, nothing).shape[0] == transform(index.index, nothing).shape[0] == 0
+
+
+def test_what_was_coded_once_is_not_coded_again(small: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle: all keys coded anew. Keys are added, sealed, removed in the middle, and added again."""
+    index = build_index(ArrayKeys(small[:600]), "IVF32,SQ8", seed=1, threads=1)
+    assert isinstance(index, FaissIndex)
+    counted = []
+    monkeypatch.setattr(coding, "recode", lambda index, keys: [recode(index, keys), counted.append(len(keys))][0])
+    recoder = Recoder(index.index)
+
+    def check(codes: np.ndarray, keys: np.ndarray, new: int) -> None:
+        np.testing.assert_array_equal(codes, recode(index.index, keys.astype(np.float32)))
+        assert sum(counted) == new
+        counted.clear()
+
+    check(recoder.tail(small[600:610]), small[600:610], 10)
+    check(recoder.tail(small[600:613]), small[600:613], 3)
+    check(recoder.sealed(small[600:613]), small[600:613], 0)
+    check(recoder.tail(small[613:620]), small[613:620], 7)
+    check(recoder.sealed(small[600:613]), small[600:613], 0)  # something older was removed
+    check(recoder.tail(small[613:621]), small[613:621], 1)
+    check(recoder.sealed(small[600:621]), small[600:621], 0)
+    left = np.delete(small[600:621], 12, axis=0)
+    check(recoder.sealed(left), left, 8)
+    check(recoder.tail(small[700:700]), small[700:700], 0)
 
 
 @settings(deadline=None, max_examples=40)

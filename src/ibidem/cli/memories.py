@@ -129,11 +129,12 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
     total = sum(memory.bytes_by_array().values())
+    entries = memory.entries + int(memory.tail.alive_entries.sum()) - len(memory.hidden_entries())
     rows = [
         ("model", memory.identity.name),
         ("pairs", f"{memory.living_pairs:,}{_in_journal(memory)}"),
-        ("entries", f"{memory.entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
-        ("size", f"{total / 1e6:,.1f} MB, {total / max(memory.entries, 1):.0f} bytes per entry"),
+        ("entries", f"{entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
+        ("size", f"{total / 1e6:,.1f} MB, {total / max(entries, 1):.0f} bytes per entry"),
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:

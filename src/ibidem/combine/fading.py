@@ -6,9 +6,9 @@ sentence, since there is always a nearest neighbour. Here the memory's weight is
     weight * sigmoid((reach - d_1) / (reach / 5)) * a ** 3
 
 where d_1 is the squared distance of the nearest neighbour and a the share of the votes, softmax(-d / (0.3 reach)),
-that the value with most votes has: neighbours that contradict each other say little. `reach` is a quarter of the
-typical squared distance between entries of the space. All figures were found on the shipped model by trying corrected
-terms on other sentences against what happens to unrelated ones (docs/results/living.md).
+that the value with most votes has: neighbours that contradict each other say little. `reach` is a fifth of the
+typical squared distance between entries of the space. All figures were found on the shipped model, by what corrected
+terms do to other sentences that have them, against what they do to unrelated ones (docs/results/living.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-REACH_SHARE = 0.25
+# In units of the typical squared distance between entries: how far a memory speaks, and one over a tuned combiner.
+REACH = 0.2
+SHORT_REACH = 0.1
 _SLOPE = 0.2
 _TEMPERATURE = 0.3
 _AGREEMENT = 3

@@ -1,9 +1,9 @@
 """Memories as a translator holds them: each with its index, its combiner and the weight that its user gave it.
 
-A mount follows its folder: what anybody adds or removes there is used from the next batch on. Where the memory was
-tuned, the tuned combiner weighs the entries that it was tuned for, and what was added since is weighed on top of
-that by a combiner that fades with distance: a correction counts at once, though thousands of older entries may be
-nearer, and a sentence that has nothing to do with it is translated as before.
+A mount follows its folder: what anybody adds or removes there is used from the next batch on. Entries that were
+added are searched with all others, and weighed by the same combiner. Where that was tuned without them, those that
+are very near are weighed once more on top, by a combiner that fades with distance: the very sentence that was
+corrected comes out as it was corrected, whatever older entries say of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.combine import FadingCombiner, typical_distance
-from ibidem.combine.fading import REACH_SHARE
+from ibidem.combine.fading import REACH, SHORT_REACH
 from ibidem.decode.mounting import check_complete, check_identity, load_combiner, place
 from ibidem.decode.scoring import BaseScorer, BlendedScorer, LayeredScorer, MemoryScorer, Scorer
 from ibidem.decode.values import ValueTable
@@ -28,7 +28,6 @@ from ibidem.retrieve import CompactedIndex, Index, SealedIndex, compactor_of, ex
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
     from ibidem.combine import Combiner
     from ibidem.compact import Compactor
@@ -60,11 +59,11 @@ def open_memories(given: Given | None) -> list[tuple[Memory, float]]:
 
 
 class Shelves(NamedTuple):
-    """The parts that do not change while only pairs are added: of merged entries, and of sealed ones after them."""
+    """The parts that do not change while only pairs are added: all sealed entries, and those added since tuning."""
 
     generation: int
     removed: frozenset[int]
-    merged: list[Part]
+    sealed: list[Part]
     added: list[Part]
 
 
@@ -164,8 +163,7 @@ class Mount:
     def _open_base(self, memory: Memory) -> SealedIndex:
         given = self._given_index
         if given is None or isinstance(given, str):
-            layered = self._tuned is not None and not self._by_hand()
-            return open_sealed(memory, given, self._device, memory.merged_entries if layered else None)
+            return open_sealed(memory, given, self._device)
         inner = given.index if isinstance(given, CompactedIndex) else given
         return SealedIndex(inner, memory.entries, len(memory.removed_entries))
 
@@ -178,41 +176,35 @@ class Mount:
     def _shelves_of(self, memory: Memory) -> Shelves:
         known, removed = self._shelves, memory.tail.removed
         if known is None or known.generation != memory.generation or known.removed is not removed:
-            hidden = memory.hidden_entries()
-            border = max(memory.merged_entries, self._base.covered - len(self._base.gone(memory)))
-            merged = self._base.parts(memory, border, hidden, self._device)
-            keys = memory.search_keys.read(border, memory.entries)
-            added = [self._exact(keys, border, hidden[hidden >= border] - border)] if len(keys) else []
-            self._shelves = known = Shelves(memory.generation, removed, merged, added)
+            hidden, border = memory.hidden_entries(), memory.merged_entries
+            sealed = self._base.parts(memory, hidden, self._device)
+            added = sealed[-1:]
+            if memory.entries == border:
+                added = []
+            elif sealed[-1].first != border:
+                keys, inside = memory.search_keys.read(border, memory.entries), hidden[hidden >= border] - border
+                added = [exact_part(keys, border, inside, self._base.index, self._device)]
+            self._shelves = known = Shelves(memory.generation, removed, sealed, added)
         return known
 
     def _make_scorer(self, memory: Memory, shelves: Shelves, tuned: Combiner | None) -> Scorer:
-        added = list(shelves.added)
-        if memory.tail.entries:
-            struck = np.flatnonzero(~memory.tail.alive_entries)
-            added.append(self._exact(memory.tail_keys(), memory.entries, struck))
-        fading = self._fading(memory)
-        if not shelves.merged and not added:
+        tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
+        parts, added = [*shelves.sealed, *tail], [*shelves.added, *tail]
+        typical = _typical_distance(memory)
+        if not parts or not (tuned or typical):
             return BaseScorer()
-        if tuned is None or self._by_hand() or not shelves.merged:
-            combiner = tuned or fading
-            return BaseScorer() if combiner is None else self._over(memory, [*shelves.merged, *added], combiner)
-        under = self._over(memory, shelves.merged, tuned)
-        return LayeredScorer(under, self._over(memory, added, fading)) if added and fading is not None else under
+        if tuned is None:
+            return self._over(memory, parts, FadingCombiner(REACH * typical))
+        under = self._over(memory, parts, tuned)
+        if self._by_hand() or not (added and typical):
+            return under
+        return LayeredScorer(under, self._over(memory, added, FadingCombiner(SHORT_REACH * typical)))
 
     def _over(self, memory: Memory, parts: list[Part], combiner: Combiner) -> MemoryScorer:
         """A scorer over parts, which takes the model's states."""
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
         return MemoryScorer(whole, self._values.table, combiner, memory)
-
-    def _exact(self, keys: NDArray[np.float16], first: int, hidden: NDArray[np.int64]) -> Part:
-        return exact_part(keys, first, hidden, self._base.index, self._device)
-
-    def _fading(self, memory: Memory) -> FadingCombiner | None:
-        """The combiner that needs no tuning, on the scale of this memory's keys; None while there are too few."""
-        typical = _typical_distance(memory)
-        return FadingCombiner(REACH_SHARE * typical) if typical > 0 else None
 
 
 def mount(

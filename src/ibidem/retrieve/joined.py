@@ -16,7 +16,7 @@ from ibidem.retrieve.keys import ArrayKeys
 from ibidem.retrieve.neighbours import Neighbours, check_search
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -79,10 +79,21 @@ def main_part(index: Index, gone: NDArray[np.int64], hidden: NDArray[np.int64]) 
     return Part(hide(index, np.union1d(gone, hidden)), 0, torch.from_numpy(gone))
 
 
-def exact_part(keys: Floats, first: int, hidden: NDArray[np.int64], like: Index, device: torch.device | str) -> Part:
-    """An exact index of keys [n, d], numbered from `first`, whose distances compare with those of the index `like`."""
-    view = like if isinstance(like, FaissIndex) else None
-    coded = keys if view is None else recode(view.index, np.ascontiguousarray(keys, dtype=np.float32))
-    index = ExactIndex(ArrayKeys(coded), device)
+def exact_part(
+    keys: Floats,
+    first: int,
+    hidden: NDArray[np.int64],
+    like: Index,
+    device: torch.device | str,
+    code: Callable[[Floats], Floats] | None = None,
+) -> Part:
+    """An exact index of keys [n, d], numbered from `first`, whose distances compare with those of the index `like`.
+
+    code: gives the keys as the codes of `like` would be read, in place of `recode`.
+    """
     nothing = torch.empty(0, dtype=torch.int64)
-    return Part(hide(index, hidden), first, nothing, view if view is not None and is_transformed(view.index) else None)
+    if not isinstance(like, FaissIndex):
+        return Part(hide(ExactIndex(ArrayKeys(keys), device), hidden), first, nothing)
+    coded = recode(like.index, np.ascontiguousarray(keys, dtype=np.float32)) if code is None else code(keys)
+    index = ExactIndex(ArrayKeys(coded), device)
+    return Part(hide(index, hidden), first, nothing, like if is_transformed(like.index) else None)

@@ -31,16 +31,16 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
     It is the memory's stored index and an exact one of what came after it; on CUDA exact search; else one built now,
     as `setting` or `auto` says.
     """
-    parts = open_sealed(memory, setting, device).parts(memory, memory.entries, np.empty(0, np.int64), device)
+    parts = open_sealed(memory, setting, device).parts(memory, np.empty(0, np.int64), device)
     return accept_states(join(parts, memory.entries, memory.dimension), memory, device)
 
 
-def open_sealed(memory: Memory, setting: str | None, device: torch.device, entries: int | None = None) -> SealedIndex:
-    """The memory's index, in the space of its keys; one that is built now covers `entries`, given None all.
+def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> SealedIndex:
+    """The memory's index, in the space of its keys; one that is built now covers all its sealed entries.
 
     An index is derived data: one that is damaged or does not fit is not used, and search goes on with one built now.
     """
-    keys = memory.search_keys if entries is None else FirstKeys(memory.search_keys, entries)
+    keys = memory.search_keys
     stored_setting = memory.manifest.stages.get("index", {}).get("setting")
     if setting is not None and setting != stored_setting:
         index = build_index(keys, setting, seed=memory.manifest.seed, device=device)

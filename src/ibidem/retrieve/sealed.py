@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ibidem.memory.removals import numbers_among, serials_of
+from ibidem.retrieve.approximate import FaissIndex
+from ibidem.retrieve.coding import Recoder
 from ibidem.retrieve.joined import JoinedIndex, Part, exact_part, main_part
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ class SealedIndex:
         own = np.sort(numbers_among(memory.removed_entries[self.removals :], known))
         return own[own < self.covered]
 
-    def parts(self, memory: Memory, stop: int, hidden: NDArray[np.int64], device: torch.device | str) -> list[Part]:
-        """The memory's sealed entries up to `stop` as parts to join: this index, and what came after it, if anything.
+    def parts(self, memory: Memory, hidden: NDArray[np.int64], device: torch.device | str) -> list[Part]:
+        """All sealed entries of the memory as parts to join: this index, and what came after it, if anything.
 
         hidden: the numbers of entries, rising, that must not be found.
         """
@@ -46,10 +49,23 @@ class SealedIndex:
         newer = self.covered - len(gone)
         own = serials_of(hidden[hidden < newer], gone)
         parts = [main_part(self.index, gone, own)] if self.covered else []
-        if stop > newer:
-            inside = hidden[(hidden >= newer) & (hidden < stop)] - newer
-            parts.append(exact_part(memory.search_keys.read(newer, stop), newer, inside, self.index, device))
+        keys = memory.search_keys.read(newer, memory.entries)
+        coder = self._recoder
+        code = None if coder is None else coder.sealed
+        if len(keys):
+            parts.append(exact_part(keys, newer, hidden[hidden >= newer] - newer, self.index, device, code))
         return parts
+
+    def tail_part(self, memory: Memory, device: torch.device | str) -> Part:
+        """The entries of the memory's tail."""
+        coder = self._recoder
+        code = None if coder is None else coder.tail
+        struck = np.flatnonzero(~memory.tail.alive_entries)
+        return exact_part(memory.tail_keys(), memory.entries, struck, self.index, device, code)
+
+    @cached_property
+    def _recoder(self) -> Recoder | None:
+        return Recoder(self.index.index) if isinstance(self.index, FaissIndex) else None
 
 
 def join(parts: Sequence[Part], size: int, dimension: int) -> Index:
