@@ -55,6 +55,17 @@ def test_bodies_of_all_kinds(client: Client, translator: Translator) -> None:
     assert client.get(address.replace("q=", "text=")).json["translation"] == expected
 
 
+def test_requests_as_weblate_and_omegat_send_them(client: Client, translator: Translator) -> None:
+    """Weblate: JSON with a list and, without a key, an empty one. OmegaT's plugins: a form, or an address."""
+    expected = translator.translate(TEXTS)
+    weblate = {"api_key": "", "q": TEXTS, **PAIR}
+    assert client.post("/translate", weblate).json["translatedText"] == expected
+    assert {language["code"] for language in client.get("/languages").json} == {"de", "en"}
+    assert client.form("/translate?api_key=any", {"q": TEXTS[0], **PAIR}).json["translatedText"] == expected[0]
+    fake = "/translate?source=de-DE&target=en-US&text=Abbrechen"
+    assert client.get(fake).json["translation"] == expected[2]
+
+
 def test_lines_and_indentation_stay(client: Client, translator: Translator) -> None:
     one, two = translator.translate(TEXTS[:2])
     text = f"\n  {TEXTS[0]}\r\n\r\n{TEXTS[1]}\t\n"

@@ -58,7 +58,9 @@ def read_keys(path: Path) -> list[str]:
             continue
         found = _LINE.fullmatch(line.strip())
         if found is None:
-            raise UsageError(f"{path}, line {number} is no key: make one with `ibidem serve --new-key NOTE --keys {path}`.")
+            raise UsageError(
+                f"{path}, line {number} is no key: make one with `ibidem serve --new-key NOTE --keys {path}`."
+            )
         hashes.append(found[1])
     return hashes
 
