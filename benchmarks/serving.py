@@ -4,9 +4,10 @@
 
 In every round the library translates all sentences in batches and, a few of them, one by one; then a client process
 with 1, 8 and 32 connections sends each sentence in a request of its own, every connection the next when it is answered.
-The server's throughput counts against the library's in batches, its median latency against the library's for one
-sentence. Ratios are taken within a round, and their medians are reported: a busy machine is busy for both. Sentences
-for a second of the server's processor time are told as well, since other programs do not touch those.
+The server's throughput counts against the library's in batches, or, for one client, one by one; its median latency
+against the library's for one sentence. Ratios are taken within a round, and their medians are reported: a busy machine
+is busy for both. Sentences for a second of the server's processor time are told as well, which other programs change
+less; the load of the machine stands beside each round.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import http.client
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -74,7 +76,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with running(make_service(translator, settings)) as url:
         translator.translate(sentences[: 2 * arguments.batch_size])  # warm up
         for number in range(arguments.rounds):
-            found: dict[str, Any] = {"library": call_library(translator, sentences, few)}
+            found: dict[str, Any] = {"load": os.getloadavg()[0], **call_library(translator, sentences, few)}
             for clients in arguments.clients:
                 texts = few if clients == 1 else sentences
                 began = time.process_time()
@@ -95,21 +97,27 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def call_library(translator: Any, sentences: Sequence[str], few: Sequence[str]) -> dict[str, float]:
-    """Sentences a second in batches, and the median seconds of one alone."""
-    began, began_cpu = time.perf_counter(), time.process_time()
-    translator.translate(sentences)
-    batches = len(sentences) / (time.perf_counter() - began)
-    by_cpu = len(sentences) / (time.process_time() - began_cpu)
-    alone = []
-    for sentence in few:
-        began = time.perf_counter()
-        translator.translate([sentence])
-        alone.append(time.perf_counter() - began)
+def call_library(translator: Any, sentences: Sequence[str], few: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The library in batches, and with some sentences one by one."""
     return {
-        "sentences_per_second": batches,
-        "sentences_per_cpu_second": by_cpu,
-        "median_seconds": statistics.median(alone),
+        "batches": time_calls(translator.translate, [sentences]),
+        "alone": time_calls(translator.translate, [[sentence] for sentence in few]),
+    }
+
+
+def time_calls(translate: Any, calls: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Sentences for a second of the clock and of the processor, and the median seconds of a call."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    seconds = []
+    for texts in calls:
+        call = time.perf_counter()
+        translate(texts)
+        seconds.append(time.perf_counter() - call)
+    count = sum(map(len, calls))
+    return {
+        "sentences_per_second": count / (time.perf_counter() - began),
+        "sentences_per_cpu_second": count / (time.process_time() - began_cpu),
+        "median_seconds": statistics.median(seconds),
     }
 
 
@@ -167,9 +175,11 @@ def put_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, floa
 
 def compare(rounds: Sequence[dict[str, Any]], clients: str) -> dict[str, float]:
     """Medians over the rounds of the server's figures divided by the library's."""
+    rival = "alone" if clients == "1" else "batches"
+    rivals = {"sentences_per_second": rival, "sentences_per_cpu_second": rival, "median_seconds": "alone"}
     return {
-        name: statistics.median(found[clients][name] / found["library"][name] for found in rounds)
-        for name in ("sentences_per_second", "sentences_per_cpu_second", "median_seconds")
+        name: statistics.median(found[clients][name] / found[against][name] for found in rounds)
+        for name, against in rivals.items()
     }
 
 
