@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             found: dict[str, Any] = {"load": os.getloadavg()[0], **call_library(translator, sentences, few)}
             for clients in arguments.clients:
                 texts = few if clients == 1 else sentences
+                batches = count_batches(url)
                 began = time.process_time()
                 found[str(clients)] = start_load(url, texts, clients)
                 spent = time.process_time() - began
                 found[str(clients)]["sentences_per_cpu_second"] = len(texts) / spent
+                found[str(clients)]["sentences_per_batch"] = len(texts) / (count_batches(url) - batches)
             rounds.append(found)
             print(f"round {number + 1}: {json.dumps(found)}", file=sys.stderr)
     return {
@@ -119,6 +122,13 @@ def time_calls(translate: Any, calls: Sequence[Sequence[str]]) -> dict[str, floa
         "sentences_per_cpu_second": count / (time.process_time() - began_cpu),
         "median_seconds": statistics.median(seconds),
     }
+
+
+def count_batches(url: str) -> int:
+    """How many batches the server has decoded."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+    return int(figures["ibidem_batch_lines_count"])
 
 
 def start_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:

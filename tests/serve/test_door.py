@@ -324,6 +324,20 @@ def test_many_requests_on_one_connection(client: Client) -> None:
     connection.close()
 
 
+def test_answers_do_not_wait_for_each_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of an answer are sent at once, and not when the client has acknowledged the first of them."""
+    real, seen = protocol.PatientProtocol.data_received, []
+
+    def look(self: protocol.PatientProtocol, data: bytes) -> None:
+        seen.append(self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        real(self, data)
+
+    monkeypatch.setattr(protocol.PatientProtocol, "data_received", look)
+    assert client.get("/health").status == 200
+    assert seen
+    assert all(seen)
+
+
 def test_labels_of_figures_are_not_made_up_by_clients(client: Client) -> None:
     client.get("/made-up-by-me")
     client.send("BREW", "/translate")
