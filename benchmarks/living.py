@@ -6,7 +6,8 @@ The memory has the keys of the project's own sentences, as PCA leaves them in 64
 them up to the number asked for, an index of the default kind, and a fixed combiner. One process adds and translates.
 
 add: the call of `Scribe.add_pair` (model, journal, fsync); take up: `Translator.refresh`, after which a translation
-uses the pair; both together are the time to use, for a translator that is idle. Busy is another series: a second
+uses the pair; both together are the time to use, for a translator that is idle, and `use_processor` the processor's
+time of that, which other work on the machine does not lengthen much. Busy is another series: a second
 thread translates one sentence after the other without a pause, and the time to use ends when its first batch that
 knows the pair begins. After each pair its own states are searched: its entries must be found at distance 0.
 """
@@ -129,15 +130,21 @@ def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str
 
 def add_and_take_up(translator: Translator, scribe: Scribe, source: str, target: str) -> dict[str, float]:
     """Seconds of the parts of one addition, checked to be in use."""
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     scribe.add_pair(source, target)
     added = time.perf_counter()
     translator.refresh()
-    ready = time.perf_counter()
+    ready, worked = time.perf_counter(), time.process_time() - worked
     translator.translate([source])
     translated = time.perf_counter()
     check_used(translator, source, target)
-    return {"add": added - began, "take_up": ready - added, "use": ready - began, "translation": translated - ready}
+    return {
+        "add": added - began,
+        "take_up": ready - added,
+        "use": ready - began,
+        "use_processor": worked,
+        "translation": translated - ready,
+    }
 
 
 def add_while_translating(translator: Translator, scribe: Scribe, pairs: Texts, texts: Texts) -> list[float]:

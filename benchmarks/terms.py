@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 from ibidem.combine import FixedCombiner
+from ibidem.combine.fading import REACH, SHORT_REACH
 from ibidem.decode import Translator, mounts
 from ibidem.learn import Scribe
 from ibidem.memory import Memory
@@ -67,7 +68,7 @@ def main() -> None:
         report({"setting": "before"}, translator, terms, unrelated, before)
         for term in terms:
             scribe.add_pair(term.source, term.target)
-        default = mounts.SHORT_REACH if tuned else mounts.REACH
+        default = SHORT_REACH if tuned else REACH
         for reach in arguments.reach or [default]:
             setattr(mounts, "SHORT_REACH" if tuned else "REACH", reach)
             report({"setting": f"reach {reach}"}, Translator(model, folder), terms, unrelated, before)

@@ -25,6 +25,7 @@ from ibidem.learn import (
     compact_memory,
     create_memory,
     index_memory,
+    indexing,
     prune_memory,
     restore_memory,
 )
@@ -181,6 +182,34 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
     translator.refresh()
     assert isinstance(translator.scorer, MemoryScorer)
     check_like_new(translator, memory, step)
+
+
+def test_pairs_come_and_go_while_an_index_is_built(
+    tiny: BaseModel, memory: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was built is stored all the same, and finds what an exact index of what is left finds."""
+    translator = Translator(tiny, memory, combiner=BY_HAND)
+    scribe = Scribe(memory, tiny)
+    build = indexing.build_index
+
+    def disturbed(*given: Any, **options: Any) -> Any:
+        index = build(*given, **options)
+        for number in range(3):
+            scribe.add_pair(f"Zusatz {number}", f"Extra {number}")
+            scribe.remove([number, 10 * number + 11])
+            if number < 2:
+                scribe.memory.sealed()
+        return index
+
+    monkeypatch.setattr(indexing, "build_index", disturbed)
+    built, _ = index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
+    assert built.merged_entries < built.entries
+    assert len(built.removed_entries) > 0
+    translator.mounts[0].reload()
+    check_like_new(translator, memory, step, combiner=BY_HAND)
+    exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.consult(step.states)
+    found = translator.scorer.consult(step.states)
+    torch.testing.assert_close(found.distances, exact.distances, atol=1e-3, rtol=1e-3)
 
 
 def test_another_space_is_opened_anew(tiny: BaseModel, memory: Path, step: Step) -> None:

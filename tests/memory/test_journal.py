@@ -285,12 +285,23 @@ def test_an_edit_seals_first_so_no_stage_misses_a_pair(path: Path) -> None:
         assert rows(edit.memory).keys() == {1, 2, 3}
         assert not edit.memory.tail
         assert edit.memory.generation == memory.generation + 1
+
+
+def test_what_was_made_for_some_entries_is_stored_after_others_came_and_went(path: Path) -> None:
+    known = append(path, 1, 2)
+    made_for = known.entries
+    for number in (7, 8):
+        record(path, one(number), removed=(number - 7,))
+        with known.edit() as edit:
+            edit.set_merged(known)
+            memory = edit.commit()
+    assert memory.merged_entries == made_for - len(memory.removed_entries)
+    assert len(memory.removed_entries) > 0
+    with memory.edit() as edit:
+        edit.keep_entries(np.ones(memory.entries, bool))
+        edit.commit()
         with pytest.raises(MismatchError, match="changed by another process"):
-            edit.check_unchanged(memory)
-    same = Memory.open(path)
-    record(path, one(8))
-    with same.edit() as edit:
-        edit.check_unchanged(same)  # more entries at the end change nothing for those before them
+            edit.set_merged(memory)
 
 
 def test_a_snapshot_comes_back_with_what_was_added_and_without_what_was_removed(path: Path) -> None:

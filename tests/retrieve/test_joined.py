@@ -51,6 +51,7 @@ class Plain:
         self._index = index
         self.size, self.dimension, self.description = index.size, index.dimension, index.description
         self.search = index.search
+        self.captures = False
 
 
 @pytest.fixture(scope="module")

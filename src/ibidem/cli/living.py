@@ -62,7 +62,8 @@ def add(
             added = scribe.add(pairs, corpus.counts, progress)
         counts = {"read": corpus.counts.read, "dropped": corpus.counts.dropped}
         note(corpus.counts.describe())
-    scribe.maintain()
+    with shown_progress() as progress:
+        scribe.maintain(progress)
     new = [answer.id for answer in added if answer.new]
     known = [answer.id for answer in added if not answer.new]
     if json:

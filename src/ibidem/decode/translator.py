@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import SearchSettings, beam_search
+from ibidem.decode.search import SearchSettings
+from ibidem.decode.searcher import Searcher
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
@@ -90,6 +91,7 @@ class Translator:
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.work = Work()
+        self._searcher = Searcher(self.model)
 
     def refresh(self) -> None:
         """Take up what was added to the memories, or removed from them, by anybody; called before every batch.
@@ -213,7 +215,7 @@ class Translator:
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
             self.refresh()
-            found = beam_search(self.model, [sources[i] for i in rows], settings, self.scorer, forced)
+            found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
                 self.work.tokens += len(hypotheses[0].tokens) + 1

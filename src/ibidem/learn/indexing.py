@@ -37,13 +37,14 @@ def index_memory(
 
     memory = memory.sealed()
     check_complete(memory)
+    removals = len(memory.removed_entries)  # read now: pairs may be added and removed while the index is built
     index = build_index(memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
         edit.set_merged(memory)
         if isinstance(index, FaissIndex):
             file = Path(scratch) / "index.faiss"
-            notes = index.save(file) | {"removals": len(memory.removed_entries)}
+            notes = index.save(file) | {"removals": removals}
             edit.put_artefact(ARTEFACT, "faiss", file, notes)
         else:
             edit.remove_artefact(ARTEFACT)

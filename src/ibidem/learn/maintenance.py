@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ibidem.errors import LockedMemoryError
 from ibidem.learn.indexing import index_memory
 from ibidem.progress import Progress, silent
 from ibidem.retrieve.settings import EXACT_BELOW
@@ -36,8 +37,15 @@ def maintain(memory: Memory, device: torch.device, progress: Progress = silent) 
 
     Merging builds the index anew, with its own setting, without the lock; pairs may be added and removed meanwhile.
     From then on a tuned combiner weighs the merged entries as if it had been tuned for them; `ibidem tune` does that.
+    What cannot be done now, since another writer is at work, is left for the next call: nothing depends on it.
     """
-    memory = memory.refresh()
+    try:
+        return _maintain(memory.refresh(), device, progress)
+    except LockedMemoryError:
+        return memory.refresh()
+
+
+def _maintain(memory: Memory, device: torch.device, progress: Progress) -> Memory:
     if seal_due(memory):
         progress("Sealing the journal", None, memory.tail.entries, "entries")
         memory = memory.sealed()

@@ -65,20 +65,19 @@ class Edit:
         """The last committed generation."""
         return self._memory
 
-    def check_unchanged(self, known: Memory) -> None:
-        """Refuse to store what was made for entries that another writer has changed since `known` was read.
-
-        Entries that were added at the end since then change nothing for those before them.
-        """
-        now, then = self._memory.manifest, known.manifest
-        same = all(now.artefacts.get(name) == then.artefacts.get(name) for name in ("compactor", REMOVED_ENTRIES))
-        if not same or (now.numbering, now.layout) != (then.numbering, then.layout) or now.entries < then.entries:
-            raise MismatchError(f"{self._memory.path} was changed by another process meanwhile: run this again")
-
     def set_merged(self, known: Memory) -> None:
-        """Say that what is stored now, combiners or an index, was made for all entries of `known`."""
-        self.check_unchanged(known)
-        self._draft = replace(self._draft, merged=known.entries + len(known.removed_entries))
+        """Say that what is stored now, combiners or an index, was made for all entries of `known`.
+
+        Entries that were added at the end since `known` was read change nothing for those before them, and of
+        those that were taken out it is known which they were. Raises MismatchError for any other change.
+        """
+        now, then = self._memory, known
+        removed = len(then.removed_entries)
+        same = (now.manifest.numbering, now.layout) == (then.manifest.numbering, then.layout)
+        same &= now.manifest.artefacts.get("compactor") == then.manifest.artefacts.get("compactor")
+        if not same or not np.array_equal(now.removed_entries[:removed], then.removed_entries):
+            raise MismatchError(f"{now.path} was changed by another process meanwhile: run this again")
+        self._draft = replace(self._draft, merged=then.entries + removed)
 
     def append_segment(self, data: SegmentData) -> None:
         """Write a segment durably now; the next commit makes it part of the memory."""

@@ -42,6 +42,10 @@ class FaissIndex:
     selector: Any = None
 
     @property
+    def captures(self) -> bool:
+        return False
+
+    @property
     def size(self) -> int:
         """The number of keys."""
         return int(self.index.ntotal)

@@ -45,6 +45,10 @@ class FilteredIndex:
     hidden: Tensor
 
     @property
+    def captures(self) -> bool:
+        return False
+
+    @property
     def size(self) -> int:
         """The number of keys, hidden ones counted in."""
         return self.index.size

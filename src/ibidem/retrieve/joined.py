@@ -59,6 +59,10 @@ class JoinedIndex:
     dimension: int
 
     @property
+    def captures(self) -> bool:
+        return False
+
+    @property
     def description(self) -> str:
         """One line for cards and logs."""
         first, *others = [part.index.description for part in self.parts]
