@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from ibidem.decode import Translator
+
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
@@ -120,6 +122,12 @@ def page(driver: Any, url: str) -> Page:
     return Page(driver, url)
 
 
+@pytest.fixture(scope="module")
+def said(translator: Translator) -> dict[str, str]:
+    """What the memory makes of the sentences here before anybody corrects it."""
+    return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
+
+
 def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> None:
     translator = make_translator(tiny, folder)
     before = translator.translate([GERMAN])[0]
@@ -167,10 +175,10 @@ def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> No
     assert page.has_no_complaints()
 
 
-def test_the_keyboard_is_enough(page: Page, folder: Path) -> None:
-    assert page.driver.switch_to.active_element == page["source"], "one can begin to type"
+def test_the_keyboard_is_enough(page: Page, folder: Path, said: dict[str, str]) -> None:
+    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "that one can begin to type")
     page.press(GERMAN)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[GERMAN])
     words = page.all("#translation .word")
     while page.driver.switch_to.active_element != words[0]:
         page.press(Keys.TAB)
@@ -198,10 +206,10 @@ def test_the_keyboard_is_enough(page: Page, folder: Path) -> None:
     assert page.has_no_complaints()
 
 
-def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path) -> None:
+def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path, said: dict[str, str]) -> None:
     """Also where the source was changed while the correction was written."""
     page.write(GERMAN)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[GERMAN])
     page["correct"].click()
     page["target"].clear()
     page["target"].send_keys(WANTED)
@@ -213,9 +221,9 @@ def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path
     assert not Memory.open(folder).find(NEW)
 
 
-def test_evidence_is_never_of_an_older_translation(page: Page) -> None:
+def test_evidence_is_never_of_an_older_translation(page: Page, said: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[GERMAN])
     page.point_at(page.all("#translation .word")[0])
     assert page.all("#evidence .neighbour")
     page["source"].clear()
@@ -224,7 +232,7 @@ def test_evidence_is_never_of_an_older_translation(page: Page) -> None:
     assert not page.all("#evidence .neighbour")
 
 
-def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Path) -> None:
+def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Path, said: dict[str, str]) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv><tuv xml:lang="en"><seg>{english}</seg></tuv></tu>'
         for german, english in [(NEW, WANTED), *((f"Satz {number}", "Open") for number in range(400))]
@@ -232,7 +240,7 @@ def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Pa
     file = tmp_path / "firma.tmx"
     file.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
     page.write(NEW)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[NEW])
     pairs = Memory.open(folder).living_pairs
     page.driver.execute_script(
         "window.seen = []; new MutationObserver(() => window.seen.push(document.querySelector('progress').value))"
@@ -264,15 +272,15 @@ def test_text_is_never_markup(page: Page, url: str) -> None:
     assert page.has_no_complaints()
 
 
-def test_nothing_comes_from_elsewhere(page: Page, url: str) -> None:
+def test_nothing_comes_from_elsewhere(page: Page, url: str, said: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[GERMAN])
     loaded = page.driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert loaded
     assert all(address.startswith(url) for address in loaded)
 
 
-def test_a_key_is_asked_for(driver: Any, tiny: Any, memory: Memory) -> None:
+def test_a_key_is_asked_for(driver: Any, tiny: Any, memory: Memory, said: dict[str, str]) -> None:
     settings = ServeSettings(OPEN.limits, keys_required=True)
     with running(make_service(make_translator(tiny, memory), settings, [hash_key("open sesame")])) as address:
         page = Page(driver, address)
@@ -283,7 +291,7 @@ def test_a_key_is_asked_for(driver: Any, tiny: Any, memory: Memory) -> None:
         page["key"].send_keys("open sesame", Keys.ENTER)
         page.wait(lambda: page.all("#memories td"), "the memories")
         page.write(GERMAN)
-        page.wait(lambda: page.all("#translation .word"), "a translation")
+        page.wait_for_translation(said[GERMAN])
         assert not page["key"].is_displayed()
         page.driver.execute_script("sessionStorage.clear()")
 
@@ -329,9 +337,9 @@ return [...document.querySelectorAll("button, input, textarea, select, progress,
 """
 
 
-def test_everybody_can_read_it(page: Page) -> None:
+def test_everybody_can_read_it(page: Page, said: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait(lambda: page.all("#translation .word"), "a translation")
+    page.wait_for_translation(said[GERMAN])
     page.all("#translation .word")[0].click()
     for theme in ("light", "dark"):
         page.show_in(theme)
