@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import shutil
 import threading
@@ -413,6 +414,29 @@ def test_an_import_can_be_stopped_and_leaves_no_file(
     free.set()
     assert wait_for(writer, job)["state"] == "cancelled"
     assert not list(tmp_path.glob("ibidem-*"))
+
+
+def test_files_on_their_way_are_counted(writer: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise any number of half-sent files could fill the disk."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("ibidem.serve.jobs._MOST_WAITING", 1)
+    host = writer.url.removeprefix("http://")
+    slow = http.client.HTTPConnection(host, timeout=60)
+    slow.putrequest("POST", "/memories/mine/import?file=a.tsv")
+    slow.putheader("Content-Length", "8")
+    slow.endheaders()
+    slow.send(b"Neu\t")
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("ibidem-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "30")
+    slow.close()
+    while list(tmp_path.glob("ibidem-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import secrets
@@ -52,6 +53,7 @@ class Jobs:
         self._languages = languages
         self._most_pairs = most_pairs
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._arriving = 0
         self._worker = ThreadPoolExecutor(1, "ibidem-import")
 
     def find(self, id: str) -> Job:
@@ -60,11 +62,20 @@ class Jobs:
             raise Refusal(404, "There is no such job.")
         return self._jobs[id]
 
-    def make_room(self, name: str) -> Path:
-        """A folder of its own for a file that is being sent, with the path it shall have there."""
-        if sum(job.state == "running" for job in self._jobs.values()) >= _MOST_WAITING:
+    @contextlib.contextmanager
+    def receive(self, name: str) -> Iterator[Path]:
+        """The path for a file that is being sent, in a folder of its own, which is removed where sending fails."""
+        if self._arriving + sum(job.state == "running" for job in self._jobs.values()) >= _MOST_WAITING:
             raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
-        return Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name)
+        self._arriving += 1
+        folder = Path(tempfile.mkdtemp(prefix="ibidem-"))
+        try:
+            yield folder / safe_name(name)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            self._arriving -= 1
 
     def start(self, memory: str, path: Path) -> Job:
         """Import a file, and remove it and its folder then."""

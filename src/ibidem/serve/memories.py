@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
@@ -100,15 +99,11 @@ def make_routes(service: Service) -> APIRouter:
         service.gate.admit(request)
         if name not in registrar.names:
             raise Refusal(404, "There is no memory of that name that learns.")
-        path = service.jobs.make_room(file)
-        try:
+        with service.jobs.receive(file) as path:
             with path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
                     await service.call(copy.write, part)
             job = service.jobs.start(name, path)
-        except BaseException:
-            shutil.rmtree(path.parent, ignore_errors=True)
-            raise
         return answer(_describe(job), 202)
 
     @router.get("/jobs/{id}", response_model=JobInfo, summary="How far an import is")
