@@ -97,6 +97,25 @@ def test_a_correction_takes_the_place_of_every_pair_of_its_source(tiny: BaseMode
     assert Memory.open(memory).verify() == []
 
 
+def test_a_pair_that_another_removes_meanwhile_is_stored_again(
+    tiny: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who correct the same sentence at the same moment: one of the corrections stays, never none."""
+    scribe, other = Scribe(tmp_path / "new", tiny), Scribe(tmp_path / "new", tiny)
+    scribe.correct([("Eins", "One")])
+    real = Scribe._compute
+
+    def interrupted(self: Scribe, *given: Any) -> Any:
+        monkeypatch.setattr(Scribe, "_compute", real)
+        other.correct([("Eins", "Two")])
+        return real(self, *given)
+
+    monkeypatch.setattr(Scribe, "_compute", interrupted)
+    (found,) = scribe.correct([("Eins", "One")])
+    assert found.new
+    assert texts(Memory.open(tmp_path / "new")) == [("Eins", "One")]
+
+
 def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
     """The same keys, values and log-probabilities, sealed or not, in the model's own space."""
     pairs = list(Corpus([corpus_file]))[:30]

@@ -197,9 +197,11 @@ class Scribe:
             new = [i for i, text in enumerate(texts) if text not in known and text not in texts[:i]]
             data = self._compute(chunk, new, memory)
             with memory.writing(self._patience) as writer:
-                if _space(writer.memory) == _space(memory):  # else it was compacted meanwhile, and takes other keys
-                    removed = outdated(writer.memory)
-                    known |= _known(writer.memory, [texts[i] for i in new], removed)
+                removed = outdated(writer.memory)
+                known = _known(writer.memory, texts, removed)
+                computed = {texts[i] for i in new}
+                # Else it was compacted meanwhile, and takes other keys, or a pair that was known was removed.
+                if _space(writer.memory) == _space(memory) and computed.union(known).issuperset(texts):
                     fresh = [place for place, i in enumerate(new) if texts[i] not in known]
                     first = writer.memory.tail.next_id
                     if fresh or removed:
