@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ from ibidem.errors import UsageError
 from ibidem.memory import Memory
 from ibidem.model import SHIPPED
 from ibidem.retrieve import CompactedIndex, Index, SealedIndex, compactor_of, exact_part, join, open_sealed
+from ibidem.retrieve.settings import EXACT_BELOW
 
 if TYPE_CHECKING:
     import torch
@@ -140,6 +142,9 @@ class Mount:
         self._values = ValueTable(self._device)
         self._shelves = self._reloaded = None
         self._base = self._open_base(memory)
+        if self._tuned is None and self._given_combiner is None and memory.entries >= EXACT_BELOW:
+            note = f"{memory.path} is not tuned, so its neighbours count by their distance alone;"
+            warnings.warn(f"{note} `ibidem tune -m {memory.path}` weighs them better.", stacklevel=2)
         self._update(memory)
 
     @property
