@@ -35,14 +35,17 @@ def index_memory(
     def report(stage: str, done: int, total: int) -> None:
         progress(_STAGES[stage], done / max(1, total), done, "keys")
 
+    memory = memory.sealed()
     check_complete(memory)
+    removals = len(memory.removed_entries)  # read now: pairs may be added and removed while the index is built
     index = build_index(memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
-        edit.check_unchanged(memory)
+        edit.set_merged(memory)
         if isinstance(index, FaissIndex):
             file = Path(scratch) / "index.faiss"
-            edit.put_artefact(ARTEFACT, "faiss", file, index.save(file))
+            notes = index.save(file) | {"removals": removals}
+            edit.put_artefact(ARTEFACT, "faiss", file, notes)
         else:
             edit.remove_artefact(ARTEFACT)
         edit.set_stage("index", {"digest": index_digest(setting), "setting": setting, "description": index.description})
