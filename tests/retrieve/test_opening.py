@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from ibidem.errors import UsageError
 from ibidem.learn import index_memory
 from ibidem.memory import Memory
-from ibidem.retrieve import ExactIndex, FaissIndex, open_index, opening
+from ibidem.native import native
+from ibidem.retrieve import ExactIndex, FaissIndex, NativeIndex, open_index, opening
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,3 +40,22 @@ def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Mem
     assert isinstance(open_index(indexed, None, CPU), FaissIndex)
     assert isinstance(open_index(indexed, "Flat", CPU), FaissIndex)
     assert isinstance(open_index(indexed, "exact", CPU), ExactIndex)
+
+
+@pytest.mark.skipif(native() is None, reason="no native library here")
+def test_a_native_index_is_stored_and_opened_and_replaced_where_its_library_is_missing(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    indexed, built = index_memory(memory, "native")
+    opened = open_index(indexed, None, CPU)
+    assert isinstance(opened, NativeIndex)
+    assert opened.description == built.description == indexed.manifest.stages["index"]["description"]
+    queries = torch.randn(4, memory.dimension, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(opened.search(queries, 8).entries, built.search(queries, 8).entries)
+    monkeypatch.setenv("IBIDEM_NATIVE", "0")
+    native.cache_clear()
+    request.addfinalizer(native.cache_clear)
+    with pytest.warns(UserWarning, match=r"native library.*ibidem index"):
+        assert isinstance(open_index(indexed, None, CPU), ExactIndex)
+    with pytest.raises(UsageError, match="native library"):
+        open_index(memory, "native", CPU)

@@ -1,4 +1,4 @@
-"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss."""
+"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss or native code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ibidem.retrieve.approximate import FaissIndex, load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import CompactedIndex, accept_states, compactor_of
 from ibidem.retrieve.exact import ExactIndex
+from ibidem.retrieve.ivf import NativeIndex, NativeSettings, load_native
 from ibidem.retrieve.keys import ArrayKeys, Keys
 from ibidem.retrieve.neighbours import Index, Neighbours
 from ibidem.retrieve.opening import open_index
@@ -22,6 +23,8 @@ __all__ = [
     "FaissSettings",
     "Index",
     "Keys",
+    "NativeIndex",
+    "NativeSettings",
     "Neighbours",
     "ScanIndex",
     "accept_states",
@@ -29,6 +32,7 @@ __all__ = [
     "compactor_of",
     "exact_index",
     "load_index",
+    "load_native",
     "measure_recall",
     "open_index",
     "resolve",

@@ -11,6 +11,8 @@ import numpy as np
 
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.approximate import FaissIndex
+from ibidem.retrieve.ivf import NativeSettings, build_native
+from ibidem.retrieve.keys import finite
 from ibidem.retrieve.library import (
     EXAMPLE,
     layers,
@@ -25,10 +27,12 @@ from ibidem.retrieve.scan import exact_index
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from numpy.typing import NDArray
 
-    from ibidem.retrieve.keys import Floats, Keys
+    from ibidem.retrieve.keys import Keys
     from ibidem.retrieve.neighbours import Index
 
 # (stage: 'train', 'add' or 'measure'; done; total)
@@ -51,10 +55,12 @@ def build_index(
     threads: int | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
+    scratch: Path | None = None,
 ) -> Index:
     """Build the index of a setting (see `resolve`) over all keys.
 
-    threads: for building and searching with faiss, given None all; device: where exact search runs.
+    threads: for building and searching on the CPU, given None all; device: where exact search runs; scratch: a folder
+    for what does not fit into memory, given None the system's.
     The same keys, setting, seed, threads and faiss give the same index: graphs (HNSW, NSG) are built on one
     thread, since on more they depend on which came first.
     """
@@ -66,6 +72,8 @@ def build_index(
     if keys.size == 0:
         raise UsageError(f"The memory is empty, so there is nothing to build {setting!r} from. Use 'exact'.")
     report = progress or (lambda _stage, _done, _total: None)
+    if isinstance(settings, NativeSettings):
+        return build_native(keys, settings, seed=seed, threads=threads, report=report, scratch=scratch)
     try:
         index = _fill(keys, settings, seed, threads, report)
     except RuntimeError as error:
@@ -92,7 +100,7 @@ def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, r
             report("train", len(sample), len(sample))
         rows = max(1, _ADD_ELEMENTS // keys.dimension)
         for block in keys.blocks(rows):
-            index.add(_checked(block, index.ntotal))
+            index.add(finite(block, index.ntotal))
             report("add", index.ntotal, keys.size)
     if index.ntotal != keys.size:
         raise MemoryFolderError(
@@ -106,7 +114,7 @@ def _draw_sample(keys: Keys, index: Any, seed: int) -> NDArray[np.float32]:
     lists = max((layer.nlist for layer in layers(index) if hasattr(layer, "nlist")), default=1)
     wanted = min(max(TRAIN_PER_LIST * lists, TRAIN_AT_LEAST), max(TRAIN_AT_MOST, lists), keys.size)
     ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
-    return _checked(keys.gather(ids), None)
+    return finite(keys.gather(ids), None)
 
 
 def _train(index: Any, sample: NDArray[np.float32]) -> None:
@@ -120,19 +128,6 @@ def _train(index: Any, sample: NDArray[np.float32]) -> None:
         with limit_threads(1):
             graph.add(centroids)
     index.train(sample)
-
-
-def _checked(block: Floats, first: int | None) -> NDArray[np.float32]:
-    """Copy keys to float32, and refuse those that are not finite: a graph or a k-means would be spoilt."""
-    plain = np.ascontiguousarray(block, dtype=np.float32)
-    finite = np.isfinite(plain).all(axis=1)
-    if not finite.all():
-        where = "" if first is None else f", the first of them entry {first + int(np.argmin(finite))}"
-        raise MemoryFolderError(
-            f"{int((~finite).sum())} keys are not finite numbers{where}. "
-            "Check the memory with `ibidem verify`, or use the index setting 'exact', which passes over them."
-        )
-    return plain
 
 
 def _tune(index: FaissIndex, keys: Keys, seed: int, report: Progress) -> FaissIndex:

@@ -6,11 +6,13 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ibidem.errors import MemoryFolderError
+from ibidem.native import native
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import accept_states
+from ibidem.retrieve.ivf import NAME, load_native
 from ibidem.retrieve.scan import exact_index
-from ibidem.retrieve.settings import FaissSettings, resolve
+from ibidem.retrieve.settings import ExactSettings, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +39,14 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
     if setting is None and device.type == "cuda":
         return exact_index(memory.search_keys, device)
     wanted = setting or stored_setting or "auto"
+    if setting is None and native() is None and wanted.startswith(NAME):
+        wanted = "auto"  # the index was made on a machine that has the library
     try:
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
-            return load_index(stored.path, stored.info, memory.search_keys)
-        if isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), FaissSettings):
+            load = load_native if stored.info.get("kind") == NAME else load_index
+            return load(stored.path, stored.info, memory.search_keys)
+        if not isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), ExactSettings):
             note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
             warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
     except MemoryFolderError as damage:

@@ -1,4 +1,4 @@
-"""What an index setting means: 'exact', 'paper', 'auto', or a faiss factory string with search parameters."""
+"""What an index setting means: 'exact', 'native', 'paper', 'auto', or a faiss factory string with parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 
 if TYPE_CHECKING:
@@ -56,13 +57,15 @@ class FaissSettings:
 
 def resolve(
     setting: str, size: int, dimension: int, *, device: str | torch.device = "cpu"
-) -> ExactSettings | FaissSettings:
+) -> ExactSettings | FaissSettings | NativeSettings:
     """Turn an index setting into settings for size keys of some dimensions, or say why it cannot be meant."""
     name = setting.strip()
     if name == "exact":
         return ExactSettings()
     if name == "auto":
         return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
+    if name.partition(";")[0].strip() == NAME:
+        return resolve_native(name, size, dimension)
     settings = _paper(size, dimension) if name == "paper" else _parse(name)
     index = make_index(settings.factory, size, dimension)
     understood = parameter_names(index)
