@@ -13,26 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.native import native
-from ibidem.native.library import BUILDS
 from ibidem.retrieve import ArrayKeys, ExactIndex, NativeIndex, build_index, load_native, measure_recall, resolve
 from ibidem.retrieve.ivf import building, training
 from ibidem.retrieve.ivf.settings import default_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
-@pytest.fixture(scope="module", params=BUILDS, autouse=True)
-def build_of_library(request: pytest.FixtureRequest) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IBIDEM_NATIVE", request.param)
-        native.cache_clear()
-        if native() is None:
-            pytest.skip(f"no native library for {request.param} here")
-        yield request.param
-    native.cache_clear()
+pytestmark = pytest.mark.usefixtures("native_build")
 
 
 def build(keys: ArrayKeys, setting: str = "native", seed: int = 1) -> NativeIndex:
@@ -305,15 +295,12 @@ def test_shares_are_just(counts: list[int], data: st.DataObject) -> None:
 
 
 def test_without_the_library_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch, clustered: ArrayKeys, tmp_path: Path
+    clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = tmp_path / "index.native"
     info = build(clustered, "native;lists=8").save(path)
-    with monkeypatch.context() as patch:
-        patch.setenv("IBIDEM_NATIVE", "0")
-        native.cache_clear()
-        with pytest.raises(UsageError, match=r"native library.*'auto'"):
-            resolve("native", 1000, 64)
-        with pytest.raises(MemoryFolderError, match=r"native library.*ibidem index"):
-            load_native(path, info, clustered)
-    native.cache_clear()
+    request.getfixturevalue("no_native")
+    with pytest.raises(UsageError, match=r"native library.*'auto'"):
+        resolve("native", 1000, 64)
+    with pytest.raises(MemoryFolderError, match=r"native library.*ibidem index"):
+        load_native(path, info, clustered)

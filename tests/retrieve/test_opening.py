@@ -44,7 +44,7 @@ def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Mem
 
 @pytest.mark.skipif(native() is None, reason="no native library here")
 def test_a_native_index_is_stored_and_opened_and_replaced_where_its_library_is_missing(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    memory: Memory, request: pytest.FixtureRequest
 ) -> None:
     indexed, built = index_memory(memory, "native")
     opened = open_index(indexed, None, CPU)
@@ -52,9 +52,7 @@ def test_a_native_index_is_stored_and_opened_and_replaced_where_its_library_is_m
     assert opened.description == built.description == indexed.manifest.stages["index"]["description"]
     queries = torch.randn(4, memory.dimension, generator=torch.Generator().manual_seed(1))
     assert torch.equal(opened.search(queries, 8).entries, built.search(queries, 8).entries)
-    monkeypatch.setenv("IBIDEM_NATIVE", "0")
-    native.cache_clear()
-    request.addfinalizer(native.cache_clear)
+    request.getfixturevalue("no_native")
     with pytest.warns(UserWarning, match=r"native library.*ibidem index"):
         assert isinstance(open_index(indexed, None, CPU), ExactIndex)
     with pytest.raises(UsageError, match="native library"):

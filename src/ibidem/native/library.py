@@ -41,6 +41,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _INT]),
     "ibidem_ivf_pack": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
+    "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         None,
         [
