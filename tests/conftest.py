@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-DATA = Path(__file__).parent / "data"
+SENTENCES = Path(__file__).parents[1] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
 
 
 class Sentence(NamedTuple):
@@ -27,7 +27,7 @@ class Sentence(NamedTuple):
 
 @pytest.fixture(scope="session")
 def sentences() -> list[Sentence]:
-    lines = (DATA / "sentences.tsv").read_text(encoding="utf-8").splitlines()
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     return [Sentence(*line.split("\t")) for line in lines]
 
 

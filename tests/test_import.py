@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
-    *("learn", "translate", "evaluate", "inspect", "verify"),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index"),
+    *("learn", "translate", "explain", "evaluate", "inspect", "verify", "export"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 
 # A room imports only rooms above it; the façade stands beside the command line.

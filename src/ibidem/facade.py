@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ibidem import memory
+from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 from ibidem.text import Corpus
+from ibidem.text.writing import Written, write_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,7 @@ class Memory(memory.Memory):
         settings: LearnSettings | None = None,
         progress: Progress = silent,
     ) -> Memory:
-        """Learn a memory from parallel text: one file (TMX, TSV, JSONL, PO, MO) or two line-aligned ones.
+        """Learn a memory from parallel text: one file (TMX, XLIFF, TSV, JSONL, PO, MO) or two line-aligned ones.
 
         Without a model the shipped one is used; without a dev set, pairs of the memory itself stand in for
         one. Interrupted, the same call goes on where it was.
@@ -63,6 +65,38 @@ class Memory(memory.Memory):
         dev_corpus = None if dev is None else open_corpus(dev, base)
         learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
         return cls(learnt.path, learnt.manifest, learnt)
+
+    def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:
+        """Write all pairs, with where they came from, to a TMX, TSV or JSONL file, which `learn` can read again."""
+        return export_pairs(self, path, format=format, progress=progress)
+
+
+def export_pairs(
+    exported: memory.Memory,
+    path: PathLike,
+    *,
+    format: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    progress: Progress = silent,
+) -> Written:
+    """Write the pairs of a memory; the languages are its own, where its model says which they are."""
+    source = source_language or exported.identity.source_language
+    target = target_language or exported.identity.target_language
+    if source is None or target is None:
+        raise UsageError(
+            f"{exported.path} does not say which languages its pairs are in: name them with --source-language and "
+            "--target-language."
+        )
+    return write_pairs(
+        exported.sentences(),
+        path,
+        source_language=source,
+        target_language=target,
+        format=format,
+        total=exported.pairs,
+        progress=progress,
+    )
 
 
 def open_corpus(

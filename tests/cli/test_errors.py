@@ -287,7 +287,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--index", "IVF,,3"), r"cannot make the index 'IVF,,3'.*A valid setting is"),
         (("--index", "FooBar9"), r"FooBar9.*IVF1024,SQ8;nprobe=32"),
         (("--device", "abacus"), r"Unknown device 'abacus': use auto, cpu, cuda or cuda:N"),
-        (("--dtype", "int7"), r"Unknown dtype 'int7': use one of float32"),
+        (("--dtype", "int7"), r"Unknown dtype 'int7': use one of auto, float32"),
         (("--weight", 2), r"'--weight'.*`ibidem translate --help`"),
         (("--weight", 0.5), r"all three of --k, --weight and --temperature"),
         (("--k", 2, "--weight", 0.5, "--temperature", 0), r"the temperature above 0"),

@@ -81,7 +81,8 @@ def test_more_lines_than_a_batch_stay_in_order(ibidem: Run, tiny_folder: Path, s
 
 
 def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
-    answer = ibidem("translate", "-m", learnt.path, "--json", "--n-best", 3, "--beam", 2, stdin="Hallo\n\nWelt\n")
+    options = ("--json", "--n-best", 3, "--beam", 2, "--dtype", "float32")
+    answer = ibidem("translate", "-m", learnt.path, *options, stdin="Hallo\n\nWelt\n")
     results = [json.loads(line) for line in answer.lines]
     assert [result["source"] for result in results] == ["Hallo", "", "Welt"]
     assert results[1]["translation"] == ""

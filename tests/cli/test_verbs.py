@@ -177,9 +177,10 @@ def test_the_memory_changes_the_translation(ibidem: Run, memory: Path, tiny_fold
     """The random model babbles; with all weight on its memory it repeats what it was taught."""
     pairs = [line.split("\t") for line in few_file.read_text("utf-8").splitlines()]
     source, target = next(pair for pair in pairs if pair[1].isascii())  # the tokenizer spells … as ...
-    bare = ibidem("translate", "-m", "none", "--model", tiny_folder, "--beam", 1, stdin=source)
+    quick = ("--beam", 1, "--dtype", "float32")
+    bare = ibidem("translate", "-m", "none", "--model", tiny_folder, *quick, stdin=source)
     by_hand = ("--k", 1, "--weight", 1, "--temperature", 1)
-    taught = ibidem("translate", "-m", memory, "--beam", 1, *by_hand, stdin=source)
+    taught = ibidem("translate", "-m", memory, *quick, *by_hand, stdin=source)
     assert taught.lines == [target]
     assert bare.lines != [target]
     assert bare.lines == Translator(load_model(tiny_folder, device="cpu"), settings=SearchSettings(beam=1)).translate(

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 
 from ibidem.decode import MemoryScorer, SearchSettings
+from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.retrieve import ArrayKeys, ExactIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ibidem.combine import Combiner
     from ibidem.model import BaseModel
@@ -69,3 +71,36 @@ def memory_scorer(model: BaseModel, sources: Sequence[str], targets: Sequence[st
     states = model.states(model.tokens.encode_sources(sources), model.tokens.encode_targets(targets))
     keys = ArrayKeys(states.keys.numpy().astype(np.float16))
     return MemoryScorer(ExactIndex(keys), states.values, combiner)
+
+
+def write_memory(model: BaseModel, pairs: list[Any], path: Path) -> Memory:
+    """A memory folder of these sentences."""
+    identity = ModelIdentity(
+        name=model.name,
+        model_fingerprint=model.fingerprint,
+        tokenizer_fingerprint=model.tokenizer_fingerprint,
+        dimension=model.dimension,
+        vocabulary_size=model.vocabulary_size,
+        source_language="de",
+        target_language="en",
+    )
+    memory = Memory.create(path, identity)
+    if not pairs:
+        return memory
+    sources = model.tokens.encode_sources(pair.german for pair in pairs)
+    states = model.states(sources, model.tokens.encode_targets(pair.english for pair in pairs))
+    with memory.edit() as edit:
+        edit.append_segment(
+            SegmentData(
+                keys=states.keys.half().numpy(),
+                values=states.values.numpy().astype(np.int32),
+                log_probs=model.log_probs(states).numpy(),
+                lengths=np.array(states.lengths),
+                sources=[pair.german for pair in pairs],
+                targets=[pair.english for pair in pairs],
+                origins=["test"] * len(pairs),
+                locations=list(range(1, len(pairs) + 1)),
+            )
+        )
+        edit.set_complete(True)
+        return edit.commit()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
 from ibidem.combine.storing import store_adaptive, store_fixed
 from ibidem.decode import BaseScorer, MemoryLogitsProcessor, MemoryScorer, Translator, beam_search
 from ibidem.decode.mounting import check_identity, load_combiner, mount
 from ibidem.errors import MismatchError, UsageError
-from ibidem.memory import Memory, ModelIdentity, SegmentData
-from ibidem.model import BaseModel, Step, load_model
+from ibidem.model import BaseModel, load_model
 from ibidem.retrieve import ArrayKeys, ExactIndex
 
-from .oracle import generate, limited, memory_scorer
+from .oracle import generate, limited, memory_scorer, write_memory
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
 
 LIMIT = 10
 
@@ -26,39 +28,6 @@ LIMIT = 10
 def adaptive() -> AdaptiveCombiner:
     torch.manual_seed(2)
     return AdaptiveCombiner(MetaK(8, scale=20.0).eval().requires_grad_(False), 10.0)
-
-
-def write_memory(model: BaseModel, pairs: list[Any], path: Path) -> Memory:
-    """A memory folder of these sentences."""
-    identity = ModelIdentity(
-        name=model.name,
-        model_fingerprint=model.fingerprint,
-        tokenizer_fingerprint=model.tokenizer_fingerprint,
-        dimension=model.dimension,
-        vocabulary_size=model.vocabulary_size,
-        source_language="de",
-        target_language="en",
-    )
-    memory = Memory.create(path, identity)
-    if not pairs:
-        return memory
-    sources = model.tokens.encode_sources(pair.german for pair in pairs)
-    states = model.states(sources, model.tokens.encode_targets(pair.english for pair in pairs))
-    with memory.edit() as edit:
-        edit.append_segment(
-            SegmentData(
-                keys=states.keys.half().numpy(),
-                values=states.values.numpy().astype(np.int32),
-                log_probs=model.log_probs(states).numpy(),
-                lengths=np.array(states.lengths),
-                sources=[pair.german for pair in pairs],
-                targets=[pair.english for pair in pairs],
-                origins=["test"] * len(pairs),
-                locations=list(range(1, len(pairs) + 1)),
-            )
-        )
-        edit.set_complete(True)
-        return edit.commit()
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +104,9 @@ def test_k_may_be_larger_than_the_memory(tiny: BaseModel, short: list[Any]) -> N
     pair = next(s for s in short if len(tiny.tokens.encode_targets([s.english])[0]) >= 3)
     states = tiny.states(tiny.tokens.encode_sources([pair.german]), tiny.tokens.encode_targets([pair.english]))
     index = ExactIndex(ArrayKeys(states.keys[:3].numpy()))
-    step = Step(states.keys, tiny.project(states.keys))
-    many, three = (MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0))(step) for k in (64, 3))
+    base = tiny.project(states.keys).log_softmax(dim=1)
+    asked = [MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0)).consult(states.keys) for k in (64, 3)]
+    many, three = (mix(base, votes.weights, votes.values) for votes in asked)
     torch.testing.assert_close(many, three)
     sources = tiny.tokens.encode_sources(s.german for s in short)
     scorer = MemoryScorer(index, states.values[:3], FixedCombiner(64, 0.8, 5.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import sacrebleu
 
 from ibidem.combine import FixedCombiner
-from ibidem.decode import BaseScorer, SearchSettings, Translator, beam_search
+from ibidem.decode import BaseScorer, SearchSettings, Translator, beam_search, translate_document
 from ibidem.learn import extract
 from ibidem.model import BaseModel, load_model
 from ibidem.retrieve import ExactIndex
@@ -112,3 +113,31 @@ def test_a_memory_brings_its_own_sentences_back(shipped: BaseModel, remembered: 
     with_memory = Translator(shipped, remembered, combiner=combiner).translate(texts)
     scores = [sacrebleu.corpus_bleu(found, references).score for found in (base, with_memory)]
     assert scores[1] > 90 > scores[0]
+
+
+def test_documents_keep_their_codes(shipped: BaseModel, tmp_path: Path) -> None:
+    """Sentences with all kinds of codes: the model copies them, or they are put in, and nothing is reported lost."""
+    sources = [
+        'Klicken Sie auf <x id="1"/>, um <g id="2">das Fenster</g> zu schließen.',
+        "Die Datei %s konnte nicht gefunden werden.",
+        "%(count)s Dateien wurden nach %(folder)s kopiert.",
+        "&amp;Datei öffnen",
+        "Willkommen, {name}!",
+        "Seite %d von %d",
+        'Drücken Sie &lt;b&gt;OK&lt;/b&gt; oder lesen Sie &lt;a href="x"&gt;die Hilfe&lt;/a&gt;.',
+        "100%% Rabatt auf ${item}",
+    ]
+    units = "\n".join(f"<trans-unit><source>{source}</source></trans-unit>" for source in sources)
+    before = f"<xliff version='1.2'><file source-language='de'><body>\n{units}\n</body></file></xliff>\n"
+    (tmp_path / "a.xlf").write_text(before, "utf-8")
+    report = translate_document(Translator(shipped), tmp_path / "a.xlf", tmp_path / "b.xlf")
+    after = (tmp_path / "b.xlf").read_text("utf-8")
+    assert (report.translated, report.failed) == (len(sources), [])
+    assert re.sub(r"<target.*?</target>", "", after) == before
+    targets = re.findall(r"<target[^>]*>(.*?)</target>", after)
+    code = r"<[^>]*>|%\(\w+\)s|%[sd%]|\$?\{\w+\}|&lt;.*?&gt;"
+    for source, target in zip(sources, targets, strict=True):
+        assert sorted(re.findall(code, target)) == sorted(re.findall(code, source)), target
+    assert '<g id="2">the window</g>' in targets[0]
+    assert targets[3].count("&amp;") == 1
+    assert "&lt;b&gt;OK&lt;/b&gt;" in targets[6]

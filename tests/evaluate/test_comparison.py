@@ -9,7 +9,7 @@ import sacrebleu
 from ibidem.errors import UsageError
 from ibidem.evaluate import compare
 
-SENTENCES = Path(__file__).parents[1] / "data" / "sentences.tsv"
+SENTENCES = Path(__file__).parents[2] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
 REFERENCES = [line.split("\t")[2] for line in SENTENCES.read_text(encoding="utf-8").splitlines()[:80]]
 
 

@@ -76,7 +76,7 @@ class Pair:
 
 def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: list[str], beam: int, steps: int) -> Any:
     """Steps of several decodings fed with the same random tokens, reordered alike; a sentence leaves at times."""
-    ids, mask = model._pad(model.tokens.encode_sources(texts))
+    ids, mask = model.pad(model.tokens.encode_sources(texts))
     decodings = [start(ids, mask, beam) for start in starts]
     generator = torch.Generator().manual_seed(5)
     count = len(texts)
@@ -116,7 +116,7 @@ def test_states_and_logits_are_the_lean_engines(
 def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     pair = Pair(model)
-    ids, mask = model._pad(model.tokens.encode_sources(texts.german[:8]))
+    ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
     lengths, sources = mask.sum(1), pair.sources(ids, mask)
     together = NativeSteps(pair.engine.decoder, sources, lengths, 2)
     alone = [

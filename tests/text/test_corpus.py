@@ -142,7 +142,7 @@ def test_an_unknown_ending_is_refused_with_the_known_ones(write: Write) -> None:
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(write: Write) -> None:
-    with pytest.raises(UsageError, match=r"'docx' is not a format. .*--format: tsv, jsonl, tmx, po, mo, lines"):
+    with pytest.raises(UsageError, match=r"'docx' is not a format. .*--format: tsv, jsonl, tmx, xliff, po, mo, lines"):
         Corpus([write("a.tsv", "")], format="docx")
 
 
@@ -208,7 +208,7 @@ def test_standard_input_can_be_one_of_two_aligned_files(write: Write, monkeypatc
 def test_standard_input_is_not_both_sides_and_no_mo_file() -> None:
     with pytest.raises(UsageError, match=r"Both files are standard input \('-'\)"):
         Corpus(["-", "-"])
-    with pytest.raises(UsageError, match="mo cannot come from standard input, only tsv, jsonl, tmx, po"):
+    with pytest.raises(UsageError, match="mo cannot come from standard input, only tsv, jsonl, tmx, xliff, po"):
         Corpus(["-"], format="mo")
 
 

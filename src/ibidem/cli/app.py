@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import learning, memories, shaping, translation
+from ibidem.cli import benching, explaining, learning, memories, reproducing, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -36,9 +36,11 @@ def _options(
 
 app.command("learn")(learning.learn)
 app.command("translate")(translation.translate)
+app.command("explain")(explaining.explain)
 app.command("evaluate")(translation.evaluate)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)
+app.command("export")(memories.export)
 app.command("extract")(learning.extract)
 app.command("cluster")(shaping.cluster)
 app.command("compact")(shaping.compact)
@@ -46,3 +48,5 @@ app.command("tune")(learning.tune)
 app.command("prune")(shaping.prune)
 app.command("restore")(shaping.restore)
 app.command("index")(learning.index)
+app.command("bench")(benching.bench)
+app.command("reproduce")(reproducing.reproduce)

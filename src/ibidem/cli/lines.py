@@ -1,9 +1,7 @@
-"""Lines of text in and out."""
+"""Lines of text in."""
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from ibidem.errors import TextError
@@ -19,22 +17,6 @@ def open_input(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise TextError(f"Cannot read {path}: {error.strerror}. Check the path.") from error
-
-
-@contextmanager
-def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its name when all is written; a pipe or a device is written at once."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            yield file
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_lines(source: BinaryIO, name: str) -> Iterator[str]:

@@ -1,14 +1,15 @@
-"""inspect and verify: what is in a memory, and whether it is sound."""
+"""inspect, verify and export: what is in a memory, whether it is sound, and its pairs back."""
 
 from __future__ import annotations
 
 import json as json_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import print_table, shown_progress
+from ibidem.cli.console import note, print_table, shown_progress
 from ibidem.wording import in_words
 
 if TYPE_CHECKING:
@@ -60,6 +61,38 @@ def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
         print(f"{memory}: sound, {opened.entries:,} entries in generation {opened.generation}")
     if damages:
         raise typer.Exit(1)
+
+
+def export(
+    memory: options.MemoryPath,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write: .tmx, .tsv or .jsonl.", show_default=False)
+    ],
+    format: options.Format = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    json: options.Json = False,
+) -> None:
+    """Write a memory's pairs to a file, with where each came from, for other tools and for learn."""
+    from ibidem.facade import export_pairs
+    from ibidem.memory import Memory
+
+    opened = Memory.open(memory)
+    with shown_progress() as progress:
+        written = export_pairs(
+            opened,
+            output,
+            format=format,
+            source_language=source_language,
+            target_language=target_language,
+            progress=progress,
+        )
+    if json:
+        print(json_module.dumps({"file": str(output), "pairs": written.pairs, "mended": written.mended}, indent=2))
+        return
+    note(f"{output}: {written.pairs:,} {'pair' if written.pairs == 1 else 'pairs'}")
+    if written.mended:
+        note(f"characters that the format cannot hold were replaced in {written.mended:,} of them")
 
 
 def describe(memory: Memory) -> dict[str, Any]:

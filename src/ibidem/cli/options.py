@@ -19,7 +19,7 @@ Train = Annotated[
     list[str],
     typer.Option(
         "--train",
-        help="Parallel text: a TMX, TSV, JSONL, PO or MO file, or give the option twice for two line-aligned "
+        help="Parallel text: a TMX, XLIFF, TSV, JSONL, PO or MO file, or give the option twice for two line-aligned "
         "files; .gz and .xz too, - for stdin.",
     ),
 ]
@@ -35,7 +35,12 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="Folder of the memo
 MemoryPath = Annotated[Path, typer.Option("-m", "--memory", help="Folder of the memory.", show_default=False)]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=(1 << 31) - 1, help="Seed of every random draw.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="Arithmetic of the base model: float32, float16 or bfloat16.")]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype", help="Arithmetic of the base model: float32, float16, bfloat16 or, for translating on a CPU, int8."
+    ),
+]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]
 SourceLanguage = Annotated[
     str | None,

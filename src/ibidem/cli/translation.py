@@ -1,18 +1,19 @@
-"""translate and evaluate: lines in and out, and how good they are."""
+"""translate and evaluate: lines and documents in and out, and how good they are."""
 
 from __future__ import annotations
 
 import json as json_module
 import sys
 from contextlib import ExitStack
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, print_table, use_threads
-from ibidem.cli.lines import open_input, open_output, read_lines
+from ibidem.cli.documents import check_document, choose_output, is_document, run_document
+from ibidem.cli.lines import open_input, read_lines
 from ibidem.errors import TextError, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
     from ibidem.decode import Scorer, Translator
 
 MemoryChoice = Annotated[
-    str,
-    typer.Option("-m", "--memory", help="Folder of a memory; none for the bare base model.", show_default=False),
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--memory",
+        help="Folder of a memory, or FOLDER:WEIGHT; may be given several times. none: the bare base model.",
+        show_default=False,
+    ),
 ]
 K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
 Weight = Annotated[
@@ -40,12 +46,13 @@ Temperature = Annotated[
 
 def translate(
     input: Annotated[
-        Path | None, typer.Option("-i", "--input", help="File to read; else stdin.", show_default=False)
+        Path | None,
+        typer.Option("-i", "--input", help="File to read, lines or a document; else stdin.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
     ] = None,
-    memory: MemoryChoice = "none",
+    memory: MemoryChoice = None,
     model: options.Model = None,
     combiner: options.Combiner = None,
     k: K = None,
@@ -61,28 +68,59 @@ def translate(
         typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
     source_prefix: options.SourcePrefix = "",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Translate a whole document, where its ending does not say so: xliff, po, tmx, tsv, jsonl or plain.",
+            show_default=False,
+        ),
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write to the input file itself.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Documents: translate anew what has a translation.")
+    ] = False,
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="PO: translate fuzzy entries anew too.")] = False,
+    mark_fuzzy: Annotated[
+        bool, typer.Option("--mark-fuzzy/--no-mark-fuzzy", help="PO: flag new translations as fuzzy.")
+    ] = True,
     json: options.Json = False,
 ) -> None:
-    """Translate line by line: every input line gives exactly one output line."""
-    from ibidem.decode import SearchSettings, Translator
+    """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
 
+    Every line of plain text gives exactly one line. A document, known by its ending or --format, is written back as
+    it was, with the translations it lacked; what could not be translated with all its placeholders is reported.
+    """
+    output = choose_output(input, output, in_place=in_place)
+    document = is_document(input, format)
+    if document:
+        check_document(input, output, in_place=in_place, json=json)
+        if n_best > 1 or prefixes is not None:
+            raise UsageError("--n-best and --prefixes are for lines, not for documents.")
+    elif overwrite or fuzzy or not mark_fuzzy:
+        raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    by_hand = _fixed_by_hand(k, weight, temperature)
-    _check_memory_given(memory, by_hand or combiner)
+    from ibidem.decode import SearchSettings, Translator
+    from ibidem.text.documents import FillSettings
+    from ibidem.text.output import open_output
+
+    by_hand = fixed_by_hand(k, weight, temperature)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or combiner)
     use_threads(threads)
     settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
     with ExitStack() as stack:
-        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))
+        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))  # before the long wait
         beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
         translator = Translator(
             model,
-            None if memory == "none" else memory,
+            memories,
             combiner=by_hand or combiner,
             index=index,
             settings=settings,
@@ -93,6 +131,17 @@ def translate(
             target_language=target_language,
             source_prefix=source_prefix,
         )
+        if document:
+            run_document(
+                translator,
+                input,
+                output,
+                format=format,
+                settings=FillSettings(overwrite=overwrite, fuzzy=fuzzy),
+                mark_fuzzy=mark_fuzzy,
+                json=json,
+            )
+            return
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = read_lines(source, str(input or "stdin"))
         starts = None if beginnings is None else list(read_lines(beginnings, str(prefixes)))
@@ -113,10 +162,10 @@ def evaluate(
         list[str],
         typer.Option(
             "--test",
-            help="Test set: one TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned files.",
+            help="Test set: one TMX, XLIFF, TSV, JSONL, PO or MO file, or the option twice for two aligned files.",
         ),
     ],
-    memory: MemoryChoice = "none",
+    memory: MemoryChoice = None,
     model: options.Model = None,
     combiner: Annotated[
         list[str] | None,
@@ -135,7 +184,7 @@ def evaluate(
         Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
     ] = None,
     device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = "auto",
     threads: options.Threads = None,
     source_language: options.SourceLanguage = None,
     target_language: options.TargetLanguage = None,
@@ -145,18 +194,18 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
-    from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, Translator
-    from ibidem.decode.mounting import mount
+    from ibidem.decode import BaseScorer, SearchSettings, Translator
     from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
 
-    by_hand = _fixed_by_hand(k, weight, temperature)
+    by_hand = fixed_by_hand(k, weight, temperature)
     names = list(combiner or ())
-    _check_memory_given(memory, by_hand or names)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or names)
     use_threads(threads)
     translator = Translator(
         model,
-        None if memory == "none" else memory,
+        memories,
         combiner=by_hand or next(iter(names), None),
         index=index,
         settings=SearchSettings(beam=beam, length_penalty=length_penalty),
@@ -172,12 +221,11 @@ def evaluate(
     if not pairs:
         raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
     scorers: dict[str, Scorer] = {"base": BaseScorer()}
-    if translator.memory is not None:
+    if memories:
         # One index serves all combiners.
-        opened = translator.scorer.index if isinstance(translator.scorer, MemoryScorer) else index
         scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
         for name in names if by_hand else names[1:]:
-            scorers[name] = mount(translator.memory, translator.model, combiner=name, index=opened)
+            scorers[name] = translator.scorer_with(name)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)
     if save is not None:
@@ -189,7 +237,7 @@ def evaluate(
         "test": corpus.description,
         "sentences": len(pairs),
         "model": translator.model.name,
-        "memory": memory,
+        "memory": ", ".join(memory or ["none"]),
         "beam": beam,
         "length_penalty": length_penalty,
         "batch_size": batch_size,
@@ -228,7 +276,8 @@ def _print_report(report: dict[str, Any]) -> None:
         note(f"{metric} {signature}")
 
 
-def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+def fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
+    """The fixed combiner that the options give, None where they give none."""
     given = [value for value in (k, weight, temperature) if value is not None]
     if not given:
         return None
@@ -239,8 +288,29 @@ def _fixed_by_hand(k: int | None, weight: float | None, temperature: float | Non
     return FixedCombiner(k, weight, temperature)
 
 
-def _check_memory_given(memory: str, combiner: object) -> None:
-    if memory == "none" and combiner:
+def choose_memories(given: list[str] | None) -> list[tuple[str, float]]:
+    """The folders of memories and their weights, as -m names them."""
+    if not given or given == ["none"]:
+        return []
+    if "none" in given:
+        raise UsageError("-m none stands for the bare base model, and alone: give it, or folders of memories.")
+    return [_split_weight(value) for value in given]
+
+
+def _split_weight(value: str) -> tuple[str, float]:
+    """FOLDER:WEIGHT; a folder that has such a name itself is meant itself."""
+    folder, colon, weight = value.rpartition(":")
+    if not colon or Path(value).exists():
+        return value, 1.0
+    try:
+        return folder, float(weight)
+    except ValueError:
+        return value, 1.0
+
+
+def check_memory_given(memories: list[tuple[str, float]], combiner: object) -> None:
+    """Refuse a combiner that has nothing to combine."""
+    if not memories and combiner:
         raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
 
 

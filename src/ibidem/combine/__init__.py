@@ -1,7 +1,21 @@
 """Neighbours and the base model's distribution into one distribution: pure functions on tensors, no I/O."""
 
 from ibidem.combine.adaptive import AdaptiveCombiner, MetaK
+from ibidem.combine.blending import blend
+from ibidem.combine.candidates import Candidates, best_candidates, score_tokens
 from ibidem.combine.fixed import FixedCombiner
 from ibidem.combine.mixing import Combiner, Weights, aggregate, mix
 
-__all__ = ["AdaptiveCombiner", "Combiner", "FixedCombiner", "MetaK", "Weights", "aggregate", "mix"]
+__all__ = [
+    "AdaptiveCombiner",
+    "Candidates",
+    "Combiner",
+    "FixedCombiner",
+    "MetaK",
+    "Weights",
+    "aggregate",
+    "best_candidates",
+    "blend",
+    "mix",
+    "score_tokens",
+]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ibidem.combine.mixing import Weights, kernel, present, same_values
+from ibidem.combine.mixing import Weights, first_occurrences, kernel, present
 from ibidem.errors import UsageError
 
 # Distances enter the network divided by a typical one; a missing or absurdly far neighbour counts as this many.
@@ -23,13 +23,6 @@ def choices(k: int) -> list[int]:
     if k < 1 or k & (k - 1):
         raise UsageError(f"The adaptive combiner needs k = 1, 2, 4, 8, …, not {k}.")
     return [1 << i for i in range(k.bit_length())]
-
-
-def first_occurrences(values: Tensor) -> Tensor:
-    """Which neighbours are the nearest of their value [r, K]."""
-    width = values.shape[1]
-    earlier = torch.ones(width, width, dtype=torch.bool, device=values.device).tril(-1)
-    return ~(same_values(values) & earlier).any(dim=2)
 
 
 def count_distinct(values: Tensor) -> Tensor:
@@ -78,9 +71,11 @@ def spread(log_choice: Tensor, votes: Tensor) -> Weights:
     width = votes.shape[1]
     sizes = choices(width)
     chosen = log_choice.exp()
-    totals = votes.cumsum(dim=1)[:, [size - 1 for size in sizes]]
+    sums = votes.cumsum(dim=1)
+    totals = torch.stack([sums[:, size - 1] for size in sizes], dim=1)
     share = torch.where(totals > 0, chosen[:, 1:] / totals.clamp_min(1e-30), 0.0)
-    members = torch.tensor([[j < size for j in range(width)] for size in sizes], device=votes.device)
+    # Nothing here may wait for another device: a whole decoding step is captured as one graph.
+    members = torch.arange(width, device=votes.device) < (1 << torch.arange(len(sizes), device=votes.device))[:, None]
     neighbours = votes * (share @ members.to(votes.dtype))
     return Weights(1 - neighbours.sum(dim=1), neighbours)
 

@@ -37,6 +37,13 @@ def same_values(values: Tensor) -> Tensor:
     return values[:, :, None] == values[:, None, :]
 
 
+def first_occurrences(values: Tensor) -> Tensor:
+    """Which neighbours are the nearest of their value [r, K]."""
+    width = values.shape[1]
+    earlier = torch.ones(width, width, dtype=torch.bool, device=values.device).tril(-1)
+    return ~(same_values(values) & earlier).any(dim=2)
+
+
 def aggregate(weights: Tensor, values: Tensor) -> Tensor:
     """For each neighbour the summed weight [r, K] of all neighbours in its row that share its value."""
     return (same_values(values).to(weights.dtype) @ weights[:, :, None]).squeeze(2)

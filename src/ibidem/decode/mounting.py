@@ -79,7 +79,7 @@ def mount(
     chosen = load_combiner(memory, combiner) if combiner is None or isinstance(combiner, str) else combiner
     found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
     values = token_ids(memory, model.device)
-    return MemoryScorer(found, values, place(chosen, model.device))
+    return MemoryScorer(found, values, place(chosen, model.device), memory)
 
 
 def place(combiner: Combiner, device: torch.device) -> Combiner:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ibidem.model import BaseModel, Step
+from ibidem.combine import mix
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from ibidem.decode.scoring import Scorer
+    from ibidem.model import BaseModel
 
 
 class MemoryLogitsProcessor:
@@ -41,9 +42,11 @@ class MemoryLogitsProcessor:
         states = self._states
         logits = self._model.project(states)
         self._states = None  # the projection has just passed the hook, too
+        log_probs = logits.log_softmax(dim=1)
         # Off by a constant in greedy search, which is nothing to it.
-        changes = scores.float() - logits.log_softmax(dim=1)
-        changed = (self._scorer(Step(states, logits)) + changes).to(scores.dtype)
+        changes = scores.float() - log_probs
+        votes = self._scorer.consult(states)
+        changed = (mix(log_probs, votes.weights, votes.values) + changes).to(scores.dtype)
         forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
         return torch.where(forced, scores, changed)
 

@@ -1,43 +1,103 @@
-"""From a decoding step to log-probabilities of the next token: the base model alone, or with a memory."""
+"""Who decides on the next token: the base model alone, or the neighbours of its state in memories with it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ibidem.combine import Combiner, mix
+import torch
+from torch import Tensor
+
+from ibidem.combine import Combiner, Weights, blend
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Sequence
 
-    from ibidem.model import Step
+    from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
 
-class Scorer(Protocol):
-    """Log-probabilities [rows, V] of the next token."""
+class Votes(NamedTuple):
+    """Who was asked about the next tokens of r rows, and what weight the answers have.
 
-    def __call__(self, step: Step) -> Tensor: ...
+    distances, entries (-1: none) and values [r, K] of the neighbours; the weights of the base model and of each
+    neighbour; sources [K], the number of the memory that each column's neighbours are of.
+    """
+
+    distances: Tensor
+    entries: Tensor
+    values: Tensor
+    weights: Weights
+    sources: Tensor
+
+
+class Scorer(Protocol):
+    """Decides on the next token."""
+
+    @property
+    def memories(self) -> Sequence[Memory | None]:
+        """The memories that the sources of votes number; None for one that lies in no folder."""
+        ...
+
+    def consult(self, states: Tensor) -> Votes:
+        """Who votes on the token after each of these states [r, d], and with what weight."""
+        ...
 
 
 class BaseScorer:
     """The base model's own distribution."""
 
-    def __call__(self, step: Step) -> Tensor:
-        return step.logits.log_softmax(dim=1)
+    memories: Sequence[Memory | None] = ()
+
+    def consult(self, states: Tensor) -> Votes:
+        return nobody(states)
 
 
 class MemoryScorer:
-    """The base model's distribution mixed with the votes of the nearest entries."""
+    """The base model's distribution mixed with the votes of the nearest entries.
 
-    def __init__(self, index: Index, values: Tensor, combiner: Combiner) -> None:
+    `memory` is the generation that the entries of the index belong to, where they can be looked up in one.
+    """
+
+    def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
         self.index = index
-        self._values = values
-        self._combiner = combiner
+        self.memories: Sequence[Memory | None] = (memory,)
+        self.values = values
+        self.combiner = combiner
 
-    def __call__(self, step: Step) -> Tensor:
-        log_probs = step.logits.log_softmax(dim=1)
+    def consult(self, states: Tensor) -> Votes:
         if self.index.size == 0:
-            return log_probs
-        distances, entries = self.index.search(step.states, self._combiner.k)
-        values = self._values[entries.clamp_min(0)]
-        return mix(log_probs, self._combiner.weigh(distances, values), values)
+            return nobody(states)
+        distances, entries = self.index.search(states, self.combiner.k)
+        values = self.values[entries.clamp_min(0)]
+        sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
+        return Votes(distances, entries, values, self.combiner.weigh(distances, values), sources)
+
+
+class BlendedScorer:
+    """The base model's distribution mixed with the votes of several memories, each weighed by its own combiner."""
+
+    def __init__(self, scorers: Sequence[Scorer], shares: Sequence[float]) -> None:
+        self.memories: Sequence[Memory | None] = [memory for scorer in scorers for memory in scorer.memories]
+        self._scorers = scorers
+        self._shares = shares
+
+    def consult(self, states: Tensor) -> Votes:
+        found = [scorer.consult(states) for scorer in self._scorers]
+        firsts = accumulate((len(scorer.memories) for scorer in self._scorers), initial=0)
+        return Votes(
+            torch.cat([votes.distances for votes in found], dim=1),
+            torch.cat([votes.entries for votes in found], dim=1),
+            torch.cat([votes.values for votes in found], dim=1),
+            blend([votes.weights for votes in found], self._shares),
+            torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
+        )
+
+
+def nobody(states: Tensor) -> Votes:
+    """The votes where there is no memory: all weight is the base model's."""
+    rows = len(states)
+    nothing = torch.empty(rows, 0, device=states.device)
+    numbers = torch.empty(rows, 0, dtype=torch.long, device=states.device)
+    weights = Weights(torch.ones(rows, device=states.device), nothing)
+    return Votes(nothing, numbers, numbers, weights, numbers.new_empty(0))

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ibidem.decode.mounting import mount
-from ibidem.decode.scoring import BaseScorer, Scorer
-from ibidem.decode.search import Hypothesis, SearchSettings, beam_search
+from ibidem.decode.explaining import Part, explain
+from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
+from ibidem.decode.search import SearchSettings, beam_search
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
-from ibidem.memory import Memory
 from ibidem.model import BaseModel, load_model
 
 if TYPE_CHECKING:
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.combine import Combiner
+    from ibidem.decode.beams import Hypothesis
+    from ibidem.decode.explanation import Explanation
+    from ibidem.decode.scoring import Scorer
+    from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
 # Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
@@ -36,35 +39,40 @@ class Work:
 
 
 class Translator:
-    """Translates with a base model and, if there is one, a memory.
+    """Translates with a base model and, if there are any, memories.
 
     >>> translator = Translator(memory="memories/it")        # doctest: +SKIP
     >>> translator.translate(["Zwischenablage einfügen"])    # doctest: +SKIP
+    >>> Translator(memory=["memories/it", ("memories/client", 2)])    # doctest: +SKIP
     """
 
     def __init__(
         self,
         model: BaseModel | str | Path | None = None,
-        memory: Memory | str | Path | None = None,
+        memory: Given | None = None,
         *,
         combiner: Combiner | str | None = None,
         index: Index | str | None = None,
         settings: SearchSettings | None = None,
         batch_size: int = 32,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "auto",
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
     ) -> None:
-        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory."""
+        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory.
+
+        `memory` is a memory or its folder, or a list of them, each alone or in a tuple with its weight (else 1).
+        A named combiner or index setting is every memory's own of that name.
+        """
         if batch_size < 1:
             raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
-        opened = memory if isinstance(memory, Memory) or memory is None else Memory.open(memory)
+        opened = open_memories(memory)
         if isinstance(model, BaseModel):
             self.model = model
         else:
-            identity = opened.identity if opened is not None else None
+            identity = opened[0][0].identity if opened else None
             self.model = load_model(
                 model if model is not None or identity is None else identity.name,
                 device=device,
@@ -73,13 +81,20 @@ class Translator:
                 target_language=target_language or (identity.target_language if identity else None),
                 source_prefix=source_prefix or (identity.source_prefix if identity else ""),
             )
-        self.memory = opened
-        self.scorer: Scorer = BaseScorer()
-        if opened is not None and opened.entries:
-            self.scorer = mount(opened, self.model, combiner=combiner, index=index)
+        self.mounts = [Mount(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened]
+        self.scorer: Scorer = join_scorers([mount.scorer for mount in self.mounts], self.mounts)
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.work = Work()
+
+    @property
+    def memories(self) -> list[Memory]:
+        """The memories that are mounted, as they are used now."""
+        return [mount.memory for mount in self.mounts]
+
+    def scorer_with(self, combiner: Combiner | str) -> Scorer:
+        """A scorer over the same memories with another combiner."""
+        return join_scorers([mount.scorer_with(combiner) for mount in self.mounts], self.mounts)
 
     def translate(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[str]:
         """One translation for each text, in order; prefixes are beginnings of the translations, forced."""
@@ -114,6 +129,23 @@ class Translator:
             for parts in found
         ]
 
+    def explain(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[Explanation]:
+        """Translate each text as `translate` does, and say for every word who decided on it.
+
+        What was found is forced through the model once more: one forward pass, and nothing while it is not asked for.
+        """
+        given = list(texts)
+        return self.explain_found(given, self.search(given, prefixes=prefixes))
+
+    def explain_found(self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]]) -> list[Explanation]:
+        """Explain the best hypotheses that `search` found for these texts."""
+        sources, _ = self._prepare(texts, None)
+        parts = [
+            [Part(ids, hypotheses[0]) for ids, hypotheses in zip(ids_of_text, hypotheses_of_text, strict=True)]
+            for ids_of_text, hypotheses_of_text in zip(sources, found, strict=True)
+        ]
+        return explain(self.model, self.scorer, texts, parts, self.batch_size)
+
     def search(
         self,
         texts: Sequence[str],
@@ -122,8 +154,6 @@ class Translator:
         settings: SearchSettings | None = None,
     ) -> list[list[list[Hypothesis]]]:
         """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is very long."""
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         parts, starts = self._prepare(texts, prefixes)
         flat = [ids for ids_of_text in parts for ids in ids_of_text]
         forced = None if prefixes is None else [ids for ids_of_text in starts for ids in ids_of_text]
@@ -134,6 +164,8 @@ class Translator:
         self, texts: Sequence[str], prefixes: Sequence[str] | None
     ) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
         """Token ids of the parts of each text, and the forced beginning of each part's translation."""
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         tokens = self.model.tokens
         clean = [_clean(text) for text in texts]
         encoded = tokens.encode_sources(clean)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import AdaptiveCombiner, MetaK
-from ibidem.combine.adaptive import first_occurrences, spread
-from ibidem.combine.mixing import kernel, same_values
+from ibidem.combine.adaptive import spread
+from ibidem.combine.mixing import first_occurrences, kernel, same_values
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 

@@ -233,6 +233,13 @@ class Memory:
         for number, segment in enumerate(self._segments):
             yield from self._pairs(number, 0, segment.record.pairs)
 
+    def tokens_of(self, index: int) -> NDArray[np.int32]:
+        """[tokens] the ids of the target tokens of the sentence with this number, read-only."""
+        number, pair = _place(self._first_pairs, index, "sentence")
+        segment = self._segments[number]
+        first, last = segment.offsets[pair : pair + 2].tolist()
+        return segment.array("values").read(first, last)
+
     def locate(self, entry: int) -> tuple[int, int]:
         """The sentence of an entry, and the entry's position in it; raises UsageError out of range."""
         number, local = _place(self._first_entries, entry, "entry")

@@ -101,9 +101,9 @@ class BaseModel:
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         prompt = self.tokens.start
-        target, real = self._pad([[*prompt, *ids[:-1]] for ids in targets])
+        target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
         captured: list[Tensor] = []
 
         def keep_all_project_one(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
@@ -123,6 +123,34 @@ class BaseModel:
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
+    def follow(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[States, Tensor]:
+        """States of given translations, and the log-probability of each value [n], as decoding sees them.
+
+        Beside `states` this differs with int8 only, which learning does without.
+        """
+        if not self._int8:
+            states = self.states(sources, targets)
+            return states, self.log_probs(states)
+        return self._follow_steps(sources, targets)
+
+    @torch.inference_mode()
+    def _follow_steps(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> tuple[States, Tensor]:
+        decoding = self.start(sources)
+        wanted, real = self.pad(targets)
+        fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
+        keys, log_probs = [], []
+        for position in range(wanted.shape[1]):
+            step = decoding.step(fed)
+            fed = wanted[:, position : position + 1]
+            keys.append(step.states)
+            log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
+        known = real.bool()
+        values = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        states = States(torch.stack(keys, dim=1)[known], values, [len(ids) for ids in targets])
+        return states, torch.stack(log_probs, dim=1)[known]
+
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
         rows = max(1, _LOGIT_BYTES // (4 * self.vocabulary_size))
@@ -137,7 +165,7 @@ class BaseModel:
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
         """Encode sources; the decoding has `beam` rows for each, one source after the other."""
-        source, mask = self._pad(sources)
+        source, mask = self.pad(sources)
         if self._engine is not None:
             return self._engine(source, mask, beam)
         encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
@@ -155,7 +183,8 @@ class BaseModel:
         linear = Int8Linear if self._int8 else PlainLinear
         return partial(LeanDecoding, LeanNetwork(self._network, self._projection, self._bias, linear))
 
-    def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
         longest = max(len(ids) for ids in sequences)
         padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
-
-from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,14 +43,13 @@ class Int8Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        if not supports_int8():
-            raise UsageError("This build of PyTorch has no int8 products for this CPU: use --dtype float32.")
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / _STEPS).clamp_min(_TINY)
-        quantized = torch.quantize_per_channel(
-            weight.contiguous(), scales.double(), torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8
-        )
-        with _library():
+        zeros = torch.zeros(len(weight), dtype=torch.long)
+        with _library(), warnings.catch_warnings():
+            # These tensors are to leave PyTorch some day; the packed products have no other way in yet.
+            warnings.simplefilter("ignore", UserWarning)
+            quantized = torch.quantize_per_channel(weight.contiguous(), scales.double(), zeros, 0, torch.qint8)
             self._packed = torch.ops.quantized.linear_prepack(quantized, None)
         self._bias = None if bias is None else bias.detach().float()
 
@@ -68,7 +66,8 @@ class Int8Linear:
 
 def supports_int8() -> bool:
     """Whether PyTorch has int8 products for this CPU."""
-    return _LIBRARY in torch.backends.quantized.supported_engines
+    product = hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
+    return product and _LIBRARY in torch.backends.quantized.supported_engines
 
 
 @contextmanager

@@ -12,11 +12,15 @@ import torch
 from ibidem.errors import ModelError, UsageError
 from ibidem.model.base import BaseModel
 from ibidem.model.fingerprint import fingerprint_network
+from ibidem.model.lean import supports_lean
+from ibidem.model.linear import supports_int8
+from ibidem.model.native import supports_native
 from ibidem.model.packing import load_packed
 from ibidem.model.tokens import Tokens
 
 SHIPPED = "ibidem-base-de-en"
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+AUTO = "auto"
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
 
 def load_model(
@@ -31,16 +35,20 @@ def load_model(
     """Load a folder, a name on the Hugging Face hub, or (None) the shipped German-English model.
 
     `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
-    `source_prefix` is put before every source (T5's "translate German to English: ").
+    `source_prefix` is put before every source (T5's "translate German to English: "). With the dtype "int8" a CPU
+    translates with int8 products and learns in float32; it takes a Marian or FSMT model. "auto" is int8 where that
+    can be had, else float32.
     """
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():
         chosen = str(Path(chosen).resolve())  # a memory must find its model from any working folder
     folder = _shipped_folder() if chosen == SHIPPED else chosen
     place = resolve_device(device)
-    if dtype not in _DTYPES:
-        raise UsageError(f"Unknown dtype '{dtype}': use one of {', '.join(_DTYPES)}.")
+    if dtype not in (*_DTYPES, AUTO):
+        raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
     network, tokenizer = _load_transformers(folder, chosen)
+    if dtype == AUTO:
+        dtype = "float32" if _why_no_int8(network, chosen, place) else "int8"
     tokens = Tokens(
         tokenizer,
         network.config,
@@ -50,8 +58,21 @@ def load_model(
         source_prefix=source_prefix,
     )
     # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
-    fingerprint = None if dtype == "float32" else fingerprint_network(network)
-    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint)
+    fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
+    if dtype == "int8" and (reason := _why_no_int8(network, chosen, place)):
+        raise UsageError(reason)
+    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
+
+
+def _why_no_int8(network: Any, name: str, place: torch.device) -> str | None:
+    """What keeps this model from translating in int8 there, in words; None where nothing does."""
+    if place.type != "cpu":
+        return f"int8 is for the CPU, not for '{place}': use --dtype float16 there."
+    if not supports_lean(network):
+        return f"{name} is a {type(network).__name__}, and int8 takes Marian and FSMT: use --dtype float32."
+    if not (supports_native(network) or supports_int8()):
+        return "Neither PyTorch nor our own library has int8 products for this CPU: use --dtype float32."
+    return None
 
 
 def resolve_device(device: str) -> torch.device:

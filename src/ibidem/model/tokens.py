@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from ibidem.model.languages import find_language, known_languages
+from ibidem.model.spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,6 +98,10 @@ class Tokens:
         """Each target token as a person would read it."""
         shown: list[str] = self._source.convert_ids_to_tokens(list(ids))
         return shown
+
+    def spans(self, ids: Sequence[int], text: str) -> Spans:
+        """Where each of the target tokens `ids` stands in the text that they are of."""
+        return Spans(self.decode, ids, text)
 
     def vocabulary(self) -> dict[str, int]:
         """Pieces of both sides; where they differ, a target piece that the source side lacks or numbers otherwise."""

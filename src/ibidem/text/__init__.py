@@ -1,4 +1,4 @@
-"""Parallel text, plain or compressed, as a stream of pairs: aligned lines, TSV, JSONL, TMX, PO and MO."""
+"""Parallel text, plain or compressed, as a stream of pairs: aligned lines, TSV, JSONL, TMX, XLIFF, PO and MO."""
 
 from ibidem.text.corpus import Corpus
 from ibidem.text.counts import Counts

@@ -55,9 +55,8 @@ def read_catalogue(messages: Iterable[Message], *, name: str, languages: Languag
     for message in messages:
         if message.is_header:
             header = message.translations[0]
-            _check_charset(header, name, recode)
-            if match := _LANGUAGE.search(header):
-                stated = match[1]
+            check_charset(header, name, recode)
+            stated = find_language(header) or stated
             continue
         if translates_into is None:
             translates_into = _language(name, stated, languages)
@@ -82,10 +81,18 @@ def _reason(message: Message, translation: str) -> str | None:
     return None if translation else "untranslated"
 
 
-def _check_charset(header: str, name: str, recode: str) -> None:
+def check_charset(header: str, name: str, recode: str) -> str | None:
+    """Return the encoding that a header names, in small letters, and refuse any but UTF-8 and what it holds."""
     match = _CHARSET.search(header)
     if match and match[1].lower() not in _CHARSETS:
         raise TextError(f"{name}: the catalogue is in {match[1]}, not in UTF-8. {recode}")
+    return match[1].lower() if match else None
+
+
+def find_language(header: str) -> str | None:
+    """Return the language that a header says the translations are in."""
+    match = _LANGUAGE.search(header)
+    return match[1] if match else None
 
 
 def _language(name: str, stated: str | None, languages: Languages) -> str:

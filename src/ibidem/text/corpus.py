@@ -12,16 +12,19 @@ from ibidem.text.counts import Counts
 from ibidem.text.jsonl import read_jsonl
 from ibidem.text.language import Languages
 from ibidem.text.mo import read_mo
-from ibidem.text.pair import Dropped, Found, Pair, join_lines
+from ibidem.text.pair import Dropped, Found, Pair, Unit, join_lines
 from ibidem.text.po import read_po
 from ibidem.text.stream import COMPRESSED, STDIN, Stream
 from ibidem.text.tmx import read_tmx
 from ibidem.text.tsv import read_tsv
+from ibidem.text.xliff import read_xliff_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ALIGNED = "lines"
+
+_MOST_ORIGINS = 10_000
 
 
 class _Format(NamedTuple):
@@ -34,6 +37,7 @@ _FORMATS = {
     "tsv": _Format((".tsv",), lambda stream, _: read_tsv(stream)),
     "jsonl": _Format((".jsonl",), read_jsonl),
     "tmx": _Format((".tmx",), read_tmx),
+    "xliff": _Format((".xlf", ".xliff"), read_xliff_pairs),
     "po": _Format((".po", ".pot"), read_po),
     "mo": _Format((".mo", ".gmo"), read_mo, on_stdin=False),
 }
@@ -42,7 +46,7 @@ _FORMATS = {
 class Corpus:
     """Parallel text that is read anew, in bounded memory, each time it is iterated.
 
-    One path is TSV, JSONL, TMX, PO or MO by its ending, `.gz` or `.xz` set aside, or by `format`. Two paths
+    One path is TSV, JSONL, TMX, XLIFF, PO or MO by its ending, `.gz` or `.xz` set aside, or by `format`. Two paths
     are plain text, source first, aligned line by line (`format` "lines"). "-" is standard input, TSV unless
     `format` says otherwise, and can be iterated once.
 
@@ -71,6 +75,7 @@ class Corpus:
         self.counts = Counts()
         self._streams = [Stream(origin) for origin in self.origins]
         self._stdin_is_spent = False
+        self._stated: set[str] = set()
 
     def __iter__(self) -> Iterator[Pair]:
         if STDIN in self.origins:
@@ -99,7 +104,7 @@ class Corpus:
         return sum(stream.consumed() for stream in self._streams) / total if total else 1.0
 
     def _pairs(self, streams: Sequence[Stream], counts: Counts) -> Iterator[Pair]:
-        origin = self.origins[0]
+        self._stated.clear()
         with ExitStack() as stack:
             for stream in streams:
                 stack.enter_context(stream)
@@ -114,7 +119,14 @@ class Corpus:
                     counts.drop("empty target")
                 else:
                     counts.keep()
-                    yield Pair(source, target, origin, found.location)
+                    yield Pair(source, target, self._origin(found), found.location)
+
+    def _origin(self, found: Unit) -> str:
+        """The origin that a unit states, unless there are so many that a memory could not list them."""
+        if found.origin is not None and (found.origin in self._stated or len(self._stated) < _MOST_ORIGINS):
+            self._stated.add(found.origin)
+            return found.origin
+        return self.origins[0]
 
     def _read(self, streams: Sequence[Stream]) -> Iterator[Found]:
         if self.format == ALIGNED:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import TextError
-from ibidem.text.pair import Dropped, Found, Unit
+from ibidem.text.pair import Dropped, Found, Unit, located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,17 +19,19 @@ def read_jsonl(stream: Stream, languages: Languages) -> Iterator[Found]:
     """Yield line by line from any of three shapes, languages compared by their first subtag.
 
     They are `{"translation": {"de": …, "en": …}}`, which Hugging Face datasets have, `{"de": …, "en": …}` and
-    `{"source": …, "target": …}`.
+    `{"source": …, "target": …}`. An object that names an "origin" and a "location", as those of an exported memory
+    do, has them instead of its own file and line.
     """
     for number, line in stream.lines():
         if not line.strip():
             yield Dropped("blank line")
             continue
         try:
-            source, target = _sides(_parse(line), languages)
+            record = _parse(line)
+            source, target = _sides(record, languages)
         except ValueError as error:
             raise TextError(f"{stream.name}, line {number}: {error}") from error
-        yield Unit(source, target, number)
+        yield located(Unit(source, target, number), record.get("origin"), record.get("location"))
 
 
 def _parse(line: str) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+_FARTHEST = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """One segment and its translation, each a single line without surrounding whitespace.
 
     `origin` is the path as the user gave it ("-" for standard input). `location` is the line, from 1, in the
-    uncompressed file (of the `<tu>` in TMX, of the `msgid` in PO), and the number of the entry in MO.
+    uncompressed file (of the `<tu>` in TMX, of the `msgid` in PO), and the number of the entry in MO. In a file that
+    was exported from a memory, both are those that the memory had.
     """
 
     source: str
@@ -21,11 +24,12 @@ class Pair:
 
 
 class Unit(NamedTuple):
-    """Two sides as they stand in a file, before whitespace is tidied."""
+    """Two sides as they stand in a file, before whitespace is tidied; `origin` where the file names another one."""
 
     source: str
     target: str
     location: int
+    origin: str | None = None
 
 
 class Dropped(NamedTuple):
@@ -35,6 +39,13 @@ class Dropped(NamedTuple):
 
 
 Found: TypeAlias = Unit | Dropped
+
+
+def located(unit: Unit, origin: object, location: object) -> Unit:
+    """A unit with the origin and the location that a file states for it, if it states both and they are sound."""
+    if isinstance(origin, str) and origin and type(location) is int and 0 <= location < _FARTHEST:
+        return unit._replace(origin=origin, location=location)
+    return unit
 
 
 def join_lines(text: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import TextError
 from ibidem.text.catalogue import Message, read_catalogue
 from ibidem.text.stream import LONGEST, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ibidem.text.language import Languages
     from ibidem.text.pair import Found
@@ -20,6 +20,7 @@ RECODE = "Convert it first: msgconv -t UTF-8 -o NEW.po OLD.po"
 
 _FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[\s*([0-9]{1,3})\s*\])?\s*(?=\")")
 _STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"\s*')
+_MOST_COMMENTS = 1000  # of one entry: more would fill the memory
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.?))", re.DOTALL)
 _LETTERS = {
     b"n": b"\n",
@@ -41,51 +42,105 @@ def read_po(stream: Stream, languages: Languages) -> Iterator[Found]:
     return read_catalogue(read_messages(stream), name=stream.name, languages=languages, recode=RECODE)
 
 
+class Span(NamedTuple):
+    """Where the strings of a field stand: line and column, from 1 and from 0, of the first quote and after the last."""
+
+    line: int
+    column: int
+    last_line: int
+    end: int
+
+
+@dataclass(slots=True)
+class Comments:
+    """The comments before an entry: flags and notes with their text, and the line of the former msgid."""
+
+    flags: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    former: int | None = None
+
+    @property
+    def is_fuzzy(self) -> bool:
+        """Whether a person has to look at the translation."""
+        return "fuzzy" in self.names()
+
+    def names(self) -> list[str]:
+        """The flags."""
+        return [name for text in self.flags.values() for name in text[2:].replace(",", " ").split()]
+
+
+class Entry(NamedTuple):
+    """A message with its comments, the line of its first field, and where each of its fields stands."""
+
+    message: Message
+    comments: Comments
+    line: int
+    fields: Mapping[str, Span]
+
+
 def read_messages(stream: Stream) -> Iterator[Message]:
-    """Yield every entry, header, fuzzy and obsolete ones included, with the line of its `msgid`."""
+    """Yield every message, header, fuzzy and obsolete ones included, with the line of its `msgid`."""
+    return (entry.message for entry in read_entries(stream.lines(RECODE), stream.name))
+
+
+def read_entries(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Entry]:
+    """Yield every entry of the catalogue with these lines, numbered from 1."""
     draft = _Draft()
-    fuzzy = False
-    for number, line in stream.lines(RECODE):
+    comments = Comments()
+    for number, line in lines:
         text = line.strip()
         obsolete = text.startswith("#~")
         if obsolete:
             text = text[2:].lstrip()
-        if text.startswith(("#,", "#=")):
-            fuzzy = fuzzy or "fuzzy" in text[2:].replace(",", " ").split()
-        # "|" is what is left of "#~|", the former msgid of an obsolete entry.
         if not text or text[0] in "#|":
+            _note(text, number, comments)
             continue
+        column = len(line.rstrip()) - len(text)
         try:
             if keyword := _FIELD.match(text):
                 if draft.is_complete and keyword[1] in ("msgctxt", "msgid"):
-                    yield draft.message(stream.name)
+                    yield draft.entry(name)
                     draft = _Draft()
                 if draft.is_empty:
-                    draft.fuzzy, draft.obsolete, fuzzy = fuzzy, obsolete, False
-                draft.open(keyword[1], keyword[2], number)
+                    draft.comments, draft.obsolete, draft.line, comments = comments, obsolete, number, Comments()
+                draft.open(keyword[1], keyword[2], number, column + keyword.end())
                 text = text[keyword.end() :]
-            draft.extend(_unquote(text))
+            draft.extend(_unquote(text), number, len(line.rstrip()))
         except ValueError as error:
-            raise TextError(f"{stream.name}, line {number}: {error}") from error
+            raise TextError(f"{name}, line {number}: {error}") from error
     if draft.is_complete:
-        yield draft.message(stream.name)
+        yield draft.entry(name)
     elif not draft.is_empty:
         raise TextError(
-            f"{stream.name}, line {draft.location}: the file ends inside this entry, before its msgstr. "
+            f"{name}, line {draft.location}: the file ends inside this entry, before its msgstr. "
             "Restore the rest of the file, or remove the entry."
         )
+
+
+def _note(text: str, number: int, comments: Comments) -> None:
+    """Keep what a comment says; "|" is what is left of "#~|", the former msgid of an obsolete entry."""
+    if text.startswith("#|"):
+        comments.former = comments.former or number
+    elif len(comments.flags) + len(comments.notes) == _MOST_COMMENTS:
+        return
+    elif text.startswith(("#,", "#=")):
+        comments.flags[number] = text
+    elif text.startswith(("#.", "# ")):
+        comments.notes.append(text[2:].strip())
 
 
 @dataclass(slots=True)
 class _Draft:
     """An entry while its lines are read; texts are bytes, since escapes such as `\\303\\244` are."""
 
-    fuzzy: bool = False
+    comments: Comments = field(default_factory=Comments)
     obsolete: bool = False
+    line: int = 0
     location: int = 0
     texts: dict[str, bytearray] = field(default_factory=dict)
     length: int = 0
-    current: bytearray | None = None
+    current: str = ""
+    spans: dict[str, Span] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -95,7 +150,7 @@ class _Draft:
     def is_complete(self) -> bool:
         return "msgstr" in self.texts or "msgstr[0]" in self.texts
 
-    def open(self, keyword: str, index: str | None, line: int) -> None:
+    def open(self, keyword: str, index: str | None, line: int, column: int) -> None:
         """Begin a field, and check that gettext allows it here."""
         name = keyword if index is None else f"{keyword}[{int(index)}]"
         if name in self.texts:
@@ -110,18 +165,21 @@ class _Draft:
             )
         if keyword == "msgid" or self.is_empty:
             self.location = line
-        self.current = self.texts[name] = bytearray()
+        self.current = name
+        self.texts[name] = bytearray()
+        self.spans[name] = Span(line, column, line, column)
 
-    def extend(self, part: bytes) -> None:
-        """Add a string to the field that is open."""
-        if self.current is None:
+    def extend(self, part: bytes, line: int, end: int) -> None:
+        """Add a string, which ends at this place, to the field that is open."""
+        if not self.current:
             raise ValueError("a string that belongs to no keyword. Write msgid or msgstr before it.")
         self.length += len(part)
         if self.length > LONGEST:
             raise ValueError(f"an entry longer than {LONGEST:,} bytes. Remove or split it.")
-        self.current += part
+        self.texts[self.current] += part
+        self.spans[self.current] = self.spans[self.current]._replace(last_line=line, end=end)
 
-    def message(self, name: str) -> Message:
+    def entry(self, name: str) -> Entry:
         """Return the finished entry of the file with this name."""
         try:
             texts = {keyword: text.decode("utf-8") for keyword, text in self.texts.items()}
@@ -129,15 +187,16 @@ class _Draft:
             raise TextError(
                 f"{name}, line {self.location}: escapes in this entry do not give UTF-8 ({error.reason}). {RECODE}"
             ) from error
-        return Message(
+        message = Message(
             original=texts["msgid"],
             plural=texts.get("msgid_plural"),
             translations=tuple(text for keyword, text in texts.items() if keyword.startswith("msgstr")),
             context=texts.get("msgctxt"),
             location=self.location,
-            fuzzy=self.fuzzy,
+            fuzzy=self.comments.is_fuzzy,
             obsolete=self.obsolete,
         )
+        return Entry(message, self.comments, self.line, self.spans)
 
     @staticmethod
     def _need(keyword: str, index: str | None) -> str | None:

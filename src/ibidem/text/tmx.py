@@ -6,13 +6,15 @@ some lines after the 65,535th) and holds nothing but the unit at hand.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
 from ibidem.errors import TextError
-from ibidem.text.pair import Dropped, Found, Unit
-from ibidem.text.stream import LONGEST, Stream, bad_byte
+from ibidem.text.pair import Dropped, Found, Unit, located
+from ibidem.text.stream import LONGEST, Stream
+from ibidem.text.xml import LOCATION, ORIGIN, malformed, refused_entity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _BLOCK = 2**16
-_INVALID_TOKEN = expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
@@ -29,7 +31,8 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
 
     Text inside `<hi>` is kept. The content of `<bpt>`, `<ept>`, `<it>`, `<ph>` and `<ut>` is native code and
     is left out, along with any `<sub>` in it, which is a text apart (a footnote, a title). The encoding is
-    the one that the XML declares: UTF-8, unless it says otherwise.
+    the one that the XML declares: UTF-8, unless it says otherwise. Where an exported memory says in a `<prop>`
+    which file and line a unit came from, these are its origin and location.
     """
     parser = expat.ParserCreate()
     units = _Units(parser, stream.name, languages)
@@ -39,7 +42,7 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
         try:
             parser.Parse(block, not block)
         except (expat.ExpatError, LookupError, ValueError) as error:
-            raise _malformed(stream.name, parser, error, block, fed) from error
+            raise malformed(stream.name, parser, error, block, fed) from error
         yield from units.take()
         if not block:
             return
@@ -63,6 +66,8 @@ class _Units:
         self._line = 0
         self._sides: dict[str, str] = {}
         self._language: str | None = None
+        self._stated: dict[str, str] = {}
+        self._statement = ""
         self._segment: list[str] | None = None
         self._length = 0
         self._code_depth = 0
@@ -84,7 +89,9 @@ class _Units:
             self._code_depth += self._code_depth > 0 or name in _CODE
         elif name == "tu":
             self._line = self._parser.CurrentLineNumber
-            self._sides = {}
+            self._sides, self._stated = {}, {}
+        elif name == "prop" and attributes.get("type") in (ORIGIN, LOCATION):
+            self._statement, self._segment, self._length, self._code_depth = attributes["type"], [], 0, 0
         elif name == "tuv":
             self._language = self._languages.match(attributes.get("xml:lang") or attributes.get("lang") or "")
         elif name == "seg" and self._language and self._language not in self._sides:
@@ -92,7 +99,11 @@ class _Units:
 
     def _end(self, name: str) -> None:
         name = name.rpartition(":")[2]
-        if self._segment is not None and self._language is not None:
+        if self._segment is not None and self._statement:
+            if name == "prop":
+                self._stated[self._statement] = "".join(self._segment)
+                self._statement, self._segment = "", None
+        elif self._segment is not None and self._language is not None:
             if name == "seg":
                 self._sides[self._language] = "".join(self._segment)
                 self._segment = None
@@ -118,31 +129,12 @@ class _Units:
         for language in (self._languages.source, self._languages.target):
             if language not in self._sides:
                 return Dropped(f"no {language!r} segment")
-        return Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
+        unit = Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
+        location = self._stated.get(LOCATION, "")
+        return located(unit, self._stated.get(ORIGIN), int(location) if _NUMBER.fullmatch(location) else None)
 
     def _refuse_declaration(self, name: str, *_: object) -> None:
         self._refuse_entity(name)
 
     def _refuse_entity(self, name: str, *_: object) -> None:
-        raise TextError(
-            f"{self._name}, line {self._parser.CurrentLineNumber}: the entity {name!r} is refused, because "
-            "entities can open other files or fill the memory. Put its text in its place and remove its "
-            "declaration."
-        )
-
-
-def _malformed(name: str, parser: expat.XMLParserType, error: Exception, block: bytes, fed: int) -> TextError:
-    if not isinstance(error, expat.ExpatError):
-        return TextError(f"{name}, line 1: {error}. Convert the file to UTF-8 and declare that encoding.")
-    position = parser.ErrorByteIndex - fed
-    if error.code == _INVALID_TOKEN and 0 <= position < len(block):
-        # expat reports a byte that is not UTF-8 like any other misplaced one.
-        try:
-            block[position : position + 4].decode("utf-8")
-        except UnicodeDecodeError as undecoded:
-            if undecoded.start == 0:
-                return bad_byte(name, error.lineno, block[position])
-    return TextError(
-        f"{name}, line {error.lineno}: not well-formed XML ({expat.ErrorString(error.code)}). "
-        "Repair the file or export it again; `xmllint --noout FILE` shows the place."
-    )
+        raise refused_entity(self._name, self._parser.CurrentLineNumber, name)

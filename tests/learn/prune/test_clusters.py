@@ -14,10 +14,12 @@ from sklearn.cluster import DBSCAN, Birch
 from ibidem.errors import UsageError
 from ibidem.learn.prune import PruneSettings, cluster_costs, group_entries
 from ibidem.learn.prune import greedy as greedy_module
+from ibidem.learn.prune import settings as settings_module
 from ibidem.learn.prune.birch import grow_trees
-from ibidem.learn.prune.clusters import SPLITTERS
+from ibidem.learn.prune.clusters import SCALES, SPLITTERS
 from ibidem.learn.prune.dbscan import connect_densely, label_densely
 from ibidem.learn.prune.greedy import cover_greedily
+from ibidem.learn.prune.parts import Parts
 from ibidem.learn.prune.settings import METHODS
 from ibidem.learn.prune.windows import open_windows
 
@@ -178,6 +180,19 @@ def test_clusters_lie_inside_groups_and_are_narrow(method: str) -> None:
         assert len({int(entries.values[entry]) for entry in cluster}) == 1
         costs = entries.costs[sorted(cluster)]
         assert method != "greedy" or np.ptp(costs) <= 1.0
+
+
+def test_on_the_scale_of_perplexity_easy_tokens_are_alike_and_hard_ones_are_not() -> None:
+    costs = np.array([0.01, 0.2, 0.6, 4.0, 4.1, 4.5, 200.0, 300.0], dtype=np.float32)
+    everything = Parts(np.arange(8), np.array([0, 8]))
+    apart = cluster_costs(costs, everything, PruneSettings(scale="perplexity"))
+    assert as_sets(apart) == {frozenset(s) for s in ({0, 1, 2}, {3}, {4}, {5}, {6, 7})}
+    together = cluster_costs(costs, everything, PruneSettings(scale="log"))
+    assert frozenset({3, 4, 5}) in as_sets(together)
+
+
+def test_every_scale_has_its_function() -> None:
+    assert tuple(SCALES) == settings_module.SCALES
 
 
 def test_every_method_has_its_function() -> None:

@@ -12,6 +12,7 @@ STRATEGIES = ("cost-clusters", "random", "low-probability", "high-probability", 
 GROUPS = ("token", "ngram")
 METHODS = ("greedy", "dbscan", "birch")
 RULES = ("exact", "floor")
+SCALES = ("log", "perplexity")
 _FINEST = 10**6
 
 
@@ -25,7 +26,9 @@ class PruneSettings:
     groups: which entries are compared; token as in Algorithm 1, since n-gram groups (the code) are mostly too
     small to give anything up, and then the frequent ones must give up more.
     group_n: length of those n-grams; 2 as in the code.
-    epsilon: half the width of a cost cluster; 1.5 on the log scale as in the code, the paper gives none.
+    epsilon: half the width of a cost cluster; 1.5 as in the code, the paper gives none.
+    scale: of costs while they are compared: log as in the code, or perplexity as the paper says. The same difference
+    is much among easy tokens on the one, and little on the other; so is it among hard ones the other way round.
     method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
     one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
     min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
@@ -39,6 +42,7 @@ class PruneSettings:
     groups: str = "token"
     group_n: int = 2
     epsilon: float = 1.5
+    scale: str = "log"
     method: str = "greedy"
     min_samples: int = 4
     rule: str = "exact"
@@ -50,6 +54,7 @@ class PruneSettings:
             ("grouping of entries", self.groups, GROUPS),
             ("clustering of costs", self.method, METHODS),
             ("keeping rule", self.rule, RULES),
+            ("scale of costs", self.scale, SCALES),
         ):
             if chosen not in options:
                 raise UsageError(f"Unknown {name} '{chosen}': use one of {', '.join(options)}.")

@@ -1,0 +1,117 @@
+"""bench: how fast the memory is beside the base model and others, on this machine."""
+
+from __future__ import annotations
+
+import json as json_module
+from itertools import islice
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli.console import note, print_table, shown_progress, use_threads
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+
+
+def bench(
+    memory: options.MemoryPath,
+    text: Annotated[
+        Path | None,
+        typer.Option("--text", help="Sentences to translate, one a line; else the memory's own.", show_default=False),
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option("--batch", min=1, help="Sentences in a batch; may be repeated. [default: 1, 8, 32, 64]"),
+    ] = None,
+    beam: Annotated[
+        list[int] | None, typer.Option("--beam", min=1, help="Width of the beam; may be repeated. [default: 1, 5]")
+    ] = None,
+    sentences: Annotated[int, typer.Option("--sentences", min=1, help="At most so many sentences.")] = 64,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 3,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            help="generate (transformers' own search), paper (its index and mixture), none. [default: both]",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option("--size", min=1, help="Also time searches in a memory grown to so many keys; may be repeated."),
+    ] = None,
+    index: options.IndexSetting = None,
+    save: Annotated[Path | None, typer.Option("--save", help="File for all figures, JSON.", show_default=False)] = None,
+    seed: options.Seed = 0,
+    model: options.Model = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Race the memory against the base model, transformers' generate() and the paper's settings."""
+    from ibidem.evaluate.bench.report import AGAINST, BenchSettings, run_bench
+    from ibidem.memory import Memory
+    from ibidem.model import load_model
+
+    use_threads(threads)
+    opened = Memory.open(memory)
+    identity = opened.identity
+    base = load_model(
+        model or identity.name,
+        device=device,
+        dtype=dtype,
+        source_language=identity.source_language,
+        target_language=identity.target_language,
+        source_prefix=identity.source_prefix,
+    )
+    settings = BenchSettings(
+        batches=tuple(batch or (1, 8, 32, 64)),
+        beams=tuple(beam or (1, 5)),
+        rounds=rounds,
+        sentences=sentences,
+        against=AGAINST if against is None else tuple(name for name in against if name != "none"),
+        sizes=tuple(size or ()),
+        seed=seed,
+    )
+    lines = _own_sentences(opened, sentences) if text is None else text.read_text(encoding="utf-8").splitlines()
+    with shown_progress() as progress:
+        report = {"dtype": dtype, **run_bench(base, opened, lines, settings, index=index, progress=progress)}
+    if save is not None:
+        save.write_text(json_module.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if json:
+        print(json_module.dumps(report, indent=2))
+    else:
+        _print_report(report)
+
+
+def _own_sentences(memory: Memory, wanted: int) -> list[str]:
+    """Sources spread over the memory, which knows their translations: speed is the same, quality is not asked for."""
+    step = max(1, memory.pairs // (2 * wanted))
+    return [pair.source for pair in islice(memory.sentences(), 0, None, step)]
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    rows = []
+    for race in report["races"]:
+        for name, figures in race["contenders"].items():
+            ratios = [figures["speed_over"].get(other) for other in ("base", "generate()")]
+            rows.append(
+                (
+                    f"{race['batch']} x {race['beam']}",
+                    name,
+                    f"{figures['tokens_per_second']:,.0f}",
+                    f"{figures['sentences_per_second']:,.1f}",
+                    *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+                )
+            )
+    header = ("batch x beam", "", "tokens/s", "sentences/s", "over base", "over generate()")
+    print_table(f"{report['entries']:,} entries, {report['index']}", rows, header, figures=True)
+    for shape, shares in report["shares_of_time"].items():
+        note(f"{shape}: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+    for grown in report["growth"]:
+        times = ", ".join(f"{size}: {time:.0f}" for size, time in grown["microseconds"].items())
+        note(f"{grown['keys']:,} keys, {grown['description']}: µs a query in batches of {times}")

@@ -1,0 +1,133 @@
+"""reproduce: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli.console import note
+from ibidem.errors import UsageError
+from ibidem.reproduce import TABLES
+
+if TYPE_CHECKING:
+    from ibidem.reproduce.data import Data
+    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.reproducing import State
+
+Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help=f"all, or any of {', '.join(TABLES)}.")]
+
+
+def reproduce(
+    tables: Tables,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder with DOMAIN/{train,dev,test}.{de,en}[.xz]; see docs/reproduce.md.",
+            show_default=False,
+        ),
+    ] = None,
+    model: options.Model = None,
+    device: options.Device = "auto",
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", help="Folder of the results, which accumulate there (results).", show_default=False),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work", help="Folder for memories: large, and safe to delete (RESULTS/work).", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Only rows whose name holds this, or whose digest it is.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Only rows of these seeds, such as 1,2 (1,2,3).", show_default=False)
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0, help="Start nothing that will not fit into these.", show_default=False),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Rows to run side by side, in processes.")] = 1,
+    threads: options.Threads = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the rows and where they stand; run nothing.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Everything in minutes on a CPU, to see that it runs; figures mean nothing.")
+    ] = False,
+) -> None:
+    """Run the paper's tables and lay them out beside its numbers. Rows that have a result are not run again."""
+    from ibidem.reproduce.bench import Bench, Setting
+    from ibidem.reproduce.reproducing import Choice, lay_out, name_tables, reproduce, survey
+    from ibidem.reproduce.results import Results
+
+    names = name_tables(tables)
+    folder = _choose_folder(results, quick=quick)
+    room = work or folder / "work"
+    choice = Choice(tuple(only or ()), _read_seeds(seeds), minutes)
+    plan, texts = _prepare(data, room, choice.seeds, quick=quick)
+    setting = None if texts is None else Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
+    if listed:
+        _print_state(survey(names, plan, Results(folder), None if setting is None else Bench(setting), choice))
+        return
+    if setting is None:
+        if not (folder / "rows").is_dir():
+            raise UsageError(f"Give a folder of parallel text with --data, or --quick: {folder} holds no results yet.")
+        print("\n".join(lay_out(names, plan, Results(folder), {}, None).values()), end="")
+        return
+    laid_out, report = reproduce(names, plan, setting, choice, note)
+    print("\n".join(laid_out.values()), end="")
+    note(f"{report.measured} rows measured, {report.lost} lost to failures, {report.left} left for another time")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _choose_folder(results: Path | None, *, quick: bool) -> Path:
+    """Where results go; those of a quick run never where people look for results."""
+    if not quick:
+        return results or Path("results")
+    folder = results or Path("results", "smoke")
+    parts = folder.resolve().parts
+    if ("docs", "results") in pairwise(parts):
+        raise UsageError(f"A quick run's figures mean nothing and do not belong in {folder}: name another folder.")
+    return folder
+
+
+def _prepare(data: Path | None, work: Path, seeds: tuple[int, ...], *, quick: bool) -> tuple[Plan, Data | None]:
+    """The plan, and the data it is for: the given folder, or for a quick run without one our own sentences."""
+    from ibidem.reproduce.data import Data, write_cut
+    from ibidem.reproduce.plan import full_plan, quick_plan
+    from ibidem.reproduce.smoke import QUICK_LINES, write_own_data
+
+    if quick:
+        folder = work / "data"
+        return quick_plan(), write_own_data(folder) if data is None else write_cut(Data(data), folder, QUICK_LINES)
+    texts = None if data is None else Data(data)
+    return full_plan(texts, seeds), texts
+
+
+def _read_seeds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        seeds = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        seeds = ()
+    if not seeds or min(seeds) < 1:
+        raise UsageError(f"--seeds {text} cannot be meant: give whole numbers from 1 up, such as 1,2,3.")
+    return seeds
+
+
+def _print_state(state: State) -> None:
+    """A line for each row: its digest, where it stands, its name."""
+    from ibidem.reproduce.declaration import digest
+
+    for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.hindered)):
+        for row in rows:
+            reason = state.obstacles.get(digest(row))
+            print(f"{digest(row)}  {word:8}  {row.name}{f'  ({reason})' if reason else ''}")

@@ -1,0 +1,23 @@
+"""How fast a memory is beside the base model, transformers' own search, and the settings of the paper."""
+
+from ibidem.evaluate.bench.contenders import Contender, base_contender, generate_contender, memory_contender
+from ibidem.evaluate.bench.growth import SearchTime, grow_keys, time_search
+from ibidem.evaluate.bench.published import dense_candidates, published_contender
+from ibidem.evaluate.bench.racing import Race, Round, race
+from ibidem.evaluate.bench.shares import measure_shares
+
+__all__ = [
+    "Contender",
+    "Race",
+    "Round",
+    "SearchTime",
+    "base_contender",
+    "dense_candidates",
+    "generate_contender",
+    "grow_keys",
+    "measure_shares",
+    "memory_contender",
+    "published_contender",
+    "race",
+    "time_search",
+]

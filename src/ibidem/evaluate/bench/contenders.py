@@ -1,0 +1,68 @@
+"""Ways of translating the same token ids, to be raced against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ibidem.decode import BaseScorer, SearchSettings, beam_search
+
+if TYPE_CHECKING:
+    from ibidem.decode import Scorer
+    from ibidem.decode.search import Best
+    from ibidem.model import BaseModel
+
+Batch = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A name, and a way to translate a batch with a beam; it gives the number of tokens of the translations."""
+
+    name: str
+    translate: Callable[[Batch, int], int]
+
+
+def base_contender(model: BaseModel, name: str = "base") -> Contender:
+    """The base model alone, in our own search."""
+    return memory_contender(model, BaseScorer(), name)
+
+
+def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", best: Best | None = None) -> Contender:
+    """The base model with a scorer, in our own search."""
+
+    def translate(batch: Batch, beam: int) -> int:
+        settings = SearchSettings(beam=beam)
+        found = (
+            beam_search(model, batch, settings, scorer)
+            if best is None
+            else beam_search(model, batch, settings, scorer, best=best)
+        )
+        return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
+
+    return Contender(name, translate)
+
+
+def generate_contender(model: BaseModel, name: str = "generate()") -> Contender:
+    """The base model alone, by transformers' own `generate()`."""
+
+    @torch.inference_mode()
+    def translate(batch: Batch, beam: int) -> int:
+        ids, mask = model.pad(batch)
+        longest = max(SearchSettings().limit(len(source), model.tokens.longest_target) for source in batch)
+        found = model.network.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            num_beams=beam,
+            do_sample=False,
+            max_length=longest + len(model.tokens.start),
+            length_penalty=1.0,
+            early_stopping=False,
+        )[:, 1:]
+        ends = found.eq(model.tokens.eos).long().argmax(dim=1)
+        return int(torch.where(found.eq(model.tokens.eos).any(dim=1), ends + 1, found.shape[1]).sum())
+
+    return Contender(name, translate)

@@ -1,0 +1,109 @@
+"""Contenders side by side: the same batches in turn, so that a busy machine is busy for all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ibidem.errors import UsageError
+from ibidem.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.evaluate.bench.contenders import Contender
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one contender did with all batches once: seconds by the clock and of the processor, and tokens."""
+
+    seconds: float
+    processor_seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """All rounds of all contenders for one size of batch and one beam."""
+
+    batch: int
+    beam: int
+    sentences: int
+    rounds: dict[str, list[Round]]
+
+    def speed(self, name: str) -> float:
+        """Median tokens a second by the clock."""
+        return statistics.median(done.tokens / done.seconds for done in self.rounds[name])
+
+    def ratio(self, name: str, other: str) -> float:
+        """How many times as fast one contender is as another, sentences by the clock: the median over the rounds."""
+        pairs = zip(self.rounds[name], self.rounds[other], strict=True)
+        return statistics.median(theirs.seconds / mine.seconds for mine, theirs in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Figures of every contender, and its ratio to every other."""
+        return {
+            "batch": self.batch,
+            "beam": self.beam,
+            "sentences": self.sentences,
+            "contenders": {
+                name: {
+                    "tokens_per_second": self.speed(name),
+                    "sentences_per_second": statistics.median(self.sentences / done.seconds for done in rounds),
+                    "seconds": [done.seconds for done in rounds],
+                    "processor_seconds": [done.processor_seconds for done in rounds],
+                    "tokens": rounds[0].tokens,
+                    "speed_over": {other: self.ratio(name, other) for other in self.rounds if other != name},
+                }
+                for name, rounds in self.rounds.items()
+            },
+        }
+
+
+def race(
+    contenders: Sequence[Contender],
+    sources: Sequence[Sequence[int]],
+    *,
+    batch: int,
+    beam: int,
+    rounds: int = 3,
+    device: torch.device | None = None,
+    progress: Progress = silent,
+) -> Race:
+    """Translate all sources with each contender in turn, `rounds` times, after one batch each to warm up."""
+    if not sources or rounds < 1:
+        raise UsageError("A race needs at least one sentence and one round.")
+    by_length = sorted(sources, key=len)
+    batches = [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
+    for contender in contenders:
+        contender.translate(batches[len(batches) // 2], beam)
+    done: dict[str, list[Round]] = {contender.name: [] for contender in contenders}
+    total = rounds * len(contenders)
+    for number in range(rounds):
+        # Each round begins with another one, so that none always comes first.
+        for place in range(len(contenders)):
+            contender = contenders[(number + place) % len(contenders)]
+            done[contender.name].append(_run(contender, batches, beam, device))
+            finished = number * len(contenders) + place + 1
+            progress(f"Batch {batch}, beam {beam}", finished / total, finished, "runs")
+    return Race(batch, beam, len(sources), done)
+
+
+def _run(
+    contender: Contender, batches: Sequence[Sequence[Sequence[int]]], beam: int, device: torch.device | None
+) -> Round:
+    _wait(device)
+    began, began_processor = time.perf_counter(), time.process_time()
+    tokens = sum(contender.translate(batch, beam) for batch in batches)
+    _wait(device)
+    return Round(time.perf_counter() - began, time.process_time() - began_processor, tokens)
+
+
+def _wait(device: torch.device | None) -> None:
+    if device is not None and device.type == "cuda":
+        torch.cuda.synchronize(device)

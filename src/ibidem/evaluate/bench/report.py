@@ -1,0 +1,134 @@
+"""The whole benchmark of a memory: races over sizes of batch and beam, shares of the time, growth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ibidem.decode.mounting import mount
+from ibidem.errors import UsageError
+from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
+from ibidem.evaluate.bench.growth import grow_keys, time_search
+from ibidem.evaluate.bench.published import published_contender
+from ibidem.evaluate.bench.racing import Race, race
+from ibidem.evaluate.bench.shares import measure_shares
+from ibidem.evaluate.machine import describe_machine
+from ibidem.progress import Progress, silent
+from ibidem.retrieve import CompactedIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode import MemoryScorer
+    from ibidem.memory import Memory
+    from ibidem.model import BaseModel
+
+AGAINST = ("generate", "paper")
+_SEARCHED = [5, 40, 160, 320]
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured; against: other ways, of "generate" (transformers' search) and "paper" (its index and mixture).
+
+    sizes: of grown memories whose search is timed; sentences: at most so many of the text.
+    """
+
+    batches: tuple[int, ...] = (1, 8, 32, 64)
+    beams: tuple[int, ...] = (1, 5)
+    rounds: int = 3
+    sentences: int = 64
+    against: tuple[str, ...] = AGAINST
+    sizes: tuple[int, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = set(self.against) - set(AGAINST)
+        if unknown:
+            raise UsageError(f"Nothing is known of '{min(unknown)}': measure against {' or '.join(AGAINST)}.")
+        for name in ("batches", "beams", "sizes"):
+            if any(number < 1 for number in getattr(self, name)):
+                raise UsageError(f"{name} {getattr(self, name)} cannot be measured: give numbers of 1 or more.")
+
+
+def run_bench(
+    model: BaseModel,
+    memory: Memory,
+    texts: Sequence[str],
+    settings: BenchSettings,
+    *,
+    index: str | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Race the memory against the base model and others on the texts; figures as JSON holds them."""
+    encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.longest_source]
+    sources = encoded[: settings.sentences]
+    scorer = mount(memory, model, index=index)
+    contenders = [base_contender(model), memory_contender(model, scorer)]
+    if "generate" in settings.against:
+        contenders.append(generate_contender(model))
+    if "paper" in settings.against:
+        contenders.append(published_contender(memory, model))
+    races: list[Race] = []
+    shares = {}
+    for beam in settings.beams:
+        for batch in settings.batches:
+            found = race(
+                contenders,
+                sources,
+                batch=batch,
+                beam=beam,
+                rounds=settings.rounds,
+                device=model.device,
+                progress=progress,
+            )
+            races.append(found)
+            batches = [sources[first : first + batch] for first in range(0, len(sources), batch)]
+            shares[f"{batch} x {beam}"] = measure_shares(model, scorer, batches, beam)
+    return {
+        "model": model.name,
+        "entries": memory.entries,
+        "dimension": memory.dimension,
+        "bytes_per_entry": sum(memory.bytes_by_array().values()) / max(1, memory.entries),
+        "index": scorer.index.description,
+        "device": str(model.device),
+        "threads": torch.get_num_threads(),
+        "source_tokens": sum(map(len, sources)) / max(1, len(sources)),
+        "races": [found.to_json() for found in races],
+        "shares_of_time": shares,
+        "growth": _measure_growth(model, memory, scorer, sources, settings, progress),
+        "machine": describe_machine(),
+    }
+
+
+def _measure_growth(
+    model: BaseModel,
+    memory: Memory,
+    scorer: MemoryScorer,
+    sources: Sequence[list[int]],
+    settings: BenchSettings,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Search times of memories of other sizes, asked for the states of the sources' own translations."""
+    if not settings.sizes:
+        return []
+    decoding, fed = model.start(sources), torch.tensor(model.tokens.start, device=model.device)
+    tokens = fed.expand(len(sources), -1)
+    states = []
+    for _ in range(12):
+        step = decoding.step(tokens)
+        states.append(step.states)
+        tokens = step.logits.argmax(dim=1)[:, None]
+    queries = torch.cat(states)
+    if isinstance(scorer.index, CompactedIndex):
+        with torch.no_grad():
+            queries = scorer.index.compactor(queries)
+    found = []
+    for number, size in enumerate(settings.sizes, start=1):
+        keys = grow_keys(memory.search_keys, size, seed=settings.seed)
+        timed = time_search(keys, queries, "auto", batches=_SEARCHED, k=scorer.combiner.k, rounds=5, seed=settings.seed)
+        found.append(timed.to_json())
+        progress("Growing", number / len(settings.sizes), number, "sizes")
+    return found

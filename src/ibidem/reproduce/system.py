@@ -1,0 +1,78 @@
+"""A system: what translates, in the words of the paper's tables, and the stages that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings
+from ibidem.reproduce.stages import SHARED_SEED, Clustered, Compacted, Extracted, Indexed, Pruned, Stage, Trained, Tuned
+
+EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class System:
+    """The base model, alone or with a memory of a corpus and the adaptive combiner.
+
+    corpus: the domains whose training text makes the memory; none: the base model alone.
+    dev: the domain whose dev set the combiner is tuned on.
+    compact: the space that is searched; None is the model's own. compact_corpus: what the compactor was trained on,
+    where that is not the memory's own corpus.
+    prune: what is left out after tuning (the paper's order). index: "exact", or a setting of `ibidem index`.
+    seed: of the compactor, the Meta-k Network and the pruning; extraction, clusters and indexes are shared by all.
+    """
+
+    corpus: tuple[str, ...] = ()
+    dev: str = ""
+    k: int = 4
+    compact: CompactSettings | None = None
+    compact_corpus: tuple[str, ...] = ()
+    prune: PruneSettings | None = None
+    index: str = EXACT
+    metak: MetaKSettings = field(default_factory=MetaKSettings)
+    cluster: ClusterSettings = field(default_factory=lambda: ClusterSettings(seed=SHARED_SEED))
+    seed: int = 1
+
+
+class Parts(NamedTuple):
+    """The memory that a system searches, and the tuned one whose combiner it uses."""
+
+    memory: Stage
+    tuned: Tuned
+
+
+BASE = System(seed=0)
+
+
+def assemble(system: System) -> Parts | None:
+    """The last stages of a system; None for the base model alone."""
+    if not system.corpus:
+        return None
+    space = _space(system)
+    searched = space if system.index == EXACT else Indexed(space, system.index)
+    tuned = Tuned(searched, system.dev, system.k, replace(system.metak, seed=system.seed))
+    if system.prune is None:
+        return Parts(tuned, tuned)
+    pruned = Pruned(space, replace(system.prune, seed=system.seed))
+    return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
+
+
+def compactor_of(system: System) -> Trained | None:
+    """The compactor of a system, None for the model's own space."""
+    if system.compact is None:
+        return None
+    # Rivals that draw nothing at random are the same for every seed.
+    draws = system.compact.method == "network" or (system.compact.method == "pca" and system.compact.share < 1)
+    settings = replace(system.compact, seed=system.seed if draws else 0)
+    corpus = Extracted(system.compact_corpus or system.corpus)
+    return Trained(Clustered(corpus, system.cluster) if settings.needs_clusters else corpus, settings)
+
+
+def _space(system: System) -> Extracted | Clustered | Compacted:
+    own = Extracted(system.corpus)
+    compactor = compactor_of(system)
+    spatial = system.prune is not None and system.prune.strategy == "spatial"
+    shares = compactor is not None and compactor.memory.sources == (own,)
+    keys = Clustered(own, system.cluster) if spatial or shares else own
+    return keys if compactor is None else Compacted(keys, compactor)

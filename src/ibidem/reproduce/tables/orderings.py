@@ -1,0 +1,144 @@
+"""The orderings that the paper claims, each found true, false or undecided with the rows that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ibidem.reproduce.grid import format_difference, markdown
+from ibidem.reproduce.tables import compact, domains, limited_data, pruning, pruning_curve
+from ibidem.reproduce.tables.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ibidem.reproduce.bootstrap import Difference
+    from ibidem.reproduce.grid import Grid
+    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.results import Results
+    from ibidem.reproduce.rows.row import Row
+
+TRUE, FALSE, UNDECIDED, UNTESTED = "true", "false", "undecided", "not run"
+CLOSE = 1.0
+
+
+@dataclass(frozen=True)
+class Test:
+    """One comparison that speaks to a claim: where, and how much the system is above the baseline."""
+
+    where: str
+    difference: Difference | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, the comparisons that test it, and how one of them is judged."""
+
+    text: str
+    tests: tuple[Test, ...]
+    judge: Callable[[Difference], str]
+
+    def verdict(self) -> str:
+        """False where one comparison refutes it, true where all that were run bear it out."""
+        found = [self.judge(test.difference) for test in self.tests if test.difference is not None]
+        if not found:
+            return UNTESTED
+        for word in (FALSE, UNDECIDED):
+            if word in found:
+                return word
+        return TRUE
+
+
+def above(difference: Difference) -> str:
+    """True if the system is significantly above, false if it is significantly below."""
+    if not difference.significant:
+        return UNDECIDED
+    return TRUE if difference.value > 0 else FALSE
+
+
+def below(difference: Difference) -> str:
+    """True if the system is significantly below, false if it is significantly above."""
+    return {TRUE: FALSE, FALSE: TRUE}.get(above(difference), UNDECIDED)
+
+
+def close(difference: Difference) -> str:
+    """True if the 95 % interval of the difference lies within one BLEU point, false if it lies outside."""
+    low, high = difference.value - difference.half_width, difference.value + difference.half_width
+    if low >= -CLOSE and high <= CLOSE:
+        return TRUE
+    return FALSE if low > CLOSE or high < -CLOSE else UNDECIDED
+
+
+def claims(plan: Plan, results: Results) -> list[Claim]:
+    """All of them, with exact search; those about the compact space with the paper's index too."""
+    found: list[Claim] = []
+
+    def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Test, ...]:
+        return tuple(Test(c, grid.compare(results, baseline, system, c)) for c in columns or grid.columns)
+
+    for index in plan.indexes:
+        grid, suffix = domains.build(plan, index), "" if index == "exact" else f" ({index} index)"
+        found += [
+            Claim(f"adaptive kNN-MT > NMT{suffix}", tests(grid, domains.NMT, domains.ADAPTIVE), above),
+            Claim(f"CKMT* ≥ adaptive kNN-MT{suffix}", tests(grid, domains.ADAPTIVE, domains.CKMT), above),
+            Claim(f"G-CKMT* close to CKMT*{suffix}", tests(grid, domains.CKMT, domains.GENERAL), close),
+        ]
+    grid = compact.build(plan)
+    found += [
+        Claim("static ≥ dynamic pivots", tests(grid, "[DY] CKMT+NCE+CL", compact.STAR), above),
+        Claim("clusters (CL) help", tests(grid, "[DY] CKMT+NCE", "[DY] CKMT+NCE+CL"), above),
+        Claim("PCA below CKMT*", tests(grid, compact.STAR, compact.PCA), below),
+        Claim("SVD below CKMT*", tests(grid, compact.STAR, compact.SVD), below),
+        Claim("distance ranking alone harms", tests(grid, "[DY] CKMT+NCE", "[DY] CKMT+DR"), below),
+    ]
+    grid = pruning.build(plan)
+    found += [
+        Claim("cost clusters ≥ random at 10 %", tests(grid, "CKMT*+RP", pruning.OURS), above),
+        Claim("random ≥ spatial at 10 %", tests(grid, "CKMT*+SP", "CKMT*+RP"), above),
+    ]
+    grid = pruning_curve.build(plan)
+    for rate in plan.rates:
+        ours, random = (pruning_curve.name_point(label, rate) for label in pruning_curve.STRATEGIES)
+        text = f"cost clusters ≥ random at {rate * 100:g} %, large memory"
+        found.append(Claim(text, tests(grid, random, ours), above))
+    grid = limited_data.build(plan)
+    whole = limited_data.name_share(plan.shares[0])
+    for share in plan.shares[1:]:
+        name = limited_data.name_share(share)
+        found.append(Claim(f"graceful decay: {name} of the data close to all", tests(grid, whole, name), close))
+    return found
+
+
+def _rows(_plan: Plan) -> list[Row]:
+    return []
+
+
+def _lay_out(plan: Plan, results: Results) -> str:
+    lines = []
+    for claim in claims(plan, results):
+        run = [test for test in claim.tests if test.difference is not None]
+        evidence = "; ".join(f"{test.where} {format_difference(test.difference)}" for test in run)
+        lines.append([claim.text, f"**{claim.verdict()}**", evidence])
+    note = (
+        "An ordering is true if every comparison that was run is significant (p < 0.05) in its direction, false if one "
+        f"is significant against it, else undecided. Close means that the 95 % interval lies within {CLOSE:g} BLEU."
+    )
+    return f"{markdown(['claim', 'verdict', 'differences in BLEU'], lines)}\n\n{note}"
+
+
+def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
+    return [
+        {
+            "claim": claim.text,
+            "verdict": claim.verdict(),
+            "tests": [
+                {"where": test.where, **test.difference._asdict()}
+                for test in claim.tests
+                if test.difference is not None
+            ],
+        }
+        for claim in claims(plan, results)
+    ]
+
+
+TABLE = Table("orderings", "The orderings that the paper claims, on our data", _rows, _lay_out, _differences)

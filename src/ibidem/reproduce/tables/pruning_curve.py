@@ -1,0 +1,119 @@
+"""BLEU over the pruning rate on the large memory: cost clusters against random, for several k."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ibidem.reproduce.grid import Cell, Grid, format_difference, format_spread, markdown
+from ibidem.reproduce.rows.translation import Translation
+from ibidem.reproduce.tables.table import grid_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.results import Results
+    from ibidem.reproduce.system import System
+
+NMT, ADAPTIVE, WHOLE = "NMT", "AKMT", "CKMT*"
+STRATEGIES = {"PCKMT*+Ours": "cost-clusters", "PCKMT*+RP": "random"}
+
+
+def build(plan: Plan) -> Grid:
+    """A column for each k; a line for the base model, the unpruned memories, and each strategy at each rate."""
+
+    def cells(make: Callable[[int, int], System]) -> dict[str, Cell]:
+        return {name_k(k): _cell(plan, [make(seed, k) for seed in plan.seeds]) for k in plan.ks}
+
+    domain = plan.large_test
+    base = _cell(plan, [plan.base()])
+    lines: dict[str, dict[str, Cell]] = {NMT: {name_k(k): base for k in plan.ks}}
+    lines[ADAPTIVE] = cells(lambda seed, k: plan.on_large(plan.adaptive(domain, seed, k=k)))
+    lines[WHOLE] = cells(lambda seed, k: plan.on_large(plan.ckmt(domain, seed, k=k)))
+    pairs = [(ADAPTIVE, WHOLE)]
+    for rate in plan.rates:
+        for label, strategy in STRATEGIES.items():
+            lines[name_point(label, rate)] = cells(partial(_pruned, plan, rate, strategy))
+        ours, random = (name_point(label, rate) for label in STRATEGIES)
+        pairs += [(random, ours), (WHOLE, ours), (ADAPTIVE, ours)]
+    return Grid(tuple(map(name_k, plan.ks)), lines, tuple(pairs))
+
+
+def _pruned(plan: Plan, rate: float, strategy: str, seed: int, k: int) -> System:
+    return plan.on_large(plan.pruned(plan.large_test, seed, rate, strategy, k=k))
+
+
+def name_k(k: int) -> str:
+    return f"k = {k}"
+
+
+def name_point(label: str, rate: float) -> str:
+    return f"{label} {rate * 100:g} %"
+
+
+def curves(plan: Plan, results: Results) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """By column and strategy the points (rate, mean BLEU) that were run; the unpruned memory is rate 0."""
+    grid = build(plan)
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for column in grid.columns:
+        whole = grid.lines[WHOLE][column].spread(results)
+        for label in STRATEGIES:
+            points = [] if whole is None else [(0.0, whole.mean)]
+            for rate in plan.rates:
+                spread = grid.lines[name_point(label, rate)][column].spread(results)
+                if spread is not None:
+                    points.append((rate, spread.mean))
+            found.setdefault(column, {})[label] = points
+    return found
+
+
+def levels(plan: Plan, results: Results) -> dict[str, dict[str, float]]:
+    """By column the mean BLEU of the base model and of the unpruned memory in the model's own space."""
+    grid = build(plan)
+    found: dict[str, dict[str, float]] = {}
+    for column in grid.columns:
+        spreads = {label: grid.lines[label][column].spread(results) for label in (NMT, ADAPTIVE)}
+        found[column] = {label: spread.mean for label, spread in spreads.items() if spread is not None}
+    return found
+
+
+def _cell(plan: Plan, systems: list[System]) -> Cell:
+    return Cell(tuple(Translation(system, plan.large_test) for system in systems))
+
+
+def _lay_out(plan: Plan, results: Results) -> str:
+    grid = build(plan)
+    header = ["rate", *(f"{label}, {column}" for column in grid.columns for label in ("Ours", "RP", "Ours − RP"))]
+    lines = []
+    for rate in plan.rates:
+        ours, random = (name_point(label, rate) for label in STRATEGIES)
+        line = [f"{rate * 100:g} %"]
+        for column in grid.columns:
+            line += [format_spread(grid.lines[label][column].spread(results)) for label in (ours, random)]
+            line.append(format_difference(grid.compare(results, random, ours, column)))
+        lines.append(line)
+    fixed = [
+        [label, *(format_spread(grid.lines[label][column].spread(results)) for column in grid.columns)]
+        for label in (NMT, ADAPTIVE, WHOLE)
+    ]
+    corpus = " + ".join(plan.large)
+    note = (
+        f"The memory is {corpus}. The paper prints this as a figure without numbers: on Subtitles, ours stays above "
+        "the unpruned CKMT* up to 30 % and drops clearly from 70 %; random pruning drops from 50 %, below the base "
+        "model from 80 %."
+    )
+    unpruned = markdown(["unpruned", *grid.columns], fixed)
+    return f"{unpruned}\n\n{markdown(header, lines)}\n\n{note}"
+
+
+def _draw(plan: Plan, results: Results, folder: Path) -> list[Path]:
+    from ibidem.reproduce.plots.curve import draw_curve
+
+    return draw_curve(curves(plan, results), levels(plan, results), folder / "pruning-curve", smoke=plan.smoke)
+
+
+TABLE = grid_table(
+    "pruning-curve", "BLEU over the pruning rate on the large memory, exact search", build, _lay_out, draw=_draw
+)

@@ -1,0 +1,145 @@
+"""Whole documents: translate knows them, writes nothing but targets, and says what it did."""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Run
+
+QUICK = ("--beam", 1)
+XLIFF = """<xliff version="1.2">
+  <file source-language="de" target-language="en" datatype="plaintext" original="x">
+    <body>
+      <trans-unit id="1">
+        <source>Die Datei <x id="1"/> fehlt.</source>
+      </trans-unit>
+      <trans-unit id="2" translate="no">
+        <source>ibidem</source>
+      </trans-unit>
+      <trans-unit id="3">
+        <source>{n, plural, one {# Datei} other {# Dateien}}</source>
+      </trans-unit>
+    </body>
+  </file>
+</xliff>
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.xlf"
+    path.write_text(XLIFF, "utf-8")
+    return path
+
+
+def added(text: str) -> list[str]:
+    """The lines that a document has more; all others must be as they were."""
+    before, after = XLIFF.splitlines(), text.splitlines()
+    new = [line for line in after if line not in before]
+    assert [line for line in after if line not in new] == before
+    return new
+
+
+def test_a_document_and_its_report(ibidem: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
+    out = tmp_path / "out.xlf"
+    answer = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file, "-o", out)
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.splitlines() == [
+        f"{file}, line 11: not translated: an ICU message with several texts in one (plural, select) is left "
+        "to a person",
+        f'{file} (XLIFF 1.2): 3 segments, translated 1, kept 1 (1 translate="no"), failed 1',
+    ]
+    [target] = added(out.read_text("utf-8"))
+    assert target.startswith('        <target state="needs-review-translation" state-qualifier="leveraged-mt">')
+    assert target.count('<x id="1"/>') == 1
+    assert file.read_text("utf-8") == XLIFF
+    as_json = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file, "-o", out, "--json")
+    report = json.loads(as_json.out)
+    assert as_json.err == ""
+    assert (report["segments"], report["translated"], report["kept"]) == (3, 1, {'translate="no"': 1})
+    assert [(failure["line"], failure["source"][:3]) for failure in report["failed"]] == [(11, "{n,")]
+
+
+def test_through_pipes_by_format(ibidem: Run, tiny_folder: Path, file: Path) -> None:
+    shown = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file)
+    piped = ibidem("translate", "--model", tiny_folder, *QUICK, "--format", "xliff", stdin=XLIFF)
+    assert shown.out == piped.out
+    assert len(added(shown.out)) == 1
+    assert piped.err.splitlines()[-1].startswith("standard input (XLIFF 1.2): 3 segments")
+    plain = ibidem("translate", "--model", tiny_folder, *QUICK, "--format", "plain", stdin="Datei %s\n\nHallo {x}\n")
+    assert [line.count("%s") + line.count("{x}") for line in plain.lines] == [1, 0, 1]
+
+
+def test_in_place(ibidem: Run, fails: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
+    message = fails(2, "translate", "--model", tiny_folder, "-i", file, "-o", tmp_path / "." / "a.xlf")
+    assert "is the input itself" in message
+    assert "--in-place" in message
+    for wrong in (["--in-place"], ["--in-place", "-i", file, "-o", tmp_path / "b.xlf"]):
+        assert "--in-place writes to the file given with --input" in fails(2, "translate", *wrong)
+    file.chmod(0o640)
+    link = tmp_path / "link.xlf"
+    link.symlink_to(file)
+    assert ibidem("translate", "--model", tiny_folder, *QUICK, "-i", link, "--in-place").code == 0
+    assert link.is_symlink()
+    assert len(added(file.read_text("utf-8"))) == 1
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlf", "link.xlf"]
+
+
+def test_po_options(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    file = tmp_path / "a.po"
+    file.write_text(
+        'msgid "Hallo"\nmsgstr ""\n\n#, fuzzy\nmsgid "Welt"\nmsgstr "x"\n\nmsgid "Haus"\nmsgstr "y"\n', "utf-8"
+    )
+
+    def run(*options: str) -> str:
+        answer = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file, *options)
+        assert answer.code == 0
+        return answer.out
+
+    assert [run().count("fuzzy"), run("--fuzzy").count("fuzzy"), run("--overwrite").count("fuzzy")] == [2, 2, 3]
+    assert run("--fuzzy", "--no-mark-fuzzy").count("fuzzy") == 0
+    assert 'msgstr "x"' in run()
+    assert 'msgstr "x"' not in run("--fuzzy")
+    assert 'msgstr "y"' in run("--fuzzy")
+    assert 'msgstr "y"' not in run("--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["-i", "a.xlf", "--n-best", 2, "--json", "-o", "b.xlf"], "--n-best and --prefixes are for lines"),
+        (["-i", "a.xlf", "--json"], "--json prints the report of a document"),
+        (["--overwrite"], "are for documents"),
+        (["--no-mark-fuzzy"], "are for documents"),
+        (["--format", "docx"], "'docx' is no format of a document"),
+        (["-i", "a.po.gz"], "Unpack it first"),
+    ],
+)
+def test_what_cannot_be_meant(fails: Run, arguments: list[object], what: str) -> None:
+    assert what in fails(2, "translate", *arguments)
+
+
+def test_documents_that_cannot_be_translated(fails: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
+    out = tmp_path / "out.xlf"
+    out.write_text("before")
+
+    def failing(text: str) -> str:
+        file.write_text(text, "utf-8")
+        return fails(1, "translate", "--model", tiny_folder, "-i", file, "-o", out)
+
+    other = failing(XLIFF.replace('"de"', '"fr-FR"'))
+    assert "a.xlf, line 2: its source language is 'fr-FR', but the model's is 'de'" in other
+    assert "a.xlf, line 2: its target language is 'it'" in failing(XLIFF.replace('"en"', '"it"'))
+    assert "a.xlf, line 6: not well-formed XML" in failing(XLIFF.replace("</source>", "", 1))
+    assert "the entity 'x' is refused" in failing(f'<!DOCTYPE xliff [<!ENTITY x "y">]>\n{XLIFF}')
+    assert "missing.xlf" in fails(1, "translate", "--model", tiny_folder, "-i", tmp_path / "missing.xlf", "-o", out)
+    assert out.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlf", "out.xlf"]

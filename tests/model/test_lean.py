@@ -1,0 +1,68 @@
+"""The lean engine with int8 products, beside itself in float32; the float32 one is tested with all architectures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from ibidem.errors import UsageError
+from ibidem.model import BaseModel, load_model
+from ibidem.model.linear import supports_int8
+
+if TYPE_CHECKING:
+    from .zoo import Texts
+
+pytestmark = pytest.mark.skipif(not supports_int8(), reason="no int8 products on this CPU")
+
+
+@pytest.fixture(scope="module", params=["marian", "fsmt"])
+def both(request: pytest.FixtureRequest, model_of) -> tuple[BaseModel, BaseModel]:
+    plain = model_of(request.param)
+    return plain, load_model(plain.name, device="cpu", dtype="int8")
+
+
+def test_int8_steps_are_near_those_in_float32(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+    sources = both[0].tokens.encode_sources(texts.german[:6])
+    tokens = torch.tensor(both[0].tokens.start).expand(6, -1)
+    plain, coarse = (model.start(sources).step(tokens).logits for model in both)
+    assert 0 < (plain - coarse).norm() < 0.1 * plain.norm()
+
+
+def test_a_sentence_in_int8_does_not_depend_on_its_batch(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+    model = both[1]
+    sources = model.tokens.encode_sources(texts.german[:6])
+    start = torch.tensor(model.tokens.start)
+    together = model.start(sources, 2).step(start.expand(12, -1))
+    for row, source in enumerate(sources):
+        alone = model.start([source]).step(start.expand(1, -1))
+        torch.testing.assert_close(alone.logits[0], together.logits[2 * row], atol=1e-3, rtol=1e-3)
+
+
+def test_following_a_translation_sees_what_decoding_sees(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+    for model in both:
+        sources, targets = (
+            model.tokens.encode_sources(texts.german[:4]),
+            model.tokens.encode_targets(texts.english[:4]),
+        )
+        states, log_probs = model.follow(sources, targets)
+        assert states.values.tolist() == [token for ids in targets for token in ids]
+        decoding = model.start(sources[1:2])
+        fed = torch.tensor([model.tokens.start])
+        first = len(targets[0])
+        for position, token in enumerate(targets[1]):
+            step = decoding.step(fed)
+            torch.testing.assert_close(step.states[0], states.keys[first + position], atol=1e-3, rtol=1e-3)
+            expected = step.logits.log_softmax(dim=1)[0, token]
+            torch.testing.assert_close(expected, log_probs[first + position], atol=1e-3, rtol=1e-3)
+            fed = torch.tensor([[token]])
+
+
+def test_int8_knows_and_keeps_the_model(both: tuple[BaseModel, BaseModel]) -> None:
+    assert both[0].fingerprint == both[1].fingerprint
+
+
+def test_other_architectures_are_refused(model_of) -> None:
+    with pytest.raises(UsageError, match="int8 takes Marian and FSMT"):
+        load_model(model_of("t5").name, device="cpu", dtype="int8")

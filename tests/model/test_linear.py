@@ -1,0 +1,49 @@
+"""int8 products against their definition in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ibidem.model.linear import Int8Linear, PlainLinear, supports_int8
+
+needs_int8 = pytest.mark.skipif(not supports_int8(), reason="no int8 products on this CPU")
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Both sides rounded to 127 steps of their row's largest value, then multiplied without error."""
+    scales = weight.double().abs().amax(1) / 127
+    largest = x.double().abs().amax(-1, keepdim=True)
+    weights = (weight.double() / scales[:, None]).round()
+    steps = (x / x.abs().amax(-1, keepdim=True).clamp_min(1e-30) * 127).round().double()
+    product = steps @ weights.T * scales * largest / 127
+    return product if bias is None else product + bias.double()
+
+
+@needs_int8
+@pytest.mark.parametrize("shape", [(1, 8), (5, 512), (3, 4, 33)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(19, shape[-1], generator=generator)
+    bias = torch.randn(19, generator=generator) if biased else None
+    x = torch.randn(shape, generator=generator) * torch.rand((*shape[:-1], 1), generator=generator) * 50
+    found = Int8Linear(weight, bias)(x)
+    torch.testing.assert_close(found.double(), reference(x, weight, bias), atol=1e-3, rtol=1e-4)
+    exact = PlainLinear(weight, bias)(x)
+    assert (found - exact).norm() < 0.03 * exact.norm()
+
+
+@needs_int8
+def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    generator = torch.Generator().manual_seed(2)
+    layer = Int8Linear(torch.randn(40, 64, generator=generator), torch.randn(40, generator=generator))
+    x = torch.randn(70, 64, generator=generator) * torch.logspace(-4, 4, 70)[:, None]
+    together = layer(x)
+    assert all(torch.equal(layer(x[row : row + 1])[0], together[row]) for row in range(70))
+
+
+@needs_int8
+def test_rows_and_weights_of_zeros() -> None:
+    layer = Int8Linear(torch.zeros(3, 8), torch.ones(3))
+    assert torch.equal(layer(torch.zeros(2, 8)), torch.ones(2, 3))

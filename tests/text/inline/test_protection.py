@@ -1,0 +1,348 @@
+"""No placeholder is ever lost or doubled unnoticed, whatever a translator does."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, marking, plain_text, translate_pieces
+
+from .translators import backwards, shout, silence, strip_codes, vandal
+
+# No one of these is a part of another, so that counting them in a text needs no parser.
+PLACEHOLDERS = (
+    *(
+        "%s",
+        "%d",
+        "%1$s",
+        "%2$d",
+        "%5.2f",
+        "%(name)s",
+        "%(count)d",
+        "{first}",
+        "{0}",
+        "{1}",
+        "{}",
+        "{x:>5}",
+        "{{ user }}",
+    ),
+    *("%{site}", "${var}", "$HOME", "&amp;", "&#228;", "%%", "<br/>", '<img src="a.png">', "https://example.org/a?b=1"),
+    *("\\n", "file_name", "%n", "{$ title $}"),
+)
+TAGS = ("b", "em", 'a href="https://x.org/y z"')
+
+
+def one(text: str | Pieces, translate: Translate, **options: bool) -> Pieces | Loss:
+    pieces = (text,) if isinstance(text, str) else text
+    return translate_pieces([Request(pieces, **options)], translate)[0]
+
+
+def whole(pieces: Pieces) -> str:
+    return "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+
+
+def text_of(text: str | Pieces, translate: Translate, **options: bool) -> str:
+    found = one(text, translate, **options)
+    assert isinstance(found, tuple), found
+    return whole(found)
+
+
+WORDS = "die Datei öffnen Fenster nicht wurde Größe a und oder, 3 bitte: (siehe) „neu“ Ende."
+words = st.sampled_from(WORDS.split())
+spaces = st.sampled_from([" ", " ", " ", "", "\n", "  "])
+
+
+@st.composite
+def marked_texts(draw: st.DrawFn) -> list[str | Code]:
+    """Words with placeholders among them, tags around some, codes of a document in others."""
+    pieces: list[str | Code] = []
+    closers: list[str | Code] = []
+    for number in range(draw(st.integers(1, 12))):
+        match draw(st.sampled_from(["word", "word", "word", "placeholder", "tag", "code", "pair", "close"])):
+            case "word":
+                pieces.append(draw(words))
+            case "placeholder":
+                pieces.append(draw(st.sampled_from(PLACEHOLDERS)))
+            case "tag":
+                tag = draw(st.sampled_from(TAGS))
+                pieces.append(f"<{tag}>")
+                closers.append(f"</{tag.split()[0]}>")
+            case "code":
+                pieces.append(Code(f'<x id="{number}"/>', fixed=draw(st.booleans())))
+            case "pair":
+                pieces.append(Code(f'<g id="{number}">', Role.OPEN, str(number)))
+                closers.append(Code("</g>", Role.CLOSE, str(number)))
+            case "close" if closers:
+                pieces.append(closers.pop())
+        pieces.append(draw(spaces))
+    return [*pieces, *reversed(closers)] if draw(st.booleans()) else pieces
+
+
+def joined(pieces: list[str | Code]) -> Pieces:
+    """Neighbouring strings as one."""
+    found: list[str | Code] = []
+    for piece in pieces:
+        if isinstance(piece, str) and found and isinstance(found[-1], str):
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return tuple(piece for piece in found if piece != "")
+
+
+ATOMS = (*PLACEHOLDERS, *(f"<{tag}>" for tag in TAGS), *(f"</{tag.split()[0]}>" for tag in TAGS))
+
+
+def census(pieces: Pieces) -> Counter[str | Code]:
+    """How often each placeholder and code is there, by plain counting."""
+    text = "\0".join(piece for piece in pieces if isinstance(piece, str))
+    counts: Counter[str | Code] = Counter({"%%": text.count("%%")})
+    text = text.replace("%%", "\0")  # or "%%die" would seem to have a "%d"
+    counts.update({atom: text.count(atom) for atom in ATOMS if atom in text})
+    counts.update(piece for piece in pieces if isinstance(piece, Code))
+    return counts
+
+
+def nests(pieces: Pieces) -> bool:
+    stack = []
+    for piece in pieces:
+        if isinstance(piece, Code):
+            events = [piece.text] if piece.role != Role.SINGLE else []
+        else:
+            events = re.findall(r"</?(?:b|em|a)\b[^>]*>", piece)
+        for event in events:
+            name = re.match(r"</?(\w+)", event)[1]
+            if not event.startswith("</"):
+                stack.append(name)
+            elif not stack or stack.pop() != name:
+                return False
+    return not stack
+
+
+@settings(max_examples=300, deadline=None)
+@given(marked_texts(), st.integers(0, 2**32))
+def test_a_vandal_breaks_nothing_unnoticed(drawn: list[str | Code], seed: int) -> None:
+    source = joined(drawn)
+    found = one(source, vandal(seed, (*ATOMS, "%", "{", "&", "\ue000", "\U000f0000", "\x00", "neu")))
+    if isinstance(found, Loss):
+        assert found.reason
+        return
+    assert census(found) == census(source)
+    assert not nests(source) or nests(found)
+    text, translated = whole(source), whole(found)
+    assert re.match(r"\s*", translated)[0] == re.match(r"\s*", text)[0]
+    assert re.search(r"\s*\Z", translated)[0] == re.search(r"\s*\Z", text)[0]
+    order = [piece for piece in source if isinstance(piece, Code)]
+    if any(code.fixed for code in order):
+        assert [piece for piece in found if isinstance(piece, Code) and piece.fixed] == [c for c in order if c.fixed]
+
+
+@settings(max_examples=200, deadline=None)
+@given(marked_texts())
+def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
+    """One that copies what it does not know needs no second attempt; one that drops all codes gets them back."""
+    source = joined(drawn)
+    asked = []
+
+    def once(texts: list[str]) -> list[str]:
+        asked.append(texts)
+        return list(texts)
+
+    found = one(source, once)
+    if isinstance(found, Loss):  # what the words around it make of a placeholder may be another one
+        assert "came up" in found.reason or "got lost" in found.reason
+    else:
+        assert census(found) == census(source)
+        assert len(asked) <= 1
+    bare = one(source, strip_codes)
+    assert isinstance(bare, Loss) or census(bare) == census(source)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=60), st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_any_text_at_all(text: str, seed: int, printf: bool, keep_lines: bool) -> None:
+    for translate in (vandal(seed, ("%d", "x")), backwards, silence):
+        found = one(text, translate, printf=printf, keep_lines=keep_lines)
+        assert isinstance(found, Loss) or "".join(map(str, found)).isascii() in (True, False)
+    same = one(text, list, printf=printf)
+    if isinstance(same, tuple):
+        assert re.sub(r"[\s&_~]", "", plain_text(same)) == re.sub(r"[\s&_~]", "", text)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("die datei %s fehlt", "DIE DATEI %s FEHLT"),
+        ("  die datei\n", "  DIE DATEI\n"),
+        ("\n\n\tdie datei\r\n", "\n\n\tDIE DATEI\r\n"),
+        ("%(count)s dateien in %(folder)s", "%(count)s DATEIEN IN %(folder)s"),
+        ("<p>drücken sie <b>ok</b></p>", "<p>DRÜCKEN SIE <b>OK</b></p>"),
+        ("eins\tzwei", "EINS\tZWEI"),
+        ("  -h, --help     diese hilfe", "  -h, --help     DIESE HILFE"),
+        ("%s: %d", "%s: %d"),
+        ("", ""),
+        ("   ", "   "),
+        ("100%ige qualität, 50% der zeit", "100%ige QUALITÄT, 50% DER ZEIT"),
+        ("erste zeile\n\nzweite zeile\n", "ERSTE ZEILE\n\nZWEITE ZEILE\n"),
+        ("fehler in zeile %d: %s\\n", "FEHLER IN ZEILE %d: %s\\n"),
+        ("<img src='x'> bild", "<img src='x'> BILD"),
+    ],
+)
+def test_what_stays_and_what_is_translated(source: str, target: str) -> None:
+    assert text_of(source, shout) == target
+
+
+def test_lines_that_were_wrapped_are_translated_as_one_and_wrapped_again() -> None:
+    asked: list[str] = []
+
+    def remember(texts: list[str]) -> list[str]:
+        asked.extend(texts)
+        return texts
+
+    source = (
+        "dieses programm ist freie software und kann unter den bedingungen\n"
+        "der lizenz weitergegeben werden, wie sie dort steht.\n"
+        "ein neuer satz.\n"
+    )
+    assert text_of(source, remember) == source
+    assert asked == [" ".join(source.splitlines()[:2]), "ein neuer satz."]
+    shorter = text_of(source, lambda texts: [text.replace("dieses programm", "es") for text in texts])
+    assert shorter.splitlines()[0] == "es ist freie software und kann unter den bedingungen der lizenz"
+    indented = text_of("eins\n      zwei", remember, keep_lines=False)
+    assert indented == "eins zwei"
+
+
+def test_the_second_attempt_shows_stand_ins() -> None:
+    asked = []
+
+    def only_numbers(texts: list[str]) -> list[str]:
+        asked.append(texts[0])
+        return [re.sub(r"%\(\w+\)s", "?", text) for text in texts]
+
+    assert text_of("Datei %(name)s fehlt", only_numbers) == "Datei %(name)s fehlt"
+    assert asked == ["Datei %(name)s fehlt", "Datei {1} fehlt"]
+
+
+def test_stand_ins_are_not_what_the_text_has_itself() -> None:
+    source = ("von {1} bis {3} ", Code("<x/>"), " und ", Code("<y/>"))
+    asked = []
+
+    def remember(texts: list[str]) -> list[str]:
+        asked.extend(texts)
+        return texts
+
+    assert one(source, remember) == source
+    assert asked == ["von {1} bis {3} {5} und {6}"]
+
+
+def test_placeholders_without_numbers_keep_their_order() -> None:
+    """A translator that turns the order around is not believed: `%s` and `%d` would take each other's argument."""
+    assert text_of("datei %s hat %d zeilen", backwards).index("%s") < text_of(
+        "datei %s hat %d zeilen", backwards
+    ).index("%d")
+    assert text_of("datei %2$s hat %1$d zeilen", backwards) == "zeilen %1$d hat %2$s datei"
+    found = text_of("datei %s hat %<PRIu64> zeilen", backwards)
+    assert found.index("%s") < found.index("%<PRIu64>")
+    # Twins are shown apart, so that an exchange is seen.
+    assert text_of("von %s bis %s", backwards).count("%s") == 2
+
+
+def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
+    lexicon = {"Siehe die Anleitung für mehr": "For more see the manual", "die Anleitung": "The manual."}
+
+    def translate(texts: list[str]) -> list[str]:
+        return [lexicon.get(text, "?") for text in texts]
+
+    assert text_of("Siehe <b>die Anleitung</b> für mehr", translate) == "For more see <b>the manual</b>"
+    # Otherwise by relative place, at the edges of words.
+    lexicon["die Anleitung"] = "something else"
+    assert text_of("Siehe <b>die Anleitung</b> für mehr", translate) == "For <b>more see the</b> manual"
+
+
+@pytest.mark.parametrize(
+    ("source", "translate", "reason"),
+    [
+        ("Datei %s fehlt", silence, "empty"),
+        ("Datei fehlt", lambda texts: [f"{text} %s" for text in texts], "%s came up"),
+        ("Datei %s fehlt", lambda texts: [f"{text} %s" for text in texts], "%s came back 2 times"),
+        ("Datei %s fehlt", lambda texts: [f"{text} 5%" for text in texts], "a % came up"),
+        ("Datei fehlt", lambda texts: [f"{text} {{" for text in texts], "a { came up"),
+        ("Datei fehlt", lambda texts: [f"{text}\x00" for text in texts], "U+0000|\x00"),
+        ("Datei fehlt", lambda texts: [f"{text}\ud800" for text in texts], "U+D800"),
+        ("Datei fehlt", lambda texts: [f"{text}\U000f0000" for text in texts], "private use"),
+        ("{n, plural, one {# Datei} other {# Dateien}}", list, "ICU"),
+        ("&Datei", lambda texts: [f"{text} & mehr" for text in texts], "a & came up beside"),
+    ],
+)
+def test_what_cannot_be_mended_is_a_loss_with_its_reason(source: str, translate: Translate, reason: str) -> None:
+    found = one(source, translate)
+    assert isinstance(found, Loss)
+    assert re.search(re.escape(reason) if "|" not in reason else reason, found.reason)
+
+
+def test_a_format_string_is_looked_at_more_strictly() -> None:
+    assert text_of("50% der zeit", shout) == "50% DER ZEIT"
+    assert text_of("50% der zeit", list, printf=True) == "50% der zeit"
+    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti came up")
+    assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "target"),
+    [
+        ("Be_vor:", "Before:", "_Before:"),
+        ("Link-Adresse _kopieren", "Copy link address", "_Copy link address"),
+        ("_Abbrechen", "Cancel", "_Cancel"),
+        ("&Datei %s <b>neu</b>", "New <b>file</b> %s", "&New <b>file</b> %s"),
+        ("&Ltd", "lt; x", None),
+    ],
+)
+def test_accelerators(source: str, translation: str, target: str | None) -> None:
+    found = one(source, lambda texts: [translation] * len(texts))
+    assert found == (Loss("there is no place for the accelerator &L") if target is None else (target,))
+
+
+def test_a_tag_that_is_none_keeps_the_space_after_it() -> None:
+    assert text_of("Ein <text>-Element", lambda _: ["A <text> element"]) == "A <text> element"
+
+
+def test_many_texts_share_the_calls() -> None:
+    calls = []
+
+    def translate(texts: list[str]) -> list[str]:
+        calls.append(len(texts))
+        return backwards(texts)
+
+    requests = [Request((text,)) for text in ("eins zwei", "eins zwei", "a %s b %d", "drei <b>vier</b>", "5")]
+    translate_pieces(requests, translate)
+    assert calls == [3, 1, 1]  # twins once; one with stand-ins, and then without codes
+
+
+def test_long_texts_take_time_in_proportion() -> None:
+    """Texts that would take minutes if any step were quadratic."""
+    for text in (
+        "<a " * 5_000,
+        '<a "' * 5_000,
+        "%" + "0" * 40_000,
+        "a" + "_" * 40_000,
+        "{" * 40_000,
+        "wort " * 5_000,
+        "&" * 20_000,
+        "<b>x</b> " * 1_000,
+        "{0} " * 5_000,
+        "$" * 20_000 + "(" * 20_000,
+        " \n" * 20_000 + "x",
+        "http://" * 10_000,
+        "a@" * 5_000,
+    ):
+        for translate in (list, strip_codes):
+            assert isinstance(one(text, translate), Loss | tuple)
+
+
+def test_more_codes_than_there_are_characters_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marking, "MOST_MARKS", 3)
+    assert text_of("{0} {1} {2}", list) == "{0} {1} {2}"
+    assert one("{0} {1} {2} {3}", list) == Loss("more than 3 codes and placeholders")
