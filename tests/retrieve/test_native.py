@@ -294,13 +294,31 @@ def test_shares_are_just(counts: list[int], data: st.DataObject) -> None:
     assert all(abs(share - count * total / sum(counts)) < 1 for share, count in zip(shares, counts, strict=True))
 
 
-def test_without_the_library_it_is_refused(
-    clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize("setting", ["native;nprobe=6", "native;lists=40;nprobe=40;gamma=1.2", "native;refine=300"])
+def test_without_the_library_the_same_is_found(
+    clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest, setting: str
 ) -> None:
+    """A reading of the file in numpy, with all entries and without some: it knows nothing of blocks in registers."""
     path = tmp_path / "index.native"
-    info = build(clustered, "native;lists=8").save(path)
+    index = build(clustered, setting)
+    info = index.save(path)
+    queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 60)).astype(np.float32)) + 0.05
+    queries[3, 1] = torch.nan
+    removed = np.random.default_rng(0).random(6000) < 0.5
+    found = [one.search(queries, 8) for one in (index, index.without(removed))]
     request.getfixturevalue("no_native")
+    loaded = load_native(path, info, clustered)
+    for mine, one in zip(found, (loaded, loaded.without(removed)), strict=True):
+        plain = one.search(queries, 8)
+        assert torch.equal(plain.entries, mine.entries)
+        torch.testing.assert_close(plain.distances, mine.distances)
     with pytest.raises(UsageError, match=r"native library.*'auto'"):
         resolve("native", 1000, 64)
-    with pytest.raises(MemoryFolderError, match=r"native library.*ibidem index"):
-        load_native(path, info, clustered)
+
+
+def test_a_loaded_file_cannot_be_written_to(clustered: ArrayKeys, tmp_path: Path) -> None:
+    path = tmp_path / "index.native"
+    loaded = load_native(path, build(clustered, "native;lists=8").save(path), clustered)
+    for array in (loaded.file.bytes, loaded.file.lists.keys, loaded.file.centroids.coding.mean):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0

@@ -17,7 +17,7 @@ from ibidem.retrieve.settings import ExactSettings, resolve
 if TYPE_CHECKING:
     import torch
 
-    from ibidem.memory import Memory
+    from ibidem.memory import Artefact, Memory
     from ibidem.retrieve.neighbours import Index
 
 ARTEFACT = "index"
@@ -40,15 +40,27 @@ def _open(memory: Memory, setting: str | None, device: torch.device) -> Index:
         return exact_index(memory.search_keys, device)
     wanted = setting or stored_setting or "auto"
     if setting is None and native() is None and wanted.startswith(NAME):
-        wanted = "auto"  # the index was made on a machine that has the library
+        wanted = "auto"  # the memory comes from a machine that has the library
     try:
         stored = memory.artefact(ARTEFACT)
         if stored is not None:
-            load = load_native if stored.info.get("kind") == NAME else load_index
-            return load(stored.path, stored.info, memory.search_keys)
+            return _load(memory, stored)
         if not isinstance(resolve(wanted, memory.entries, memory.dimension, device=device), ExactSettings):
             note = f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
             warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
     except MemoryFolderError as damage:
         warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
     return build_index(memory.search_keys, wanted, seed=memory.manifest.seed, device=device)
+
+
+def _load(memory: Memory, stored: Artefact) -> Index:
+    """The stored index, of whatever kind it is."""
+    if stored.info.get("kind") != NAME:
+        return load_index(stored.path, stored.info, memory.search_keys)
+    index = load_native(stored.path, stored.info, memory.search_keys)
+    if native() is None:
+        note = (
+            "The index of {0} is read without ibidem's native library, which is slow; `ibidem index -m {0}` builds one"
+        )
+        warnings.warn(f"{note.format(memory.path)} for this machine.", stacklevel=3)
+    return index

@@ -34,17 +34,17 @@ def measure_recall(index: Index, keys: Keys, *, k: int = 16, samples: int = 256,
     return recall_at(index, keys, draw_probe(keys, k=k, samples=samples, seed=seed))
 
 
-def draw_probe(keys: Keys, *, k: int, samples: int, seed: int, exact: Index | None = None) -> Probe:
+def draw_probe(keys: Keys, *, k: int, samples: int, seed: int) -> Probe:
     """Draw queries that resemble those of decoding, and search them exactly.
 
     A query is a key of the memory moved in a random direction by as much as its nearest other key is away, so
-    that a key with a duplicate is asked for itself. exact: what to search with, where there is something faster.
+    that a key with a duplicate is asked for itself.
     """
     generator = np.random.default_rng(seed)
     ids = np.sort(generator.choice(keys.size, min(samples, keys.size), replace=False))
     held = torch.from_numpy(keys.gather(ids).astype(np.float32))
     held = held[torch.isfinite(held).all(1)]
-    exact = ExactIndex(keys) if exact is None else exact
+    exact = ExactIndex(keys)
     nearest_other = exact.search(held, 2).distances[:, 1]
     step = torch.where(torch.isfinite(nearest_other), nearest_other, 0.0).sqrt()
     noise = torch.from_numpy(generator.standard_normal(held.shape, dtype=np.float32))

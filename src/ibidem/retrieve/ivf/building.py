@@ -30,8 +30,6 @@ MOST_PROBES = 512
 RECALL_SAMPLES = 128
 
 _ELEMENTS = 1 << 24
-# Candidates by codes among which the true neighbours surely are, when recall is measured.
-_TRUTH_POOL = 512
 
 
 def build_native(
@@ -132,15 +130,9 @@ def _write(
 
 
 def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int, int], None]) -> NativeIndex:
-    """Measure recall, and look into more lists until it is as wanted.
-
-    The truth is what this index finds when it looks into all lists, with the exact distances of many candidates.
-    """
+    """Measure recall against exact search, and look into more lists until it is as wanted."""
     report("measure", 0, 1)
-    everywhere = replace(
-        index, settings=replace(index.settings, nprobe=index.file.centroids.places, gamma=np.inf, refine=_TRUTH_POOL)
-    )
-    probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed, exact=everywhere)
+    probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed)
     recall = recall_at(index, keys, probe)
     target = index.settings.target_recall
     while target is not None and recall < target and index.settings.nprobe < min(MOST_PROBES, index.settings.lists):

@@ -14,6 +14,7 @@ from ibidem.errors import MemoryFolderError
 from ibidem.native import native
 from ibidem.native.ivf import LANES, Ivf, Probing
 from ibidem.retrieve.ivf.file import NativeFile, open_file
+from ibidem.retrieve.ivf.plain import PlainIvf
 from ibidem.retrieve.ivf.settings import NAME, NativeSettings
 from ibidem.retrieve.neighbours import Neighbours, check_search
 
@@ -66,8 +67,8 @@ class NativeIndex:
         return ", ".join(parts)
 
     @cached_property
-    def _ivf(self) -> Ivf:
-        return Ivf(self.file.centroids, self.file.lists)
+    def _ivf(self) -> Ivf | PlainIvf:
+        return (PlainIvf if native() is None else Ivf)(self.file.centroids, self.file.lists)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find about the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
@@ -120,12 +121,10 @@ class NativeIndex:
 
 
 def load_native(path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None) -> NativeIndex:
-    """Map an index that `save` wrote, with the info it gave, and refuse one that is not of these keys."""
-    if native() is None:
-        raise MemoryFolderError(
-            f"The index {path} needs ibidem's native library, which was not built here or does not run on this CPU. "
-            "Build another with `ibidem index --index auto`"
-        )
+    """Map an index that `save` wrote, with the info it gave, and refuse one that is not of these keys.
+
+    It needs no native library, but is searched slowly without one.
+    """
     try:
         settings = NativeSettings(
             lists=_at_least(1, int(info["lists"])),
