@@ -48,7 +48,10 @@ def index_memory(
             edit.put_artefact(ARTEFACT, kind, file, index.save(file))
         else:
             edit.remove_artefact(ARTEFACT)
-        edit.set_stage("index", {"digest": index_digest(setting), "setting": setting, "description": index.description})
+        notes: dict[str, object] = {"setting": setting, "description": index.description}
+        if isinstance(index, FaissIndex | NativeIndex) and index.recall is not None:
+            notes["recall@16"] = round(index.recall, 4)
+        edit.set_stage("index", {"digest": index_digest(setting), **notes})
         memory = edit.commit()
     write_card(memory)
     return memory, accept_states(index, memory, torch.device("cpu"))

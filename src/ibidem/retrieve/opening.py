@@ -59,8 +59,6 @@ def _load(memory: Memory, stored: Artefact) -> Index:
         return load_index(stored.path, stored.info, memory.search_keys)
     index = load_native(stored.path, stored.info, memory.search_keys)
     if native() is None:
-        note = (
-            "The index of {0} is read without ibidem's native library, which is slow; `ibidem index -m {0}` builds one"
-        )
-        warnings.warn(f"{note.format(memory.path)} for this machine.", stacklevel=3)
+        note = f"The index of {memory.path} is read without ibidem's native library, which is slow;"
+        warnings.warn(f"{note} `ibidem index -m {memory.path}` builds one for this machine.", stacklevel=3)
     return index

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
-from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native
+from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native, suits
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def resolve(
     return settings
 
 
-def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings:
+def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | NativeSettings:
     """Choose exact search where it is fast enough, else IVF with about 4 √N lists.
 
     Measured on synthetic decoder states and two busy cores: recall@16 at nprobe 32 / 64 / 128, µs a query on
@@ -95,6 +95,8 @@ def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSe
         return ExactSettings()
     if size < EXACT_BELOW:
         return ExactSettings()
+    if suits(dimension):
+        return resolve_native(NAME, size, dimension)
     if not has_faiss():
         note = "faiss is not installed, so search is exact; `pip install faiss-cpu` makes it faster."
         return ExactSettings(notes=(note,))

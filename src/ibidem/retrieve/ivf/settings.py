@@ -51,6 +51,11 @@ def default_lists(size: int) -> int:
     return min(wanted, most)
 
 
+def suits(dimension: int) -> bool:
+    """Whether keys of so many dimensions can be searched natively, and the library is here."""
+    return native() is not None and dimension % 4 == 0 and 4 <= dimension <= MOST_DIMENSIONS
+
+
 def resolve_native(setting: str, size: int, dimension: int) -> NativeSettings:
     """Read 'native' or 'native;name=value;…' for size keys of some dimensions."""
     if native() is None:
