@@ -80,7 +80,9 @@ class Edit:
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
         with reported_writes(self._memory.path):
             record = self._written(write_segment(self._next_folder(), data, origins))
-        self._draft = replace(draft, segments=(*draft.segments, record), origins=tuple(origins))
+        self._draft = replace(
+            draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
+        )
 
     def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
         """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
@@ -254,11 +256,14 @@ class Edit:
 
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
-        if self._draft.layout != Layout():
+        if self._draft.segments and self._draft.layout != _layout_of(data):
             raise UsageError(
-                f"{self._memory.path} is compacted or clustered, and takes no further pairs: learn a new memory"
+                f"{self._memory.path} holds other arrays of its entries (it is compacted, or clustered), and takes no "
+                "such pairs: learn a new memory"
             )
-        if data.keys.shape[1] != identity.dimension:
+        if data.keys is None and data.compact is None:
+            raise UsageError("a new segment needs keys, the model's own or compact ones")
+        if data.keys is not None and data.keys.shape[1] != identity.dimension:
             raise MismatchError(
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
@@ -268,3 +273,8 @@ class Edit:
                 f"the token id {largest} does not fit {self._memory.path}, whose model {identity.name!r} has "
                 f"a vocabulary of {identity.vocabulary_size}: use its own tokenizer, or learn a new memory"
             )
+
+
+def _layout_of(data: SegmentData) -> Layout:
+    """The arrays that a new segment brings."""
+    return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))

@@ -42,7 +42,6 @@ def write_segment(folder: Path, data: SegmentData, origins: Mapping[str, int]) -
     sources, source_offsets = _blob(data.sources)
     targets, target_offsets = _blob(data.targets)
     arrays: dict[str, NDArray[Any]] = {
-        "keys": data.keys,
         "values": data.values,
         "log_probs": data.log_probs,
         "offsets": data.offsets(),
@@ -53,6 +52,7 @@ def write_segment(folder: Path, data: SegmentData, origins: Mapping[str, int]) -
         "origins": np.array([origins[name] for name in data.origins], np.int32),
         "locations": np.array(data.locations, np.int64),
     }
+    arrays |= {name: keys for name, keys in (("keys", data.keys), ("compact", data.compact)) if keys is not None}
     return _seal(folder, Counts(data.entries, data.entries, data.pairs), arrays, {})
 
 
