@@ -3,9 +3,9 @@
     python benchmarks/indexing.py -m memories/it --threads 2 [--keys 4000000] [--plain IVF16384,SQ8] [--index native]
 
 The plain build is what faiss's own documentation begins with: a factory string, `train` on all keys (of which faiss
-takes as many as its k-means wants), `add`. Ours is that of `ibidem index`, read from the memory's files and with the
-measuring of recall, whose seconds are also said apart. One after the other, in one process; `cpu` is the process's own
-time, of all its threads.
+takes as many as its k-means wants), `add`. Ours is that of `ibidem index`, with the measuring of recall, whose seconds
+are also said apart. One after the other, in one process; `cpu` is the process's own time, of all its threads. Where
+more keys are wanted than the memory has, the others are copies of them, each moved by a tenth of a component's spread.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--memory", required=True)
-    parser.add_argument("--keys", type=int, help="how many of the memory's keys, the first ones; else all")
+    parser.add_argument("--keys", type=int, help="how many; else as many as the memory has")
     parser.add_argument("--plain", default="IVF16384,SQ8", help="a faiss factory string")
     parser.add_argument("--index", nargs="+", default=["native"], help="settings of ours to compare it with")
     parser.add_argument("--threads", type=int, default=2)
@@ -42,8 +43,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     load_faiss().omp_set_num_threads(arguments.threads)
     memory = Memory.open(arguments.memory)
-    wanted = min(arguments.keys or memory.entries, memory.entries)
-    keys = ArrayKeys(np.concatenate([*memory.search_keys.blocks(1 << 20)])[:wanted])
+    keys = draw_keys(memory, arguments.keys or memory.entries, arguments.seed)
     report: dict[str, Any] = {
         "keys": keys.size,
         "dimension": keys.dimension,
@@ -64,6 +64,7 @@ def main() -> None:
         }
         began, used = time.perf_counter(), time.process_time()
         report[name]["recall@16"] = round(measure_recall(index, keys, samples=128, seed=arguments.seed), 4)
+        print(f"{name}: {report[name]['seconds']}", file=sys.stderr)
         report[name]["seconds_to_measure"] = {
             "cpu": round(time.process_time() - used, 1),
             "wall": round(time.perf_counter() - began, 1),
@@ -71,6 +72,18 @@ def main() -> None:
     report["load"] = os.getloadavg()
     report["machine"] = describe_machine()
     print(json.dumps(report, indent=2))
+
+
+def draw_keys(memory: Memory, wanted: int, seed: int) -> ArrayKeys:
+    """The first keys of a memory, and moved copies of them where it has too few."""
+    generator = np.random.default_rng(seed)
+    own = np.concatenate([*memory.search_keys.blocks(1 << 20)])
+    spread = 0.1 * own.astype(np.float32).std(0)
+    parts = [own[:wanted]]
+    for first in range(len(own), wanted, len(own)):
+        some = own[: wanted - first]
+        parts.append((some + spread * generator.standard_normal(some.shape, dtype=np.float32)).astype(own.dtype))
+    return ArrayKeys(np.concatenate(parts))
 
 
 def build_plainly(keys: ArrayKeys, factory: str, threads: int) -> Index:

@@ -52,7 +52,7 @@ class Shortlist {
   }
 
  private:
-  static constexpr int64_t kFewest = 4, kMost = 16;
+  static constexpr int64_t kFewest = 4, kMost = 64;
   static constexpr int kRounds = 24;
 
   // By bisection, with nothing to mispredict: sorting the minima took half the time of a search for lists.

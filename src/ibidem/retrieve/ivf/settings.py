@@ -12,7 +12,7 @@ from ibidem.native.ivf import MOST_DIMENSIONS
 NAME = "native"
 EXAMPLE = "native;nprobe=64"
 TARGET_RECALL = 0.99
-NPROBE, GAMMA, REFINE = 64, 2.0, 32
+NPROBE, GAMMA, REFINE = 32, 1.5, 32
 # Enough keys in a list that its last block of sixteen is not most of it.
 _KEYS_PER_LIST = 48
 _WHOLE = ("lists", "nprobe", "refine")
@@ -37,16 +37,16 @@ class NativeSettings:
     @property
     def groups(self) -> int:
         """Of centroids, that a query looks into."""
-        return max(16, self.nprobe // 2)
+        return max(32, min(self.nprobe, 64 + self.nprobe // 4))
 
     def wider(self) -> NativeSettings:
-        """The same, looking into twice as many lists."""
-        return replace(self, nprobe=2 * self.nprobe, gamma=self.gamma * 1.25)
+        """The same, looking into more lists: some √2 times as many, and somewhat farther ones."""
+        return replace(self, nprobe=max(self.nprobe + 1, round(self.nprobe * 2**0.5)), gamma=self.gamma * 1.04)
 
 
 def default_lists(size: int) -> int:
     """About 5 √N lists, a power of two, and enough keys in each."""
-    wanted = 1 << math.ceil(math.log2(5 * math.sqrt(max(1, size))))
+    wanted = 1 << round(math.log2(5 * math.sqrt(max(1, size))))
     most = 1 << max(0, (size // _KEYS_PER_LIST).bit_length() - 1)
     return min(wanted, most)
 
