@@ -257,7 +257,14 @@ def test_settings() -> None:
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
-    assert [default_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [1, 1, 32, 4096, 4096, 65_536]
+    assert [default_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
+        1,
+        1,
+        32,
+        4096,
+        4096,
+        65_536,
+    ]
     for wrong in (
         "native;nprobe",
         "native;nprobe=0",

@@ -206,7 +206,7 @@ def extract(
 
 def index(
     memory: options.MemoryPath,
-    setting: Annotated[str, typer.Argument(help="auto, exact, paper, or a faiss factory string.")] = "auto",
+    setting: Annotated[str, typer.Argument(help="auto, exact, native, paper, or a faiss factory string.")] = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:

@@ -141,7 +141,7 @@ def _parse(setting: str) -> FaissSettings:
     factory, *assignments = (part.strip() for part in setting.split(";"))
     if not factory:
         raise UsageError(
-            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'paper', or a faiss factory "
+            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'native', 'paper', or a faiss factory "
             f"string like {EXAMPLE!r}."
         )
     numbers: dict[str, float] = {}
