@@ -6,6 +6,7 @@ from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, 
 from ibidem.decode.processor import MemoryLogitsProcessor
 from ibidem.decode.scoring import BaseScorer, BlendedScorer, MemoryScorer, Scorer, Votes
 from ibidem.decode.search import SearchSettings, beam_search
+from ibidem.decode.searcher import Searcher
 from ibidem.decode.translator import Translator
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Neighbour",
     "Scorer",
     "SearchSettings",
+    "Searcher",
     "Token",
     "Translator",
     "Votes",

@@ -16,7 +16,7 @@ from ibidem.combine import Candidates
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEVER = -1.0e9
+NEVER = -1.0e9
 
 
 class Hypothesis(NamedTuple):
@@ -56,9 +56,9 @@ class Beams:
         self._soonest = min(limits)
         self._sentences = torch.arange(count, device=device)
         self._rows = torch.arange(count, device=device)[:, None] * beam
-        self._scores = torch.full((count, beam), _NEVER, device=device)
+        self._scores = torch.full((count, beam), NEVER, device=device)
         self._scores[:, 0] = 0.0
-        self._ended_scores = torch.full((count, beam), _NEVER, device=device)
+        self._ended_scores = torch.full((count, beam), NEVER, device=device)
         # Where a finished hypothesis ended: its last step, the hypothesis it went on from, and its last token.
         self._ends = torch.zeros(count, beam, 3, dtype=torch.long, device=device)
         self._parents = torch.zeros(max(limits), count, beam, dtype=torch.long, device=device)
@@ -113,32 +113,17 @@ class Beams:
 
     def _close(self, done: Tensor) -> None:
         """Put the finished hypotheses of some sentences together."""
-        wanted = self._rules.n_best
         sentences = self._sentences[done]
-        parents = self._parents[: self.length - 1, sentences].tolist()
-        tokens = self._tokens[: self.length - 1, sentences].tolist()
-        scores, ends = self._ended_scores[done, :wanted].tolist(), self._ends[done, :wanted].tolist()
-        limits = self._limits[done].tolist()
-        for place, sentence in enumerate(sentences.tolist()):
-            found = [
-                self._hypothesis(score, end, [p[place] for p in parents], [t[place] for t in tokens], limits[place])
-                for score, end in zip(scores[place], ends[place], strict=True)
-                if score > _NEVER / 2
-            ]
-            # Where nothing was possible at all, the translation is empty.
-            self._results[sentence] = found or [Hypothesis([], scores[place][0])]
-
-    def _hypothesis(
-        self, score: float, end: list[int], parents: list[list[int]], tokens: list[list[int]], limit: int
-    ) -> Hypothesis:
-        """Follow a hypothesis from its end to its beginning."""
-        step, place, last = end
-        words = [] if last == self._rules.eos else [last]
-        cut = last != self._rules.eos or (self._rules.force_end and step + 1 >= limit)
-        for earlier in range(step - 1, -1, -1):
-            words.append(tokens[earlier][place])
-            place = parents[earlier][place]
-        return Hypothesis(words[::-1], score, cut)
+        found = collect(
+            self._parents[: self.length - 1, sentences],
+            self._tokens[: self.length - 1, sentences],
+            self._ended_scores[done],
+            self._ends[done],
+            self._limits[done],
+            self._rules,
+        )
+        for sentence, hypotheses in zip(sentences.tolist(), found, strict=True):
+            self._results[sentence] = hypotheses
 
     def _keep(self, open_: Tensor, rows: Tensor) -> Tensor | None:
         """Let closed sentences leave the batch."""
@@ -185,8 +170,8 @@ def finish(
     """
     beam = rules.beam
     # What grew from a placeholder is no hypothesis, however its length scales the score.
-    allowed = grown.ends[:, :beam] & (grown.scores[:, :beam] > _NEVER / 2)
-    pool = torch.cat([ended_scores, normalised[:, :beam] + ~allowed * _NEVER], dim=1)
+    allowed = grown.ends[:, :beam] & (grown.scores[:, :beam] > NEVER / 2)
+    pool = torch.cat([ended_scores, normalised[:, :beam] + ~allowed * NEVER], dim=1)
     now = torch.zeros_like(grown.tokens) + step
     places = torch.stack([now, grown.parents, grown.tokens], dim=2)[:, :beam]
     best, order = pool.topk(beam, dim=1)
@@ -195,15 +180,47 @@ def finish(
 
 def go_on(grown: Grown, rules: Rules) -> Grown:
     """The `beam` best extensions that do not end."""
-    scores, order = (grown.scores + grown.ends * _NEVER).topk(rules.beam, dim=1)
+    scores, order = (grown.scores + grown.ends * NEVER).topk(rules.beam, dim=1)
     return Grown(*(scores if column is grown.scores else column.gather(1, order) for column in grown))
 
 
 def hopeless(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
     """Sentences [n] whose running hypotheses cannot get among the finished ones any more."""
     worst = ended_scores[:, -1]
-    full = worst > _NEVER / 2
+    full = worst > NEVER / 2
     return full if rules.beam == 1 else full & (normalised[:, 0] <= worst)
+
+
+def collect(
+    parents: Tensor, tokens: Tensor, scores: Tensor, ends: Tensor, limits: Tensor, rules: Rules
+) -> list[list[Hypothesis]]:
+    """The n best finished hypotheses of each sentence, best first.
+
+    parents, tokens: [steps, n, beam]; scores: [n, beam]; ends: [n, beam, 3]; limits: [n].
+    """
+    chains = zip(parents.transpose(0, 1).tolist(), tokens.transpose(0, 1).tolist(), strict=True)
+    rows = zip(chains, scores.tolist(), ends.tolist(), limits.tolist(), strict=True)
+    results = []
+    for (parents_of, tokens_of), scores_of, ends_of, limit in rows:
+        finished = zip(scores_of[: rules.n_best], ends_of[: rules.n_best], strict=True)
+        found = [
+            follow(parents_of, tokens_of, end, score, limit, rules) for score, end in finished if score > NEVER / 2
+        ]
+        # Where nothing was possible at all, the translation is empty.
+        results.append(found or [Hypothesis([], scores_of[0])])
+    return results
+
+
+def follow(
+    parents: list[list[int]], tokens: list[list[int]], end: list[int], score: float, limit: int, rules: Rules
+) -> Hypothesis:
+    """A hypothesis from its end to its beginning; parents, tokens: of each step and place."""
+    step, place, last = end
+    words = [] if last == rules.eos else [last]
+    for earlier in range(step - 1, -1, -1):
+        words.append(tokens[earlier][place])
+        place = parents[earlier][place]
+    return Hypothesis(words[::-1], score, cut=last != rules.eos or (rules.force_end and step + 1 >= limit))
 
 
 def force(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:

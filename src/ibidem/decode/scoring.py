@@ -39,6 +39,11 @@ class Scorer(Protocol):
         """The memories that the sources of votes number; None for one that lies in no folder."""
         ...
 
+    @property
+    def captures(self) -> bool:
+        """Whether consulting can be recorded in a CUDA graph."""
+        ...
+
     def consult(self, states: Tensor) -> Votes:
         """Who votes on the token after each of these states [r, d], and with what weight."""
         ...
@@ -48,6 +53,7 @@ class BaseScorer:
     """The base model's own distribution."""
 
     memories: Sequence[Memory | None] = ()
+    captures = True
 
     def consult(self, states: Tensor) -> Votes:
         return nobody(states)
@@ -62,6 +68,7 @@ class MemoryScorer:
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
         self.index = index
         self.memories: Sequence[Memory | None] = (memory,)
+        self.captures = index.captures
         self.values = values
         self.combiner = combiner
 
@@ -79,6 +86,7 @@ class BlendedScorer:
 
     def __init__(self, scorers: Sequence[Scorer], shares: Sequence[float]) -> None:
         self.memories: Sequence[Memory | None] = [memory for scorer in scorers for memory in scorer.memories]
+        self.captures = all(scorer.captures for scorer in scorers)
         self._scorers = scorers
         self._shares = shares
 

@@ -66,21 +66,13 @@ def beam_search(
     """
     if not sources:
         return []
-    limits = [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
+    limits = limits_of(model, sources, settings)
     if prefixes is not None:
         longest = model.tokens.longest_target
         if any(len(prefix) >= longest for prefix in prefixes):
             raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
         limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
-    rules = Rules(
-        beam=settings.beam,
-        n_best=settings.n_best,
-        length_penalty=settings.length_penalty,
-        eos=model.tokens.eos,
-        force_end=model.forces_eos,
-        # Tokens forced after the decoder's start token count as part of the translation, as in `generate()`.
-        given=len(model.tokens.start) - 1,
-    )
+    rules = rules_of(model, settings)
     beams = Beams(rules, limits, model.device)
     choose = Choice(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
     decoding = model.start(sources, settings.beam)
@@ -91,6 +83,24 @@ def beam_search(
             return beams.results
         decoding.reorder(rows)
         tokens = beams.last_tokens
+
+
+def limits_of(model: BaseModel, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[int]:
+    """The most tokens of each source's translation, its end included."""
+    return [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
+
+
+def rules_of(model: BaseModel, settings: SearchSettings) -> Rules:
+    """What a search with this model is told."""
+    return Rules(
+        beam=settings.beam,
+        n_best=settings.n_best,
+        length_penalty=settings.length_penalty,
+        eos=model.tokens.eos,
+        force_end=model.forces_eos,
+        # Tokens forced after the decoder's start token count as part of the translation, as in `generate()`.
+        given=len(model.tokens.start) - 1,
+    )
 
 
 class Choice:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import SearchSettings, beam_search
+from ibidem.decode.search import SearchSettings
+from ibidem.decode.searcher import Searcher
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
@@ -86,6 +87,7 @@ class Translator:
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.work = Work()
+        self._searcher = Searcher(self.model)
 
     @property
     def memories(self) -> list[Memory]:
@@ -196,7 +198,7 @@ class Translator:
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
-            found = beam_search(self.model, [sources[i] for i in rows], settings, self.scorer, forced)
+            found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
                 self.work.tokens += len(hypotheses[0].tokens) + 1

@@ -174,14 +174,23 @@ class BaseModel:
         return decoding
 
     @cached_property
-    def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
-        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
+    def lean(self) -> LeanNetwork | None:
+        """The network laid out for fast decoding, where its architecture allows."""
         if not supports_lean(self._network) or len(self.tokens.start) != 1:
             return None
-        if self._int8 and supports_native(self._network):
-            return NativeEngine(LeanNetwork(self._network, self._projection, self._bias, NativeLinear)).start
-        linear = Int8Linear if self._int8 else PlainLinear
-        return partial(LeanDecoding, LeanNetwork(self._network, self._projection, self._bias, linear))
+        linear = (NativeLinear if self._native else Int8Linear) if self._int8 else PlainLinear
+        return LeanNetwork(self._network, self._projection, self._bias, linear)
+
+    @cached_property
+    def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
+        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
+        if self.lean is None:
+            return None
+        return NativeEngine(self.lean).start if self._native else partial(LeanDecoding, self.lean)
+
+    @property
+    def _native(self) -> bool:
+        return self._int8 and supports_native(self._network)
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""

@@ -8,6 +8,7 @@ each hypothesis which slot is its own history. Masked scores cost next to nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -18,9 +19,12 @@ from ibidem.model.decoding import Step
 from ibidem.model.linear import PlainLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ibidem.model.linear import Linear
+
+# (number of the layer, keys and values [2, n, heads, beam, size] of a step) -> those [2, n, heads, slots, size] of all
+Store = Callable[[int, Tensor], Tensor]
 
 ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
 
@@ -91,6 +95,13 @@ class Embedding(NamedTuple):
         return self.tokens[ids] * self.scale + self.positions[begin : begin + ids.shape[1]]
 
 
+class Sources(NamedTuple):
+    """What is known of the sources: for each layer [2, n, heads, s, size], and a mask [n, 1, 1, s] to be added."""
+
+    keys_and_values: list[Tensor]
+    mask: Tensor
+
+
 class LeanNetwork:
     """The weights of a Marian or FSMT model, laid out for decoding."""
 
@@ -104,6 +115,7 @@ class LeanNetwork:
         """projection: the output layer; bias: what is added to its logits, if anything; linear: makes the layers."""
         encoder, decoder = network.model.encoder, network.model.decoder
         self.heads = network.config.decoder_attention_heads
+        self.width = network.config.d_model
         self._encoder_heads = network.config.encoder_attention_heads
         self._embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
         self._encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
@@ -111,12 +123,17 @@ class LeanNetwork:
         both = [item for item in (projection.bias, None if bias is None else bias.reshape(-1)) if item is not None]
         self.output = linear(projection.weight, sum(both[1:], both[0]) if both else None)
 
+    @property
+    def states_like(self) -> Tensor:
+        """A tensor of the type and on the device of all states."""
+        return self.embed_target.tokens
+
     @torch.inference_mode()
     def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0."""
         x = self._embed_source(ids, 0)
         count, length, width = x.shape
-        hidden = None if bool(mask.all()) else _closed(mask.bool()[:, None, None], x.dtype)
+        hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
         for layer in self._encoder:
             q, k, v = layer.project(x).view(count, length, 3, self._encoder_heads, -1).permute(2, 0, 3, 1, 4)
             found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
@@ -128,6 +145,35 @@ class LeanNetwork:
         """Tokens [rows, 1] at a position of the target: [rows, d]."""
         return self.embed_target(tokens, position)[:, 0]
 
+    def embed_at(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Tokens [rows] at a position of the target [1] that only the device knows: [rows, d]."""
+        embedding = self.embed_target
+        return embedding.tokens[tokens] * embedding.scale + embedding.positions[position + embedding.first]
+
+    def attend_sources(self, encoded: Tensor) -> list[Tensor]:
+        """For each layer the keys and values [2, n, heads, s, size of a head] of encoded sources [n, s, d]."""
+        count, length, width = encoded.shape
+        shape = (count, length, 2, self.heads, width // self.heads)
+        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.decoder]
+
+    def decode(self, x: Tensor, beam: int, store: Store, history: Tensor, sources: Sources) -> Tensor:
+        """The states [rows, d] of embedded tokens [rows, d], `beam` rows a sentence.
+
+        store: keeps the keys and values of the tokens; history: [n, 1, beam, slots], what each row may look back at.
+        """
+        rows, width = x.shape
+        shape = (rows // beam, beam, 3, self.heads, width // self.heads)
+        for number, (layer, source) in enumerate(zip(self.decoder, sources.keys_and_values, strict=True)):
+            made = layer.project(x).view(shape).permute(2, 0, 3, 1, 4)
+            kept = store(number, made[1:])
+            found = _attend(made[0], kept[0], kept[1], history)
+            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(rows, width)))
+            query = layer.source_query(x).view(*shape[:2], *shape[3:]).transpose(1, 2)
+            found = _attend(query, source[0], source[1], sources.mask)
+            x = layer.source_norm(x + layer.source_outer(found.transpose(1, 2).reshape(rows, width)))
+            x = layer.feed(x)
+        return x
+
 
 class LeanDecoding:
     """A batch of translations being written, `beam` hypotheses a sentence; see `Decoding`."""
@@ -136,60 +182,50 @@ class LeanDecoding:
         self._network = network
         self._beam = beam
         encoded = network.encode(ids, mask)
-        count, length, width = encoded.shape
-        self._count = count
-        self._shape = (network.heads, width // network.heads)
-        self._source_mask = _closed(mask.bool()[:, None, None], encoded.dtype)
-        self._sources = [
-            layer.source_project(encoded).view(count, length, 2, *self._shape).permute(2, 0, 3, 1, 4).contiguous()
-            for layer in network.decoder
-        ]
+        count, _, width = encoded.shape
+        self._sources = Sources(
+            [both.contiguous() for both in network.attend_sources(encoded)],
+            hide(mask.bool()[:, None, None], encoded.dtype),
+        )
         self._steps = 0
         # Of each layer keys and values [2, sentences, heads, steps x beam, size of a head].
         room = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
         self._caches = [encoded.new_empty(room) for _ in network.decoder]
         # For each hypothesis [sentences, beam, steps x beam]: 0 at the slots of its own history, else -inf.
         self._history = encoded.new_empty(count, beam, 0)
-        self._itself = _closed(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
+        self._itself = hide(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:
         """Feed one token to each row, [rows, 1]."""
         if tokens.shape[1] != 1:
             raise ValueError("the lean engine takes one token a row")
-        network, beam, count = self._network, self._beam, self._count
         self._make_room()
-        begin, end = self._steps * beam, (self._steps + 1) * beam
-        self._history = torch.cat([self._history, self._itself.expand(count, -1, -1)], dim=2)
-        own = self._history[:, None]
-        x = network.embed(tokens, self._steps)
-        rows = x.shape[0]
-        for layer, cache, source in zip(network.decoder, self._caches, self._sources, strict=True):
-            # [3, sentences, heads, beam, size of a head]
-            made = layer.project(x).view(count, beam, 3, *self._shape).permute(2, 0, 3, 1, 4)
-            cache[:, :, :, begin:end] = made[1:]
-            found = _attend(made[0], cache[0, :, :, :end], cache[1, :, :, :end], own)
-            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(rows, -1)))
-            query = layer.source_query(x).view(count, beam, *self._shape).transpose(1, 2)
-            found = _attend(query, source[0], source[1], self._source_mask)
-            x = layer.source_norm(x + layer.source_outer(found.transpose(1, 2).reshape(rows, -1)))
-            x = layer.feed(x)
+        now = self._itself.expand(len(self._history), -1, -1)
+        self._history = torch.cat([self._history, now], dim=2)
+        x = self._network.embed(tokens, self._steps)
+        x = self._network.decode(x, self._beam, self._store, self._history[:, None], self._sources)
         self._steps += 1
-        return Step(x.float(), network.output(x).float())
+        return Step(x.float(), self._network.output(x).float())
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
         """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
         parents = rows.view(-1, self._beam) % self._beam
         history = self._history
-        if len(parents) < self._count:
-            sentences = rows[:: self._beam].div(self._beam, rounding_mode="floor")
-            self._count = len(sentences)
-            self._source_mask = self._source_mask[sentences]
-            self._sources = [source[:, sentences] for source in self._sources]
-            self._caches = [cache[:, sentences] for cache in self._caches]
-            history = history[sentences]
+        if len(parents) < len(history):
+            stay = rows[:: self._beam].div(self._beam, rounding_mode="floor")
+            self._sources = Sources([both[:, stay] for both in self._sources.keys_and_values], self._sources.mask[stay])
+            self._caches = [cache[:, stay] for cache in self._caches]
+            history = history[stay]
         self._history = history.gather(1, parents[:, :, None].expand(-1, -1, history.shape[2]))
+
+    def _store(self, layer: int, made: Tensor) -> Tensor:
+        """Keep the keys and values of this step; all of the layer so far."""
+        end = (self._steps + 1) * self._beam
+        cache = self._caches[layer]
+        cache[:, :, :, end - self._beam : end] = made
+        return cache[:, :, :, :end]
 
     def _make_room(self) -> None:
         used, held = self._steps * self._beam, self._caches[0].shape[3]
@@ -206,9 +242,9 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor
     return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
 
 
-def _closed(open_: Tensor, dtype: torch.dtype) -> Tensor:
+def hide(shown: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where something may be attended to, -inf elsewhere."""
-    return torch.zeros(open_.shape, dtype=dtype, device=open_.device).masked_fill_(~open_, -torch.inf)
+    return torch.zeros(shown.shape, dtype=dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
 
 def _join(parts: Sequence[Any], scales: Sequence[float], linear: Callable[[Tensor, Tensor | None], Linear]) -> Linear:

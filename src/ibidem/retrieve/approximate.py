@@ -39,6 +39,10 @@ class FaissIndex:
     threads: int | None = None
 
     @property
+    def captures(self) -> bool:
+        return False
+
+    @property
     def size(self) -> int:
         """The number of keys."""
         return int(self.index.ntotal)

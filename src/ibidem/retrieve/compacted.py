@@ -28,6 +28,11 @@ class CompactedIndex:
     compactor: Compactor
 
     @property
+    def captures(self) -> bool:
+        """Whether a search can be recorded."""
+        return self.index.captures
+
+    @property
     def size(self) -> int:
         """The number of keys."""
         return self.index.size

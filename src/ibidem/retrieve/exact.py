@@ -42,6 +42,8 @@ class ExactIndex:
     Keys that are not finite are never anybody's neighbours.
     """
 
+    captures = False
+
     def __init__(
         self,
         keys: Keys,

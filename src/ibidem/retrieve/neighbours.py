@@ -42,6 +42,11 @@ class Index(Protocol):
         """One line for cards and logs."""
         ...
 
+    @property
+    def captures(self) -> bool:
+        """Whether a search can be recorded in a CUDA graph: it stays on the device and never waits for it."""
+        ...
+
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
         ...

@@ -60,6 +60,7 @@ class ScanIndex:
             self._fused = kernels.supports(keys.dimension)
         self.size = keys.size
         self.dimension = keys.dimension
+        self.captures = place.type == "cuda"
 
     @property
     def description(self) -> str:

@@ -21,9 +21,12 @@ from ibidem.learn.compact import (
     train_network,
     train_pca,
 )
+from ibidem.learn.compact.batches import Batch
 from ibidem.learn.compact.checkpoint import FILE
 from ibidem.learn.compact.clusters import Clusters
 from ibidem.learn.compact.initialisation import OUTPUT_SIZE, initialise
+from ibidem.learn.compact.training import start_run
+from ibidem.learn.compact.updating import PlainUpdate, RecordedUpdate
 from ibidem.retrieve import ArrayKeys
 
 from .samples import Clustered, clustered, purity, quick
@@ -306,3 +309,24 @@ def test_a_cuda_device_gives_the_same_bytes_from_every_source(sample: Clustered)
     np.testing.assert_allclose(here, there, rtol=2e-3, atol=2e-3)
     rival = train_pca(sample.keys, 6, device="cuda").compactor
     assert purity(here, sample.values) > purity(compacted(rival.to("cpu"), sample), sample.values) + 0.3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("objectives", ["nce", "nce+ranking", "nce+prediction"])
+def test_a_recorded_update_is_the_plain_one(objectives: str) -> None:
+    """Also after the learning rate has changed."""
+    settings = quick(objectives=parse_objectives(objectives))
+    generator = torch.Generator().manual_seed(1)
+    keys = torch.randn(24, 3 * 16, 12, generator=generator).cuda()
+    words = torch.randint(0, 40, (24, 2, 16), generator=generator).cuda()
+    found = []
+    for kind in (PlainUpdate, RecordedUpdate):
+        run = start_run(keys[0].cpu(), 40, settings, torch.device("cuda"))
+        apply = kind(run, settings.clip)
+        for number in range(24):
+            if number == 12:
+                run.optimizer.param_groups[0]["lr"] *= 0.5
+            apply(Batch(keys[number, :16], keys[number, 16:], words[number]))
+        found.append([parameter.detach().cpu() for parameter in run.network.parameters()])
+    for plain, recorded in zip(*found, strict=True):
+        torch.testing.assert_close(recorded, plain, rtol=1e-5, atol=1e-6)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import BaseScorer, SearchSettings, beam_search
+from ibidem.decode import BaseScorer, Searcher, SearchSettings, beam_search
 
 if TYPE_CHECKING:
     from ibidem.decode import Scorer
@@ -33,11 +33,12 @@ def base_contender(model: BaseModel, name: str = "base") -> Contender:
 
 def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", best: Best | None = None) -> Contender:
     """The base model with a scorer, in our own search."""
+    searcher = Searcher(model)
 
     def translate(batch: Batch, beam: int) -> int:
         settings = SearchSettings(beam=beam)
         found = (
-            beam_search(model, batch, settings, scorer)
+            searcher(batch, settings, scorer)
             if best is None
             else beam_search(model, batch, settings, scorer, best=best)
         )

@@ -23,8 +23,8 @@ from ibidem.learn.compact.initialisation import initialise
 from ibidem.learn.compact.objective import Objective
 from ibidem.learn.compact.source import open_source, run_ahead
 from ibidem.learn.compact.trained import TrainedCompactor
-from ibidem.learn.compact.triplet import Triplet
 from ibidem.learn.compact.triplets import Triplets
+from ibidem.learn.compact.updating import PlainUpdate, RecordedUpdate, measure
 from ibidem.progress import Progress, silent
 from ibidem.retrieve.keys import ArrayKeys
 
@@ -88,7 +88,7 @@ def train_network(
     judged = [judges.place(judges.prepare(number)) for number in range(_VALIDATION_BATCHES)]
     if not resumed:
         run.note(_judge(run, judged))
-    _train(run, batches, judged, settings, workspace, identity, progress)
+    _train(run, batches, judged, settings, device, workspace, identity, progress)
 
     compactor = run.network.cpu()
     compactor.load_state_dict(run.best)
@@ -125,7 +125,11 @@ def start_run(sample: Tensor, vocabulary_size: int, settings: CompactSettings, d
     initialise(network, sample, torch.Generator().manual_seed(settings.seed))
     network, objective = network.to(device), objective.to(device)
     optimizer = torch.optim.Adam(
-        [*network.parameters(), *objective.parameters()], lr=settings.learning_rate, betas=(0.9, 0.98), eps=1e-8
+        [*network.parameters(), *objective.parameters()],
+        lr=settings.learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-8,
+        capturable=device.type == "cuda",
     )
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=0.5, patience=5, min_lr=settings.final_learning_rate
@@ -133,34 +137,24 @@ def start_run(sample: Tensor, vocabulary_size: int, settings: CompactSettings, d
     return Run(network, objective, optimizer, scheduler)
 
 
-def measure(run: Run, batch: Batch) -> Tensor:
-    """The loss of a batch, a scalar; all of its rows pass the network together."""
-    pivot, positive, negative = run.network(torch.cat([batch.pivots, batch.others])).chunk(3)
-    loss: Tensor = run.objective(Triplet(pivot, positive, negative, batch.words[0], batch.words[1]))
-    return loss
-
-
 def _train(
     run: Run,
     batches: Batches,
     judged: list[Batch],
     settings: CompactSettings,
+    device: torch.device,
     workspace: Path | None,
     identity: str,
     progress: Progress,
 ) -> None:
     """Go on from where the run stands to its end, or until its validation loss has long not fallen."""
-    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
+    apply = (RecordedUpdate if device.type == "cuda" else PlainUpdate)(run, settings.clip)
     before, start = run.seconds, time.perf_counter()
     if run.stale >= settings.patience:
         return
     for batch in run_ahead(batches.prepare, range(run.update + 1, settings.updates + 1)):
         run.update += 1
-        loss = measure(run, batches.place(batch))
-        run.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(parameters, settings.clip)
-        run.optimizer.step()
+        apply(batches.place(batch))
         if run.update % _REPORT_EVERY == 0:
             progress("Training the compactor", run.update / settings.updates, run.update, "updates")
         if run.update % settings.validate_every and run.update != settings.updates:
