@@ -45,6 +45,10 @@ class NativeIndex:
     live: NDArray[np.uint16] | None = None
 
     @property
+    def captures(self) -> bool:
+        return False
+
+    @property
     def size(self) -> int:
         """The number of keys, those that are passed over too."""
         return self.file.shape.size
