@@ -187,7 +187,12 @@ def test_a_compactor_of_another_memory(tmp_path: Path, finished: Memory, tiny: B
     file = tmp_path / "few.tsv"
     file.write_text("".join(corpus_file.read_text("utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
     memory = run(tiny, file, tmp_path / "memory", settings)
-    assert memory.dimension == 6
+    assert memory.layout == Layout(keys=False, compact=6)
+    again = run(tiny, file, tmp_path / "memory", settings)
+    assert again.generation == memory.generation
+    kept = run(tiny, file, tmp_path / "kept", replace(settings, keep_keys=True))
+    assert kept.layout == Layout(keys=True, compact=6)
+    assert timeless(kept)["compact"] == timeless(memory)["compact"]
     assert "cluster" not in memory.manifest.stages
     assert memory.manifest.stages["compact"]["given"] == artefact.path.name
     taken = memory.artefact("compactor")

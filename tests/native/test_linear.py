@@ -15,7 +15,7 @@ from torch import Tensor
 from ibidem.model.linear import Int8Linear, supports_int8
 from ibidem.native.linear import Activation, NativeLinear
 
-pytestmark = pytest.mark.usefixtures("build")
+pytestmark = pytest.mark.usefixtures("native_build")
 
 TINY = torch.finfo(torch.float32).tiny
 FUNCTIONS = {

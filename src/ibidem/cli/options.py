@@ -65,7 +65,7 @@ CatalogueLanguage = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[
     str | None,
-    typer.Option("--index", help="auto, exact, paper, or a faiss factory string.", show_default=False),
+    typer.Option("--index", help="auto, exact, native, paper, or a faiss factory string.", show_default=False),
 ]
 Combiner = Annotated[
     str | None,

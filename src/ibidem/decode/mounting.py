@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ibidem.combine.native import speed_up
 from ibidem.combine.storing import restore_adaptive, restore_fixed
 from ibidem.errors import MismatchError, UsageError
 
@@ -71,11 +72,11 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
 
 
 def place(combiner: Combiner, device: torch.device) -> Combiner:
-    """The combiner with its network, if it has one, on the device."""
+    """The combiner with its network, if it has one, on the device; on the CPU in native code where that is here."""
     network = getattr(combiner, "network", None)
     if isinstance(network, torch.nn.Module):
         network.to(device)
-    return combiner
+    return speed_up(combiner)
 
 
 def token_ids(memory: Memory, device: torch.device) -> torch.Tensor:

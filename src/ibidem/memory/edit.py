@@ -87,7 +87,9 @@ class Edit:
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
         record = self._write(new_piece(data, origins))
-        self._draft = replace(draft, segments=(*draft.segments, record), origins=tuple(origins))
+        self._draft = replace(
+            draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
+        )
 
     def seal_journal(self) -> None:
         """Put what the journals say into segments, from the next commit on; what was removed is left out of them."""
@@ -302,13 +304,14 @@ class Edit:
 
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
-        if self._draft.layout != Layout():
+        if self._draft.segments and self._draft.layout != _layout_of(data):
             raise UsageError(
-                f"{self._memory.path} is compacted or clustered, and takes no further pairs: learn a new memory"
+                f"{self._memory.path} holds other arrays of its entries (it is compacted, or clustered), and takes no "
+                "such pairs: learn a new memory"
             )
-        if data.keys is None or data.compact is not None:
-            raise UsageError("a new segment takes the model's own keys, and those alone")
-        if data.keys.shape[1] != identity.dimension:
+        if data.keys is None and data.compact is None:
+            raise UsageError("a new segment needs keys, the model's own or compact ones")
+        if data.keys is not None and data.keys.shape[1] != identity.dimension:
             raise MismatchError(
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
@@ -318,3 +321,8 @@ class Edit:
                 f"the token id {largest} does not fit {self._memory.path}, whose model {identity.name!r} has "
                 f"a vocabulary of {identity.vocabulary_size}: use its own tokenizer, or learn a new memory"
             )
+
+
+def _layout_of(data: SegmentData) -> Layout:
+    """The arrays that a new segment brings."""
+    return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))

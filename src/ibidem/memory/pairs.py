@@ -120,18 +120,14 @@ class SegmentData:
             raise MemoryFolderError(
                 f"{self.pair_name(pair)} has {self.lengths[pair]} entries: the segment has {self.entries}"
             )
-        entries = {name: len(getattr(self, name)) for name in ("values", "log_probs")}
-        entries |= {
-            name: len(array) for name, array in (("keys", self.keys), ("compact", self.compact)) if array is not None
-        }
+        names = ("keys", "compact", "values", "log_probs")
+        entries = {name: len(getattr(self, name)) for name in names if self._has(name)}
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:
-        for name in ("keys", "compact", "log_probs"):
+        for name in filter(self._has, ("keys", "compact", "log_probs")):
             array = getattr(self, name)
-            for start in range(
-                0, 0 if array is None else len(array), _ROWS
-            ):  # a whole mask of the keys would need half their memory
+            for start in range(0, len(array), _ROWS):  # a whole mask of the keys would need half their memory
                 finite = np.isfinite(array[start : start + _ROWS])
                 if not finite.all():
                     entry = start + int(np.argwhere(~finite)[0][0])

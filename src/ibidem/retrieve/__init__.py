@@ -1,4 +1,4 @@
-"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss."""
+"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss or native code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import CompactedIndex, accept_states, compactor_of
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.hiding import hide
+from ibidem.retrieve.ivf import NativeIndex, NativeSettings, load_native
 from ibidem.retrieve.joined import JoinedIndex, exact_part, main_part
 from ibidem.retrieve.keys import ArrayKeys, Keys
 from ibidem.retrieve.neighbours import Index, Neighbours
@@ -26,6 +27,8 @@ __all__ = [
     "Index",
     "JoinedIndex",
     "Keys",
+    "NativeIndex",
+    "NativeSettings",
     "Neighbours",
     "ScanIndex",
     "SealedIndex",
@@ -37,6 +40,7 @@ __all__ = [
     "hide",
     "join",
     "load_index",
+    "load_native",
     "main_part",
     "measure_recall",
     "open_index",

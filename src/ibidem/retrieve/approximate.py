@@ -30,7 +30,7 @@ _REMEDY = "Build it again with `ibidem index`"
 class FaissIndex:
     """A built faiss index and how to search it.
 
-    index: the faiss index; recall: recall@16 where it was measured; threads: for search, given None all;
+    index: the faiss index; recall: recall@16 where it was measured; threads: for search, given None all that torch has;
     selector: of the entries that may be found, given None all.
     Distances are faiss's own: those to the coded keys, approximate where the codes are.
     """

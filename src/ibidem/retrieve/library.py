@@ -6,6 +6,8 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,13 +40,10 @@ def has_faiss() -> bool:
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Let faiss use this many threads inside the block (given None: as many as before)."""
-    if threads is None:
-        yield
-        return
+    """Let faiss use this many threads inside the block (given None: as many as torch, which it takes turns with)."""
     faiss = load_faiss()
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(threads)
+    faiss.omp_set_num_threads(torch.get_num_threads() if threads is None else threads)
     try:
         yield
     finally:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
+from ibidem.native import native
 from ibidem.retrieve.approximate import load_index
 from ibidem.retrieve.building import build_index
 from ibidem.retrieve.compacted import accept_states
+from ibidem.retrieve.ivf import NAME, load_native
 from ibidem.retrieve.keys import FirstKeys
 from ibidem.retrieve.scan import exact_index
 from ibidem.retrieve.sealed import SealedIndex, join
-from ibidem.retrieve.settings import FaissSettings, resolve
+from ibidem.retrieve.settings import ExactSettings, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -48,10 +50,12 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Se
         index = exact_index(keys, device)
     else:
         wanted = setting or stored_setting or "auto"
+        if setting is None and native() is None and wanted.startswith(NAME):
+            wanted = "auto"  # the memory comes from a machine that has the library
         try:
             if (stored := memory.artefact(ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
-            if isinstance(resolve(wanted, keys.size, memory.dimension, device=device), FaissSettings):
+            if not isinstance(resolve(wanted, keys.size, memory.dimension, device=device), ExactSettings):
                 note = (
                     f"{memory.path} has no index stored for the CPU, so one is built now and again at the next start;"
                 )
@@ -63,11 +67,17 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Se
 
 
 def _load_stored(memory: Memory, stored: Artefact) -> SealedIndex:
-    """The stored index, refused where the memory cannot have had as many entries as it covers."""
+    """The stored index, of whatever kind; refused where the memory cannot have had as many entries as it covers."""
     try:
         size, removals = int(stored.info["size"]), int(stored.info.get("removals", 0))
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFolderError(f"The description of the index {stored.path} is incomplete ({error!r})") from error
     ever = memory.entries + len(memory.removed_entries) - removals
-    index = load_index(stored.path, stored.info, FirstKeys(memory.search_keys, min(size, ever)))
+    keys = FirstKeys(memory.search_keys, min(size, ever))
+    if stored.info.get("kind") != NAME:
+        return SealedIndex(load_index(stored.path, stored.info, keys), size, removals)
+    index = load_native(stored.path, stored.info, keys)
+    if native() is None:
+        note = f"The index of {memory.path} is read without ibidem's native library, which is slow;"
+        warnings.warn(f"{note} `ibidem index -m {memory.path}` builds one for this machine.", stacklevel=3)
     return SealedIndex(index, size, removals)

@@ -1,4 +1,4 @@
-"""What an index setting means: 'exact', 'paper', 'auto', or a faiss factory string with search parameters."""
+"""What an index setting means: 'exact', 'native', 'paper', 'auto', or a faiss factory string with parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native, suits
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 
 if TYPE_CHECKING:
@@ -56,13 +57,15 @@ class FaissSettings:
 
 def resolve(
     setting: str, size: int, dimension: int, *, device: str | torch.device = "cpu"
-) -> ExactSettings | FaissSettings:
+) -> ExactSettings | FaissSettings | NativeSettings:
     """Turn an index setting into settings for size keys of some dimensions, or say why it cannot be meant."""
     name = setting.strip()
     if name == "exact":
         return ExactSettings()
     if name == "auto":
         return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
+    if name.partition(";")[0].strip() == NAME:
+        return resolve_native(name, size, dimension)
     settings = _paper(size, dimension) if name == "paper" else _parse(name)
     index = make_index(settings.factory, size, dimension)
     understood = parameter_names(index)
@@ -78,7 +81,7 @@ def resolve(
     return settings
 
 
-def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings:
+def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | NativeSettings:
     """Choose exact search where it is fast enough, else IVF with about 4 √N lists.
 
     Measured on synthetic decoder states and two busy cores: recall@16 at nprobe 32 / 64 / 128, µs a query on
@@ -92,6 +95,8 @@ def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSe
         return ExactSettings()
     if size < EXACT_BELOW:
         return ExactSettings()
+    if suits(dimension):
+        return resolve_native(NAME, size, dimension)
     if not has_faiss():
         note = "faiss is not installed, so search is exact; `pip install faiss-cpu` makes it faster."
         return ExactSettings(notes=(note,))
@@ -136,7 +141,7 @@ def _parse(setting: str) -> FaissSettings:
     factory, *assignments = (part.strip() for part in setting.split(";"))
     if not factory:
         raise UsageError(
-            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'paper', or a faiss factory "
+            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'native', 'paper', or a faiss factory "
             f"string like {EXAMPLE!r}."
         )
     numbers: dict[str, float] = {}
