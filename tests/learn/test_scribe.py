@@ -76,6 +76,46 @@ def test_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path) -> None:
     assert scribe.memory.living_pairs == 0
 
 
+def test_a_correction_takes_the_place_of_every_pair_of_its_source(tiny: BaseModel, memory: Path) -> None:
+    """Of sealed ones and of added ones, of any origin; other sources stay, and so does the pair itself."""
+    scribe = Scribe(memory, tiny)
+    before = texts(scribe.memory)
+    sealed = before[0]
+    scribe.add_pair(sealed[0], "Another")
+    scribe.add_pair("Neu", "New")
+    assert len(scribe.memory.find(sealed[0])) == 2
+    assert scribe.memory.find(sealed[0][:-1]) == []
+    (found,) = scribe.correct([(f" {sealed[0]} ", "Corrected")], origin="desk")
+    assert found.new
+    assert [(pair.source, pair.target) for pair in found.replaced] == [sealed, (sealed[0], "Another")]
+    assert scribe.memory.find(sealed[0]) == [found.id]
+    assert texts(scribe.memory) == [*before[1:], ("Neu", "New"), (sealed[0], "Corrected")]
+    assert scribe.correct([(sealed[0], "Corrected")]) == [(found.id, False, [])]
+    with pytest.raises(UsageError, match="target of the pair is empty"):
+        scribe.correct([("Neu", "Newer"), ("Leer", " ")])
+    assert scribe.memory.find("Neu", "New"), "all or none"
+    assert Memory.open(memory).verify() == []
+
+
+def test_a_pair_that_another_removes_meanwhile_is_stored_again(
+    tiny: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who correct the same sentence at the same moment: one of the corrections stays, never none."""
+    scribe, other = Scribe(tmp_path / "new", tiny), Scribe(tmp_path / "new", tiny)
+    scribe.correct([("Eins", "One")])
+    real = Scribe._compute
+
+    def interrupted(self: Scribe, *given: Any) -> Any:
+        monkeypatch.setattr(Scribe, "_compute", real)
+        other.correct([("Eins", "Two")])
+        return real(self, *given)
+
+    monkeypatch.setattr(Scribe, "_compute", interrupted)
+    (found,) = scribe.correct([("Eins", "One")])
+    assert found.new
+    assert texts(Memory.open(tmp_path / "new")) == [("Eins", "One")]
+
+
 def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
     """The same keys, values and log-probabilities, sealed or not, in the model's own space."""
     pairs = list(Corpus([corpus_file]))[:30]

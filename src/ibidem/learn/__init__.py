@@ -14,13 +14,14 @@ from ibidem.learn.metak import MetaKSettings, train_adaptive
 from ibidem.learn.prune import PruneSettings
 from ibidem.learn.prune.stage import prune_memory, restore_memory
 from ibidem.learn.recipe import LearnSettings, learn
-from ibidem.learn.scribe import Added, Scribe, create_memory
+from ibidem.learn.scribe import Added, Correction, Scribe, create_memory
 from ibidem.learn.tuning import TuneSettings, tune
 
 __all__ = [
     "Added",
     "ClusterSettings",
     "CompactSettings",
+    "Correction",
     "Examples",
     "ExtractSettings",
     "LearnSettings",

@@ -21,11 +21,11 @@ from ibidem.text import Counts, Pair
 from ibidem.text.pair import join_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
     from ibidem.compact import Compactor
-    from ibidem.memory import SegmentData
+    from ibidem.memory import SegmentData, StoredPair
     from ibidem.model import BaseModel
 
 BY_HAND = "by hand"
@@ -39,6 +39,14 @@ class Added(NamedTuple):
 
     id: int
     new: bool
+
+
+class Correction(NamedTuple):
+    """The id of a pair, whether it is new, and the pairs whose place it took."""
+
+    id: int
+    new: bool
+    replaced: list[StoredPair]
 
 
 def create_memory(path: str | PathLike[str], model: BaseModel, *, seed: int = 0) -> Memory:
@@ -94,6 +102,15 @@ class Scribe:
         """Add one pair; raises UsageError for one that is empty, or that the model cannot read whole."""
         return self._add_chunk(self._chunk_of(_clean_pair(source, target, origin, location)))[0]
 
+    def correct(self, pairs: Iterable[tuple[str, str]], *, origin: str = BY_HAND) -> list[Correction]:
+        """Put each pair in the place of all others of the same source, as translation memories do.
+
+        Two translations of one sentence contradict each other, and neither would be used. Raises UsageError, and
+        changes nothing, where a pair is empty or longer than the model reads.
+        """
+        chunks = [self._chunk_of(_clean_pair(source, target, origin, 0)) for source, target in pairs]
+        return [self._correct(chunk) for chunk in chunks]
+
     def add(self, pairs: Iterable[Pair], counts: Counts | None = None, progress: Progress = silent) -> list[Added]:
         """Add pairs, each some thousand tokens of them at once, and say of each in turn what came of it.
 
@@ -141,10 +158,24 @@ class Scribe:
         self._memory = maintain(self.memory, self._model.device, progress)
         return self._memory
 
+    def _correct(self, chunk: Chunk) -> Correction:
+        (pair,) = chunk.pairs
+        replaced: list[StoredPair] = []
+
+        def find_others(memory: Memory) -> list[int]:
+            same = set(memory.find(pair.source, pair.target))
+            others = [id for id in memory.find(pair.source) if id not in same]
+            replaced[:] = [memory.sentence(memory.number_of(id)) for id in others]
+            return others
+
+        (added,) = self._add_chunk(chunk, find_others)
+        return Correction(added.id, added.new, replaced)
+
     def _replace(self, ids: list[int], target: str) -> Added:
         memory = self.memory
         old = memory.sentence(memory.number_of(ids[0]))
-        return self._add_chunk(self._chunk_of(_clean_pair(old.source, target, old.origin, old.location)), ids)[0]
+        chunk = self._chunk_of(_clean_pair(old.source, target, old.origin, old.location))
+        return self._add_chunk(chunk, lambda _: ids)[0]
 
     def _chunk_of(self, pair: Pair) -> Chunk:
         """One pair with its tokens; raises UsageError where the model cannot read it whole."""
@@ -156,18 +187,21 @@ class Scribe:
             "target tokens): add it in parts."
         )
 
-    def _add_chunk(self, chunk: Chunk, removed: Sequence[int] = ()) -> list[Added]:
-        """Add the pairs of a chunk that are not there yet, and remove others, in one record."""
+    def _add_chunk(self, chunk: Chunk, outdated: Callable[[Memory], Sequence[int]] = lambda _: ()) -> list[Added]:
+        """Add the pairs of a chunk that are not there yet, and remove those that are outdated, in one record."""
         texts = [(pair.source, pair.target) for pair in chunk.pairs]
         while True:
             memory = self.memory
             check_complete(memory)
-            known = _known(memory, texts, removed)
+            known = _known(memory, texts, outdated(memory))
             new = [i for i, text in enumerate(texts) if text not in known and text not in texts[:i]]
             data = self._compute(chunk, new, memory)
             with memory.writing(self._patience) as writer:
-                if _space(writer.memory) == _space(memory):  # else it was compacted meanwhile, and takes other keys
-                    known |= _known(writer.memory, [texts[i] for i in new], removed)
+                removed = outdated(writer.memory)
+                known = _known(writer.memory, texts, removed)
+                computed = {texts[i] for i in new}
+                # Else it was compacted meanwhile, and takes other keys, or a pair that was known was removed.
+                if _space(writer.memory) == _space(memory) and computed.union(known).issuperset(texts):
                     fresh = [place for place, i in enumerate(new) if texts[i] not in known]
                     first = writer.memory.tail.next_id
                     if fresh or removed:

@@ -94,9 +94,9 @@ class Lookup:
             return self._sealed_pairs + id - self._tail.first_id
         return int(numbers_among(np.array([id]), self._removed)[0])
 
-    def find(self, source: str, target: str) -> list[int]:
-        """The ids of the pairs that have these texts."""
-        texts = source.encode("utf-8", "surrogatepass"), target.encode("utf-8", "surrogatepass")
+    def find(self, source: str, target: str | None = None) -> list[int]:
+        """The ids of the pairs that have these texts, or this source."""
+        texts = [text.encode("utf-8", "surrogatepass") for text in (source, target) if text is not None]
         found = [segment.find(*texts) for segment in self._segments]
         return [*self._sealed_ids(found), *self._tail.find(source, target)]
 

@@ -323,8 +323,8 @@ class Memory:
         """The number of the pair with this id; raises UsageError if there is none, or none any more."""
         return self._lookup.number_of(id)
 
-    def find(self, source: str, target: str) -> list[int]:
-        """The ids of the pairs with these texts, letter for letter."""
+    def find(self, source: str, target: str | None = None) -> list[int]:
+        """The ids of the pairs with these texts, letter for letter; of all with this source without a target."""
         return self._lookup.find(source, target)
 
     def find_origin(self, origin: str) -> list[int]:

@@ -179,11 +179,13 @@ class Segment:
                 strict=True,
             )
 
-    def find(self, source: bytes, target: bytes) -> NDArray[np.int64]:
-        """The pairs whose texts these are, in UTF-8."""
-        sides = (("sources", self.source_offsets, source), ("targets", self.target_offsets, target))
+    def find(self, source: bytes, target: bytes | None = None) -> NDArray[np.int64]:
+        """The pairs whose texts these are, in UTF-8; those of this source where no target is given."""
+        sides = [("sources", self.source_offsets, source)]
+        if target is not None:
+            sides.append(("targets", self.target_offsets, target))
         same_length = [np.diff(offsets) == len(text) for _, offsets, text in sides]
-        pairs = np.flatnonzero(same_length[0] & same_length[1])
+        pairs = np.flatnonzero(np.logical_and.reduce(same_length))
         for name, offsets, text in sides:
             blob = self.array(name)
             for place, letter in enumerate(text):  # one letter after the other, of ever fewer pairs

@@ -102,11 +102,11 @@ class Tail:
             id=self.first_id + index,
         )
 
-    def find(self, source: str, target: str) -> list[int]:
-        """The ids of added pairs with these texts that were not removed."""
+    def find(self, source: str, target: str | None = None) -> list[int]:
+        """The ids of added pairs with these texts, or with this source, that were not removed."""
         texts = ((s, t) for data in self.added for s, t in zip(data.sources, data.targets, strict=True))
         ids = enumerate(texts, start=self.first_id)
-        return [number for number, pair in ids if pair == (source, target) and number not in self.removed]
+        return [number for number, (s, t) in ids if s == source and target in (None, t) and number not in self.removed]
 
     def find_origin(self, origin: str) -> list[int]:
         """The ids of added pairs of this origin that were not removed."""
