@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
-    *("learn", "translate", "explain", "evaluate", "inspect", "verify", "export"),
+    *("learn", "translate", "explain", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 

@@ -140,17 +140,16 @@ def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None
 def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
     index = build(clustered, EVERYWHERE)
     removed = np.random.default_rng(0).random(6000) < 0.7
+    hidden = np.flatnonzero(removed)
     queries = torch.from_numpy(clustered.gather(np.arange(40)).astype(np.float32)) + 0.01
-    found = index.without(removed).search(queries, 16)
+    found = index.without(hidden[::2]).without(hidden[1::2]).search(queries, 16)
     kept = np.flatnonzero(~removed)
     true = ExactIndex(ArrayKeys(clustered.gather(kept))).search(queries, 16)
     torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
     assert not removed[found.entries.numpy()].any()
     assert index.search(queries, 1).entries[:, 0].tolist() != found.entries[:, 0].tolist()
-    nothing = index.without(np.ones(6000, bool)).search(queries, 3)
+    nothing = index.without(np.arange(6000)).search(queries, 3)
     assert nothing.entries.eq(-1).all()
-    with pytest.raises(ValueError, match="6000 entries"):
-        index.without(removed[:5])
 
 
 def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:
@@ -311,7 +310,7 @@ def test_without_the_library_the_same_is_found(
     info = index.save(path)
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 60)).astype(np.float32)) + 0.05
     queries[3, 1] = torch.nan
-    removed = np.random.default_rng(0).random(6000) < 0.5
+    removed = np.flatnonzero(np.random.default_rng(0).random(6000) < 0.5)
     found = [one.search(queries, 8) for one in (index, index.without(removed))]
     request.getfixturevalue("no_native")
     loaded = load_native(path, info, clustered)

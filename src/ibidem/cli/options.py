@@ -69,7 +69,7 @@ IndexSetting = Annotated[
 ]
 Combiner = Annotated[
     str | None,
-    typer.Option("--combiner", help="adaptive or fixed; else the best the memory has.", show_default=False),
+    typer.Option("--combiner", help="adaptive, fixed or fading; else the best the memory has.", show_default=False),
 ]
 BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=16, help="Padded tokens in a forward pass.")]
 Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 is greedy.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -165,18 +165,30 @@ def _compacted(data: SegmentData, compactor: Compactor, device: torch.device) ->
 
 
 def _check_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:
-    """Pass over the chunks that are stored already, and make sure that they are these."""
+    """Pass over the chunks that are stored already, and make sure that they are these.
+
+    Pairs have their ids in the order of the corpus: one that was removed since is passed over, and those that were
+    added later have ids after all of them.
+    """
+    notes = memory.manifest.stages.get(STAGE, {})
+    extracted = int(notes.get("kept", 0)) if memory.complete else memory.pairs
+    other = MismatchError(
+        f"{path} was begun with another corpus or other settings: give the same ones to go on, "
+        "name another folder, or remove this one."
+    )
     stored = memory.sentences()
+    kept = next(stored, None)
     passed = 0
-    while passed < memory.pairs:
-        chunk = next(chunks, Chunk())
-        kept = [(pair.source, pair.target) for pair in islice(stored, len(chunk.pairs))]
-        if not kept or kept != [(pair.source, pair.target) for pair in chunk.pairs]:
-            raise MismatchError(
-                f"{path} was begun with another corpus or other settings: give the same ones to go on, "
-                "name another folder, or remove this one."
-            )
-        passed += len(kept)
+    while passed < extracted:
+        pairs = next(chunks, Chunk()).pairs
+        if not pairs or passed + len(pairs) > extracted:
+            raise other
+        for id, pair in enumerate(pairs, start=passed):
+            if kept is not None and kept.id == id:
+                if (kept.source, kept.target) != (pair.source, pair.target):
+                    raise other
+                kept = next(stored, None)
+        passed += len(pairs)
 
 
 def _report(progress: Progress, entries: int, before: int, start: float | None, end: float | None, done: int) -> None:

@@ -35,17 +35,19 @@ def index_memory(
     def report(stage: str, done: int, total: int) -> None:
         progress(_STAGES[stage], done / max(1, total), done, "keys")
 
+    memory = memory.sealed()
     check_complete(memory)
+    removals = len(memory.removed_entries)  # read now: pairs may be added and removed while the index is built
     index = build_index(
         memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
     )
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
-        edit.check_unchanged(memory)
+        edit.set_merged(memory)
         if isinstance(index, FaissIndex | NativeIndex):
             kind = "faiss" if isinstance(index, FaissIndex) else "native"
             file = Path(scratch) / f"index.{kind}"
-            edit.put_artefact(ARTEFACT, kind, file, index.save(file))
+            edit.put_artefact(ARTEFACT, kind, file, index.save(file) | {"removals": removals})
         else:
             edit.remove_artefact(ARTEFACT)
         notes: dict[str, object] = {"setting": setting, "description": index.description}

@@ -20,13 +20,14 @@ _ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class StoredPair:
-    """A sentence pair of a memory, where it came from, and the numbers of its entries in the whole memory."""
+    """A sentence pair of a memory, where it came from, the numbers of its entries in the whole memory, and its id."""
 
     source: str
     target: str
     origin: str
     location: int
     entries: range
+    id: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,22 @@ class SegmentData:
     def pairs(self) -> int:
         """The number of pairs."""
         return len(self.lengths)
+
+    def select(self, pairs: Sequence[int]) -> SegmentData:
+        """The pairs with these numbers, in their order, and their entries."""
+        offsets = self.offsets()
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(offsets[i], offsets[i + 1]) for i in pairs)])
+        return SegmentData(
+            keys=None if self.keys is None else self.keys[rows],
+            values=self.values[rows],
+            log_probs=self.log_probs[rows],
+            lengths=self.lengths[list(pairs)],
+            sources=[self.sources[i] for i in pairs],
+            targets=[self.targets[i] for i in pairs],
+            origins=[self.origins[i] for i in pairs],
+            locations=[self.locations[i] for i in pairs],
+            compact=None if self.compact is None else self.compact[rows],
+        )
 
     def offsets(self) -> NDArray[np.int64]:
         """[pairs + 1] the entries of pair i are offsets[i]:offsets[i + 1]."""
@@ -103,14 +120,18 @@ class SegmentData:
             raise MemoryFolderError(
                 f"{self.pair_name(pair)} has {self.lengths[pair]} entries: the segment has {self.entries}"
             )
-        names = ("keys", "compact", "values", "log_probs")
-        entries = {name: len(getattr(self, name)) for name in names if self._has(name)}
+        entries = {name: len(getattr(self, name)) for name in ("values", "log_probs")}
+        entries |= {
+            name: len(array) for name, array in (("keys", self.keys), ("compact", self.compact)) if array is not None
+        }
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:
-        for name in filter(self._has, ("keys", "compact", "log_probs")):
+        for name in ("keys", "compact", "log_probs"):
             array = getattr(self, name)
-            for start in range(0, len(array), _ROWS):  # a whole mask of the keys would need half their memory
+            for start in range(
+                0, 0 if array is None else len(array), _ROWS
+            ):  # a whole mask of the keys would need half their memory
                 finite = np.isfinite(array[start : start + _ROWS])
                 if not finite.all():
                     entry = start + int(np.argwhere(~finite)[0][0])

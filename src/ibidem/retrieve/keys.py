@@ -70,6 +70,28 @@ class ArrayKeys:
         return self._array[ids]
 
 
+class FirstKeys:
+    """The first keys of others."""
+
+    def __init__(self, keys: Keys, size: int) -> None:
+        self._keys = keys
+        self.size = size
+        self.dimension = keys.dimension
+
+    def blocks(self, rows: int) -> Iterator[Floats]:
+        """Give these keys in order, as arrays [at most rows, d]."""
+        left = self.size
+        for block in self._keys.blocks(rows):
+            if left <= 0:
+                return
+            yield block[:left]
+            left -= len(block)
+
+    def gather(self, ids: Ids) -> Floats:
+        """Give the keys of these numbers; ids: [n] int64, gives [n, d]."""
+        return self._keys.gather(ids)
+
+
 def finite(block: Floats, first: int | None) -> NDArray[np.float32]:
     """Copy keys to float32, and refuse those that are not finite: a graph or a k-means would be spoilt.
 

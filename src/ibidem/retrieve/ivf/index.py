@@ -82,14 +82,14 @@ class NativeIndex:
         distances, entries = self._ivf.search(queries, k, probing, self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
-    def without(self, removed: NDArray[np.bool_]) -> NativeIndex:
-        """The same index, passing over the entries that are marked; removed: [size]."""
-        if removed.shape != (self.size,):
-            raise ValueError(f"{list(removed.shape)} marks were given for {self.size} entries")
-        entries = self.file.lists.entries
-        there = (entries >= 0) & ~removed[np.maximum(entries, 0)]
-        bits = np.packbits(there.reshape(-1, LANES), axis=1, bitorder="little")
-        return replace(self, live=bits.view("<u2").reshape(-1))
+    def without(self, entries: NDArray[np.int64]) -> NativeIndex:
+        """This index, in which these entries are not found."""
+        removed = np.zeros(self.size, bool)
+        removed[entries] = True
+        held = self.file.lists.entries
+        there = (held >= 0) & ~removed[np.maximum(held, 0)]
+        bits = np.packbits(there.reshape(-1, LANES), axis=1, bitorder="little").view("<u2").reshape(-1)
+        return replace(self, live=bits if self.live is None else bits & self.live)
 
     def save(self, path: str | Path) -> dict[str, Any]:
         """Write the index to a file, all or nothing, and give what `load_native` must be told about it."""
