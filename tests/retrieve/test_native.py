@@ -13,7 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.retrieve import ArrayKeys, ExactIndex, NativeIndex, build_index, load_native, measure_recall, resolve
+from ibidem.retrieve import (
+    ArrayKeys,
+    ExactIndex,
+    JoinedIndex,
+    NativeIndex,
+    build_index,
+    exact_part,
+    load_native,
+    main_part,
+    measure_recall,
+    resolve,
+)
 from ibidem.retrieve.ivf import building, training
 from ibidem.retrieve.ivf.settings import default_lists
 
@@ -140,8 +151,9 @@ def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None
 def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
     index = build(clustered, EVERYWHERE)
     removed = np.random.default_rng(0).random(6000) < 0.7
+    hidden = np.flatnonzero(removed)
     queries = torch.from_numpy(clustered.gather(np.arange(40)).astype(np.float32)) + 0.01
-    found = index.without(np.flatnonzero(removed)).search(queries, 16)
+    found = index.without(hidden[::2]).without(hidden[1::2]).search(queries, 16)
     kept = np.flatnonzero(~removed)
     true = ExactIndex(ArrayKeys(clustered.gather(kept))).search(queries, 16)
     torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
@@ -149,6 +161,21 @@ def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
     assert index.search(queries, 1).entries[:, 0].tolist() != found.entries[:, 0].tolist()
     nothing = index.without(np.arange(6000)).search(queries, 3)
     assert nothing.entries.eq(-1).all()
+
+
+def test_what_came_after_it_is_searched_beside_it(clustered: ArrayKeys) -> None:
+    """The native index measures true distances, so an exact index of newer keys needs no codes to compare with it."""
+    everything = clustered.gather(np.arange(6000))
+    gone = np.arange(7, 5000, 11)
+    main = main_part(build(ArrayKeys(everything[:5000]), EVERYWHERE), gone, np.empty(0, np.int64))
+    newer = exact_part(everything[5000:], 5000 - len(gone), np.empty(0, np.int64), main.index, "cpu")
+    joined = JoinedIndex([main, newer], 6000 - len(gone), 32)
+    queries = torch.from_numpy(everything[::40].astype(np.float32)) + 0.01
+    found, true = (
+        index.search(queries, 8) for index in (joined, ExactIndex(ArrayKeys(np.delete(everything, gone, axis=0))))
+    )
+    torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
+    assert (found.entries == true.entries).float().mean() > 0.9  # of duplicates any
 
 
 def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:
@@ -309,11 +336,11 @@ def test_without_the_library_the_same_is_found(
     info = index.save(path)
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 60)).astype(np.float32)) + 0.05
     queries[3, 1] = torch.nan
-    removed = np.random.default_rng(0).random(6000) < 0.5
-    found = [one.search(queries, 8) for one in (index, index.without(np.flatnonzero(removed)))]
+    removed = np.flatnonzero(np.random.default_rng(0).random(6000) < 0.5)
+    found = [one.search(queries, 8) for one in (index, index.without(removed))]
     request.getfixturevalue("no_native")
     loaded = load_native(path, info, clustered)
-    for mine, one in zip(found, (loaded, loaded.without(np.flatnonzero(removed))), strict=True):
+    for mine, one in zip(found, (loaded, loaded.without(removed)), strict=True):
         plain = one.search(queries, 8)
         assert torch.equal(plain.entries, mine.entries)
         torch.testing.assert_close(plain.distances, mine.distances)

@@ -50,7 +50,7 @@ def test_auto_without_the_native_library() -> None:
 
 @pytest.mark.usefixtures("native_build")
 def test_auto_with_the_native_library() -> None:
-    assert resolve("auto", 19_999, 64) == ExactSettings()
+    assert resolve("auto", 9_999, 64) == ExactSettings()
     assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
     assert resolve("auto", 3_600_000, 64) == resolve("native", 3_600_000, 64)
     assert isinstance(resolve("auto", 3_600_000, 30), FaissSettings)

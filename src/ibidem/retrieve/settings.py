@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 EXACT_BELOW = 20_000
+NATIVE_FROM = 10_000
 SQFP16_UP_TO = 128
 FLAT_COARSE_UP_TO = 16_384
 AUTO_RECALL = 0.97
@@ -82,21 +83,19 @@ def resolve(
 
 
 def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | NativeSettings:
-    """Choose exact search where it is fast enough, else IVF with about 4 √N lists.
+    """Choose exact search where it is fast enough, else the native index, else a faiss IVF with about 4 √N lists.
 
-    Measured on synthetic decoder states and two busy cores: recall@16 at nprobe 32 / 64 / 128, µs a query on
-    one thread. 200 k keys, 64-d, 2048 lists: SQ8 0.966 / 0.978 / 0.985 at 86 / 117 / 220 µs, SQfp16 0.977 /
-    0.989 / 0.997 at 67 / 105 / 148 µs. 100 k keys, 512-d, 2048 lists: SQ8 0.964 / 0.981 / 0.990, SQfp16
-    0.968 / 0.985 / 0.994, about as fast. So short keys keep float16, in which the memory holds them (the
-    recall SQ8 loses cannot be bought back by nprobe), and long keys take SQ8 at half the bytes. Training with
-    40, 64 or 256 keys a list changed recall by 0.003 or less.
+    docs/results/search.md has the measurements, on compact keys of a real memory. At 10 k keys the native index is
+    several times as fast as exact search. Short keys of faiss keep float16, in which the memory holds them: the recall
+    that SQ8 loses is dearer to buy back by nprobe. Long keys take SQ8 at half the bytes (100 k drawn keys of 512
+    dimensions: 0.981 and 0.985 at nprobe 64, about as fast).
     """
     if not on_cpu:
         return ExactSettings()
+    if suits(dimension) and size >= NATIVE_FROM:
+        return resolve_native(NAME, size, dimension)
     if size < EXACT_BELOW:
         return ExactSettings()
-    if suits(dimension):
-        return resolve_native(NAME, size, dimension)
     if not has_faiss():
         note = "faiss is not installed, so search is exact; `pip install faiss-cpu` makes it faster."
         return ExactSettings(notes=(note,))

@@ -84,7 +84,7 @@ class NativeIndex:
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """The same index, passing over these entries."""
-        live, places = self._occupied.copy(), self._places[entries]
+        live, places = (self._occupied if self.live is None else self.live).copy(), self._places[entries]
         np.bitwise_and.at(live, places // LANES, ~(1 << (places % LANES)).astype(np.uint16))
         return replace(self, live=live)
 
