@@ -31,8 +31,7 @@ def test_a_memory_that_was_indexed_exactly_is_searched_exactly(memory: Memory, m
     built = []
     monkeypatch.setattr(opening, "build_index", lambda keys, setting, **_: built.append(setting) or ExactIndex(keys))
     open_index(indexed, None, CPU)
-    open_index(memory, None, CPU)
-    assert built == ["exact", memory.manifest.stages.get("index", {}).get("setting", "auto")]
+    assert built == ["exact"]
 
 
 def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Memory) -> None:
