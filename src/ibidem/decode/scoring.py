@@ -73,7 +73,7 @@ class MemoryScorer:
         self.combiner = combiner
 
     def consult(self, states: Tensor) -> Votes:
-        if self.index.size == 0:
+        if self.index.size == 0 or len(self.values) == 0:  # an index may outlive its last entry, hidden in it
             return nobody(states)
         distances, entries = self.index.search(states, self.combiner.k)
         values = self.values[entries.clamp_min(0)]
