@@ -278,6 +278,18 @@ def test_serial_numbers_tell_where_entries_have_gone(path: Path) -> None:
     assert memory.manifest.numbering == memory.generation
 
 
+def test_a_memory_that_is_held_can_be_read_whatever_others_commit(path: Path) -> None:
+    append(path, 1, 2)
+    known, held = Memory.open(path), Memory.open(path).held()
+    everything = rows(Memory.open(path))
+    for id in range(4):
+        record(path, removed=(id,)).sealed()
+    with pytest.raises(MemoryFolderError, match="is gone, since newer generations"):
+        rows(known)
+    assert rows(held) == everything
+    assert rows(known.held()) == rows(Memory.open(path))
+
+
 def test_an_edit_seals_first_so_no_stage_misses_a_pair(path: Path) -> None:
     memory = append(path, 1)
     record(path, one(7), removed=(0,))

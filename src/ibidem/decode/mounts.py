@@ -100,7 +100,7 @@ class Mount:
         self._given_combiner = combiner
         self._given_index = index
         self._reloading = threading.Lock()
-        self._load(memory)
+        self._load(memory.held())
 
     def refresh(self) -> bool:
         """Take up what has changed in the folder; whether anything has. It costs two calls of stat if not."""
@@ -108,6 +108,7 @@ class Mount:
         base = self._reloaded
         if newest is self.memory and base is None:
             return False
+        newest = newest.held()
         if _space(newest) != _space(self.memory):
             check_identity(newest, self._model)
             self._load(newest)
@@ -125,7 +126,7 @@ class Mount:
         Until then the old one serves, with exact search of all that came after it: nothing is missed meanwhile.
         """
         with self._reloading:
-            newest = self.memory.refresh()
+            newest = self.memory.held()
             given = self._given_index is not None and not isinstance(self._given_index, str)
             if _space(newest) == _space(self.memory) and not given:
                 self._reloaded = self._open_base(newest)

@@ -95,7 +95,7 @@ class Scribe:
     @property
     def memory(self) -> Memory:
         """The newest state of the memory."""
-        self._memory = self._memory.refresh()
+        self._memory = self._memory.held()
         return self._memory
 
     def add_pair(self, source: str, target: str, *, origin: str = BY_HAND, location: int = 0) -> Added:

@@ -139,6 +139,20 @@ class Memory:
             return self.with_tail(state.tail)
         return type(self)(self.path, state, self)
 
+    def held(self) -> Self:
+        """The newest state of this memory with all its files open: what others commit from now on takes none away."""
+        newest = self.refresh()
+        while True:
+            try:
+                for segment in newest._segments:
+                    segment.open_arrays()
+                return newest
+            except MemoryFolderError:
+                newer = newest.refresh()  # others may have committed twice since it was read, and swept
+                if newer is newest:
+                    raise
+                newest = newer
+
     def with_tail(self, tail: Tail) -> Self:
         """This generation with another tail, which its journals give."""
         newer = copy.copy(self)

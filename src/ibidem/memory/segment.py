@@ -123,6 +123,11 @@ class Segment:
                 raise
         return self._arrays[name]
 
+    def open_arrays(self) -> None:
+        """Open all arrays, which then stay readable though their files be removed."""
+        for name in self.expected:
+            self.array(name)
+
     def file(self, name: str) -> Path:
         """The file of an array."""
         return self.folder / f"{name}.bin"
