@@ -1,16 +1,18 @@
 """How much extraction costs beside the forward passes it cannot do without.
 
-    python benchmarks/extraction.py --train train.tsv [--device cuda] [--rounds 3]
+    python benchmarks/extraction.py --train train.tsv [--compactor FILE] [--device cuda] [--rounds 3]
 
-Both sides see the same batches, interleaved; the ratio of the medians is what counts. The bare pass computes
+All sides see the same batches, interleaved; the ratio of the medians is what counts. The bare pass computes
 all logits and nothing else; extraction also reads text, encodes it, computes log-probabilities, and writes and
-checksums the memory.
+checksums the memory, with --compactor once more in its space. On a CPU seconds are the process's own, of all its
+threads, which other processes cannot touch; on CUDA they are those of the clock.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder or name; else the shipped model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--compactor", type=Path, help="time extraction into its space too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
@@ -38,19 +41,25 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     model = load_model(arguments.model, device=arguments.device)
     settings = ExtractSettings(batch_tokens=arguments.batch_tokens)
-    bare, whole = [], []
+    ways = {"extraction": None} | ({"compacted": arguments.compactor} if arguments.compactor else {})
+    seconds: dict[str, list[float]] = {"bare": [], **{way: [] for way in ways}}
     entries = 0
     for _ in range(arguments.rounds):
-        seconds, entries = time_bare(model, Corpus(arguments.train), settings)
-        bare.append(seconds)
-        whole.append(time_extraction(model, Corpus(arguments.train), settings))
+        bare, entries = time_bare(model, Corpus(arguments.train), settings)
+        seconds["bare"].append(bare)
+        for way, compactor in ways.items():
+            seconds[way].append(time_extraction(model, Corpus(arguments.train), settings, compactor))
     report = {
         "entries": entries,
-        "bare_seconds": bare,
-        "extraction_seconds": whole,
-        "tokens_per_second": entries / statistics.median(whole),
-        "speed_of_extraction_over_bare": statistics.median(bare) / statistics.median(whole),
+        **{f"{way}_seconds": times for way, times in seconds.items()},
+        "tokens_per_second": entries / statistics.median(seconds["extraction"]),
+        **{
+            f"speed_of_{way}_over_bare": statistics.median(seconds["bare"]) / statistics.median(seconds[way])
+            for way in ways
+        },
         "device": str(model.device),
+        "threads": torch.get_num_threads(),
+        "load": os.getloadavg(),
         "machine": describe_machine(),
     }
     print(json.dumps(report, indent=2))
@@ -67,26 +76,32 @@ def time_bare(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> tu
         for rows in make_batches(chunk.sources, chunk.targets, settings.batch_tokens):
             sources = _pad([chunk.sources[i] for i in rows], pad, model.device)
             inputs = _pad([[*start, *chunk.targets[i][:-1]] for i in rows], pad, model.device)
-            began = time.perf_counter()
+            began = clock(model)
             model.network(
                 input_ids=sources,
                 attention_mask=sources.ne(pad).long(),
                 decoder_input_ids=inputs,
                 use_cache=False,
             )
-            if model.device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds += time.perf_counter() - began
+            seconds += clock(model) - began
         entries += chunk.entries
     return seconds, entries
 
 
-def time_extraction(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> float:
+def time_extraction(model: BaseModel, corpus: Corpus, settings: ExtractSettings, compactor: Path | None) -> float:
     """Seconds of a whole extraction, from text to a committed memory."""
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        extract(model, corpus, Path(folder) / "memory", settings=settings)
-        return time.perf_counter() - began
+        began = clock(model)
+        extract(model, corpus, Path(folder) / "memory", settings=settings, compactor=compactor)
+        return clock(model) - began
+
+
+def clock(model: BaseModel) -> float:
+    """Seconds since some moment, when all work so far is done."""
+    if model.device.type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def _pad(sequences: list[list[int]], pad: int, device: torch.device) -> torch.Tensor:

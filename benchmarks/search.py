@@ -1,20 +1,29 @@
-"""Recall and time of a memory's indexes, on the decoder states of real text.
+"""Recall, time and size of indexes over a memory's keys, asked for the decoder states of real text.
 
-    python benchmarks/search.py -m memories/it --text dev.de.xz dev.en.xz --index exact paper 'IVF8192,SQ8;nprobe=16'
+    python benchmarks/search.py -m memories/it --text dev.de.xz dev.en.xz --threads 1 \\
+        --index exact paper native 'native;nprobe=32;gamma=1.5' 'IVF8192,SQ8;nprobe=16' 'IVF8192,SQ8;nprobe=64'
 
-The queries are the states that the text itself, forced through the model, asks the memory for. Recall@k is the share
-of the k true nearest neighbours that an index finds, where of equally near ones any will do. Times are medians over
-batches of queries, of all threads that are allowed, rounds of all indexes interleaved. Distances of a coded index are
-approximate: `distance_error` is their median relative error on the neighbours found.
+The queries are the states that the text itself, forced through the model, asks the memory for, after its compactor.
+Recall@k is the share of the k true nearest neighbours that an index finds, where of equally near ones any will do;
+`recall_at_build` is what building measured on queries it drew from the keys. Settings that differ in how they search
+alone share one index. Times are medians of microseconds a query over batches, rounds of all indexes interleaved: `cpu`
+is the process's own time, which other processes cannot touch, `wall` what a user waits. `--keys` takes so many of the
+memory's keys, drawn at random; `bytes` is what a key takes in the index. Distances of a coded index are approximate:
+`distance_error` is their median relative error on the neighbours found.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import tempfile
 import time
-from typing import TYPE_CHECKING
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,14 +32,16 @@ from ibidem.evaluate import describe_machine
 from ibidem.learn.chunks import make_batches
 from ibidem.memory import Memory
 from ibidem.model import load_model
-from ibidem.retrieve import CompactedIndex, open_index
+from ibidem.retrieve import ArrayKeys, ExactIndex, FaissIndex, NativeIndex, build_index, compactor_of, resolve
 from ibidem.text import Corpus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from ibidem.model import BaseModel
-    from ibidem.retrieve import Index
+    from ibidem.retrieve import Index, Keys
 
 
 def main() -> None:
@@ -38,47 +49,61 @@ def main() -> None:
     parser.add_argument("-m", "--memory", required=True)
     parser.add_argument("--text", nargs="+", required=True, help="parallel text that the memory has not seen")
     parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index")
+    parser.add_argument("--keys", type=int, help="how many of the memory's keys to search; else all")
     parser.add_argument("--k", type=int, default=16)
     parser.add_argument("--queries", type=int, default=4096, help="how many states to ask for")
     parser.add_argument("--batches", type=int, nargs="+", default=[5, 40, 160, 320], help="queries in a timed search")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cpu", help="where exact search and the model run")
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", type=int, help="of search")
+    parser.add_argument("--build-threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
+    warnings.simplefilter("ignore")
     memory = Memory.open(arguments.memory)
     model = load_model(None, device=arguments.device)
-    queries = draw_queries(model, Corpus(arguments.text), arguments.queries, arguments.seed)
-    truth = farthest(memory, queries, arguments.k)
+    keys = draw_keys(memory, arguments.keys, arguments.seed)
+    queries = draw_queries(model, memory, Corpus(arguments.text), arguments.queries, arguments.seed)
+    truth = true_distances(keys, queries, ExactIndex(keys, model.device).search(queries, arguments.k).entries).amax(1)
     built: dict[str, Index] = {}
     found: dict[str, dict[str, object]] = {}
-    for setting in arguments.index:
-        began = time.perf_counter()
-        built[setting] = open_index(memory, setting, model.device)
+    for setting, index, cost in build(keys, arguments, model.device):
+        built[setting] = index
         found[setting] = {
-            "description": built[setting].description,
-            "seconds_to_open": time.perf_counter() - began,
-            **compare(memory, queries, built[setting], truth, arguments.k),
+            "description": index.description,
+            **compare(keys, queries, index, truth, arguments.k),
+            "recall_at_build": getattr(index, "recall", None),
+            **cost,
         }
+    torch.set_num_threads(arguments.threads or torch.get_num_threads())
     for setting, times in time_searches(built, queries, arguments).items():
         found[setting]["microseconds_a_query"] = times
     report = {
-        "entries": memory.entries,
-        "dimension": memory.dimension,
+        "entries": keys.size,
+        "dimension": keys.dimension,
         "queries": len(queries),
         "k": arguments.k,
         "seed": arguments.seed,
         "threads": torch.get_num_threads(),
+        "load": os.getloadavg(),
         "indexes": found,
         "machine": describe_machine(),
     }
     print(json.dumps(report, indent=2))
 
 
-def draw_queries(model: BaseModel, corpus: Corpus, wanted: int, seed: int) -> Tensor:
-    """States [wanted, d] of tokens drawn from the text, on the model's device."""
+def draw_keys(memory: Memory, wanted: int | None, seed: int) -> Keys:
+    """The keys that the memory is searched by, or so many of them."""
+    keys = memory.search_keys
+    if wanted is None or wanted >= keys.size:
+        return keys
+    chosen = np.sort(np.random.default_rng(seed).permutation(keys.size)[:wanted])
+    return ArrayKeys(keys.gather(chosen))
+
+
+@torch.no_grad()
+def draw_queries(model: BaseModel, memory: Memory, corpus: Corpus, wanted: int, seed: int) -> Tensor:
+    """States [wanted, d] of tokens drawn from the text, in the memory's space, on the model's device."""
     pairs = list(corpus)
     sources = model.tokens.encode_sources([pair.source for pair in pairs])
     targets = model.tokens.encode_targets([pair.target for pair in pairs])
@@ -87,60 +112,96 @@ def draw_queries(model: BaseModel, corpus: Corpus, wanted: int, seed: int) -> Te
         states.append(model.states([sources[i] for i in rows], [targets[i] for i in rows]).keys)
     everything = torch.cat(states)
     chosen = np.random.default_rng(seed).permutation(len(everything))[:wanted]
-    return everything[torch.from_numpy(chosen).to(everything.device)]
+    queries = everything[torch.from_numpy(chosen).to(everything.device)]
+    compactor = compactor_of(memory)
+    return queries if compactor is None else compactor.to(model.device)(queries)
 
 
-def farthest(memory: Memory, queries: Tensor, k: int) -> Tensor:
-    """The true distance [q] float64 of each query's k-th neighbour."""
-    index = open_index(memory, "exact", queries.device)
-    entries = index.search(queries, k).entries
-    return true_distances(memory, in_space(index, queries), entries).amax(1)
+def build(
+    keys: Keys, arguments: argparse.Namespace, device: torch.device
+) -> Iterator[tuple[str, Index, dict[str, object]]]:
+    """Every setting with its index, and the time and bytes that it took; one that is built already costs nothing."""
+    known: dict[str, tuple[Index, dict[str, object]]] = {}
+    for setting in arguments.index:
+        kind = setting.partition(";")[0]
+        if kind in known:
+            first, cost = known[kind]
+            yield setting, with_settings(first, setting, keys), {"bytes": cost["bytes"]}
+            continue
+        began, used = time.perf_counter(), time.process_time()
+        index = build_index(keys, setting, seed=arguments.seed, threads=arguments.build_threads, device=device)
+        seconds = {"cpu": round(time.process_time() - used, 1), "wall": round(time.perf_counter() - began, 1)}
+        if isinstance(index, FaissIndex | NativeIndex):
+            index = replace(index, threads=arguments.threads)
+        known[kind] = index, {"seconds_to_build": seconds, "bytes": bytes_of(index, keys)}
+        yield setting, *known[kind]
 
 
-def compare(memory: Memory, queries: Tensor, index: Index, truth: Tensor, k: int) -> dict[str, float]:
-    """Recall@k and the error of the distances, for an index and the true distance [q] of the k-th neighbours."""
+def with_settings(index: Index, setting: str, keys: Keys) -> Index:
+    """The index, searched as another setting says."""
+    settings: Any = resolve(setting, keys.size, keys.dimension)
+    if isinstance(index, NativeIndex):
+        settings = replace(settings, lists=index.settings.lists)
+    assert isinstance(index, FaissIndex | NativeIndex)
+    return replace(index, settings=settings, recall=None)
+
+
+def bytes_of(index: Index, keys: Keys) -> float:
+    """Bytes a key in the file of an index; exact search holds the keys."""
+    if not isinstance(index, FaissIndex | NativeIndex):
+        return next(iter(keys.blocks(1))).nbytes
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(Path(folder) / "index")
+        return round((Path(folder) / "index").stat().st_size / keys.size, 1)
+
+
+def compare(keys: Keys, queries: Tensor, index: Index, truth: Tensor, k: int) -> dict[str, float]:
+    """Recall and the error of the distances, for an index and the true distance [q] of the k-th neighbours."""
     found = index.search(queries, k)
-    true = true_distances(memory, in_space(index, queries), found.entries)
+    true = true_distances(keys, queries, found.entries)
     hits = (found.entries >= 0).cpu() & (true <= truth[:, None] * (1 + 1e-6))
     usable = (found.entries >= 0).cpu() & (true > 0)
     error = (found.distances.cpu().double() / true - 1).abs()[usable]
-    return {f"recall@{k}": float(hits.double().mean()), "distance_error": float(error.median())}
-
-
-def in_space(index: Index, queries: Tensor) -> Tensor:
-    """Queries in the space of the keys."""
-    return index.compactor(queries) if isinstance(index, CompactedIndex) else queries
+    return {f"recall@{k}": round(float(hits.double().mean()), 4), "distance_error": float(error.median())}
 
 
 @torch.no_grad()
-def true_distances(memory: Memory, queries: Tensor, entries: Tensor) -> Tensor:
+def true_distances(keys: Keys, queries: Tensor, entries: Tensor) -> Tensor:
     """Squared distances [q, k] float64 of queries to the stored keys; for entry -1 that to some key."""
     distances = torch.empty(entries.shape, dtype=torch.float64)
     for row, (query, ids) in enumerate(zip(queries.cpu().double(), entries.cpu().clamp(min=0).numpy(), strict=True)):
-        keys = torch.from_numpy(memory.search_keys.gather(ids).astype(np.float64))
-        distances[row] = (query - keys).square().sum(1)
+        held = torch.from_numpy(keys.gather(ids).astype(np.float64))
+        distances[row] = (query - held).square().sum(1)
     return distances
 
 
 def time_searches(
     indexes: dict[str, Index], queries: Tensor, arguments: argparse.Namespace
-) -> dict[str, dict[int, float]]:
+) -> dict[str, dict[int, dict[str, float]]]:
     """Median microseconds a query for each index and size of batch; every batch asks for other queries."""
-    seconds: dict[str, dict[int, list[float]]] = {name: {size: [] for size in arguments.batches} for name in indexes}
+    cpu: dict[str, dict[int, list[int]]] = {name: {size: [] for size in arguments.batches} for name in indexes}
+    wall: dict[str, dict[int, list[int]]] = {name: {size: [] for size in arguments.batches} for name in indexes}
     generator = np.random.default_rng(arguments.seed)
     for number in range(arguments.rounds + 1):
         for size in arguments.batches:
             batch = queries[torch.from_numpy(generator.permutation(len(queries))[:size]).to(queries.device)]
             for name, index in indexes.items():
-                began = time.perf_counter()
+                began, used = time.perf_counter_ns(), time.process_time_ns()
                 index.search(batch, arguments.k)
                 if batch.is_cuda:
                     torch.cuda.synchronize()
                 if number:  # the first round warms up
-                    seconds[name][size].append(time.perf_counter() - began)
+                    cpu[name][size].append(time.process_time_ns() - used)
+                    wall[name][size].append(time.perf_counter_ns() - began)
     return {
-        name: {size: 1e6 * statistics.median(times) / size for size, times in by_size.items()}
-        for name, by_size in seconds.items()
+        name: {
+            size: {
+                "cpu": round(statistics.median(cpu[name][size]) / size / 1000, 1),
+                "wall": round(statistics.median(wall[name][size]) / size / 1000, 1),
+            }
+            for size in arguments.batches
+        }
+        for name in indexes
     }
 
 

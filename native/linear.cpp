@@ -181,8 +181,9 @@ void Linear::add_up(const uint8_t* bytes, int64_t stride, int64_t first_output,
       for (int block = 0; block < Blocks; ++block) __builtin_prefetch(weights + kPrefetch + block * kBlockBytes);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
-      uint32_t four;
-      std::memcpy(&four, bytes + r * stride + group * kGroup, kGroup);
+      uint32_t bytes_of_row;
+      std::memcpy(&bytes_of_row, bytes + r * stride + group * kGroup, kGroup);
+      const Four four = spread(bytes_of_row);
 #pragma GCC unroll 16
       for (int block = 0; block < Blocks; ++block) add_products(sums[r][block], weights + block * kBlockBytes, four);
     }

@@ -114,6 +114,12 @@ inline void store_bytes(uint8_t* p, Ints x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
+// Four unsigned bytes, the same for all lanes, widened to sixteen bits.
+struct Four {
+  __m256i v;
+};
+inline Four spread(uint32_t four) { return {_mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int32_t>(four)))}; }
+
 // Sixteen running sums of products of four signed bytes from memory with four unsigned ones. AVX2 can only multiply
 // bytes with saturation, so they are widened: a lane of a part holds two of the four products of one sum.
 struct Sums {
@@ -123,14 +129,17 @@ inline Sums no_sums() {
   const __m256i zero = _mm256_setzero_si256();
   return {{zero, zero, zero, zero}};
 }
-// Bytes: 16 groups of four signed ones; four: the unsigned ones, the same for all groups.
-inline void add_products(Sums& sums, const int8_t* bytes, uint32_t four) {
-  const __m256i unsigned_ones = _mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int32_t>(four)));
+// Bytes: 16 groups of four signed ones.
+inline void add_products(Sums& sums, const int8_t* bytes, Four four) {
   auto* groups = reinterpret_cast<const __m128i*>(bytes);
   for (int i = 0; i < 4; ++i) {
     const __m256i signed_ones = _mm256_cvtepi8_epi16(_mm_loadu_si128(groups + i));
-    sums.part[i] = _mm256_add_epi32(sums.part[i], _mm256_madd_epi16(signed_ones, unsigned_ones));
+    sums.part[i] = _mm256_add_epi32(sums.part[i], _mm256_madd_epi16(signed_ones, four.v));
   }
+}
+inline Sums operator+(Sums a, Sums b) {
+  for (int i = 0; i < 4; ++i) a.part[i] = _mm256_add_epi32(a.part[i], b.part[i]);
+  return a;
 }
 inline Ints total(Sums sums) {
   // hadd leaves the sums of two parts in the order 0 1 4 5 2 3 6 7.

@@ -58,15 +58,22 @@ inline void store_bytes(uint8_t* p, Ints x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
 }
 
+// Four unsigned bytes, the same for all lanes.
+struct Four {
+  __m512i v;
+};
+inline Four spread(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
+
 // Sixteen running sums of products of four signed bytes from memory with four unsigned ones.
 struct Sums {
   __m512i v;
 };
 inline Sums no_sums() { return {_mm512_setzero_si512()}; }
-// Bytes: 16 groups of four signed ones; four: the unsigned ones, the same for all groups.
-inline void add_products(Sums& sums, const int8_t* bytes, uint32_t four) {
-  sums.v = _mm512_dpbusd_epi32(sums.v, _mm512_set1_epi32(static_cast<int32_t>(four)), _mm512_loadu_si512(bytes));
+// Bytes: 16 groups of four signed ones.
+inline void add_products(Sums& sums, const int8_t* bytes, Four four) {
+  sums.v = _mm512_dpbusd_epi32(sums.v, four.v, _mm512_loadu_si512(bytes));
 }
+inline Sums operator+(Sums a, Sums b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints total(Sums sums) { return {sums.v}; }
 
 // Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.

@@ -2,7 +2,7 @@
 # Which way of clustering costs loses least when 30 % are pruned: BLEU on the dev set, one compact memory tuned before pruning.
 #   scripts/pruning_choice.sh DATA OUTPUT DEVICE TRAIN_DE TRAIN_EN [COMPACTOR]
 # DATA holds it/{dev,test}.{de,en}.xz. With COMPACTOR, a trained one of the same model, no network is trained.
-# VARIANTS holds words "GROUPS:N:SCALE:EPSILON:DRAW"; random and high-probability pruning are always among them.
+# VARIANTS holds words "GROUPS:N:SCALE:EPSILON:COST_N"; random and high-probability pruning are always among them.
 set -uo pipefail
 data=$1
 output=$2
@@ -43,11 +43,11 @@ $ibidem learn --train "$train_de" --train "$train_en" --dev "$data/it/dev.de.xz"
   --device "$device" --seed 1 --json > "$output/learn.json" 2> "$output/learn.err"
 say "learnt ($?)"
 score whole &
-for variant in ${VARIANTS:-token:1:perplexity:0.1:entries ngram:3:perplexity:0.5:entries ngram:3:perplexity:0.5:sentences}; do
-  IFS=: read -r groups n scale epsilon draw <<< "$variant"
+for variant in ${VARIANTS:-ngram:2:perplexity:0.001:1 ngram:3:perplexity:0.01:1 ngram:4:perplexity:1.5:2}; do
+  IFS=: read -r groups n scale epsilon cost_n <<< "$variant"
   wait_for_room
-  pruned "$groups$n-$scale-$epsilon-$draw" --groups "$groups" --group-n "$n" --cost-scale "$scale" \
-    --epsilon "$epsilon" --set draw="$draw" &
+  pruned "$groups$n-$scale-$epsilon-cost$cost_n" --groups "$groups" --group-n "$n" --cost-scale "$scale" \
+    --epsilon "$epsilon" --cost-n "$cost_n" &
 done
 for strategy in random high-probability; do
   wait_for_room

@@ -6,9 +6,12 @@ import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Tests must not depend on a hub, nor on what lies in a user's cache.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -128,3 +131,28 @@ def learnt(tmp_path_factory: pytest.TempPathFactory, tiny, corpus_file: Path):
     settings = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=200)))
     path = tmp_path_factory.mktemp("learnt") / "memory"
     return learn(tiny, Corpus([corpus_file]), path, seed=1, settings=settings)
+
+
+@pytest.fixture(scope="module", params=["avx512", "avx2"])
+def native_build(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every build of the native library that this machine has and can run, one after the other."""
+    from ibidem.native import native
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IBIDEM_NATIVE", request.param)
+        native.cache_clear()
+        if native() is None:
+            pytest.skip(f"no native library for {request.param} here")
+        yield request.param
+    native.cache_clear()
+
+
+@pytest.fixture
+def no_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the native library had not been built."""
+    from ibidem.native import native
+
+    monkeypatch.setenv("IBIDEM_NATIVE", "0")
+    native.cache_clear()
+    yield
+    native.cache_clear()

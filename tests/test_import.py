@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(ibidem.__file__).parent
 VERBS = (
-    *("learn", "translate", "explain", "evaluate", "inspect", "verify", "export"),
+    *("learn", "translate", "explain", "serve", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 
@@ -73,7 +73,7 @@ def test_import_is_light() -> None:
 
 def test_every_help_answers_and_is_light() -> None:
     answer = json.loads(python(_HELP, *VERBS))
-    assert not {"torch", "transformers", "faiss", "sacrebleu"} & set(answer["modules"])
+    assert not {"torch", "transformers", "faiss", "sacrebleu", "fastapi", "uvicorn"} & set(answer["modules"])
     assert set(answer["shown"]) == {"", *VERBS}
     for verb, (code, text) in answer["shown"].items():
         assert code == 0, verb

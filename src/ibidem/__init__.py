@@ -14,9 +14,10 @@ from ibidem.errors import IbidemError
 if TYPE_CHECKING:
     from ibidem.decode import Translator
     from ibidem.facade import Memory
+    from ibidem.learn import Scribe
 
 __version__ = "0.1.0"
-__all__ = ["IbidemError", "Memory", "Translator", "__version__"]
+__all__ = ["IbidemError", "Memory", "Scribe", "Translator", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from ibidem.facade import Memory
 
         return Memory
+    if name == "Scribe":
+        from ibidem.learn import Scribe
+
+        return Scribe
     if name == "Translator":
         from ibidem.decode import Translator
 

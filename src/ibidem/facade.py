@@ -64,7 +64,7 @@ class Memory(memory.Memory):
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
         learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
-        return cls(learnt.path, learnt.manifest, learnt)
+        return cls.open(learnt.path)
 
     def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:
         """Write all pairs, with where they came from, to a TMX, TSV or JSONL file, which `learn` can read again."""
@@ -94,7 +94,7 @@ def export_pairs(
         source_language=source,
         target_language=target,
         format=format,
-        total=exported.pairs,
+        total=exported.living_pairs,
         progress=progress,
     )
 

@@ -137,7 +137,9 @@ def test_newer_format(fails: Run, memory: Path) -> None:
 
 def test_memory_without_combiner(fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, ibidem: Run) -> None:
     ibidem("extract", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory")
-    assert "ibidem tune" in fails(2, *translate(tmp_path / "memory"), stdin="Hallo\n")
+    assert ibidem(*translate(tmp_path / "memory"), stdin="Hallo\n").code == 0  # weighed by distance alone
+    named = ("evaluate", "-m", tmp_path / "memory", "--test", few_file, "--combiner", "adaptive")
+    assert "ibidem tune" in fails(2, *named)
 
 
 @pytest.fixture

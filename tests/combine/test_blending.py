@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ibidem.combine import FixedCombiner, Weights, blend, mix
+from ibidem.combine import FixedCombiner, Weights, blend, mix, overlay
 
 VOCABULARY = 11
 
@@ -63,3 +63,10 @@ def test_absent_neighbours_are_no_numbers_that_spoil_others() -> None:
     blended = blend([combiner.weigh(far, values), combiner.weigh(near, values)], [1.0, 1.0])
     assert blended.base.tolist() == pytest.approx([0.5, 0.5])
     assert blended.neighbours.isfinite().all()
+
+
+def test_what_lies_on_top_takes_the_rest_for_the_base_model() -> None:
+    log_probs = torch.randn(3, VOCABULARY).log_softmax(dim=1)
+    (under, values), (over, others) = draw(1, 3, 4), draw(2, 3, 2)
+    found = mix(log_probs, overlay(under, over), torch.cat([values, others], dim=1))
+    torch.testing.assert_close(found, mix(mix(log_probs, under, values), over, others))

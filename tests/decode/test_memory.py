@@ -12,7 +12,7 @@ import torch
 from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
 from ibidem.combine.storing import store_adaptive, store_fixed
 from ibidem.decode import BaseScorer, MemoryLogitsProcessor, MemoryScorer, Translator, beam_search
-from ibidem.decode.mounting import check_identity, load_combiner, mount
+from ibidem.decode.mounting import check_identity, load_combiner
 from ibidem.errors import MismatchError, UsageError
 from ibidem.model import BaseModel, load_model
 from ibidem.retrieve import ArrayKeys, ExactIndex
@@ -136,7 +136,7 @@ def test_another_model_is_refused_by_name(
     with torch.no_grad():
         other.projection.weight[0, 0] += 1
     with pytest.raises(MismatchError, match=r"another state of.*\(model [0-9a-f]{12}, now [0-9a-f]{12}\)"):
-        mount(stored, other, combiner=FixedCombiner(4, 0.5, 1.0))
+        Translator(other, stored, combiner=FixedCombiner(4, 0.5, 1.0))
     assert tmp_path.exists()
 
 
@@ -160,10 +160,13 @@ def test_a_rounded_model_opens_the_memory(stored: Memory, tiny_folder: Path) -> 
     assert isinstance(Translator(rounded, stored, combiner=FixedCombiner(4, 0.9, 1.0)).scorer, MemoryScorer)
 
 
-def test_a_memory_without_a_combiner_says_what_to_run(tiny: BaseModel, stored: Memory) -> None:
+def test_a_memory_without_a_combiner_fades(tiny: BaseModel, stored: Memory) -> None:
+    assert load_combiner(stored) is None
+    assert load_combiner(stored, "fading") is None
+    assert isinstance(Translator(tiny, stored).scorer, MemoryScorer)
     with pytest.raises(UsageError, match="ibidem tune"):
-        Translator(tiny, stored)
-    with pytest.raises(UsageError, match="use one of adaptive, fixed"):
+        Translator(tiny, stored, combiner="adaptive")
+    with pytest.raises(UsageError, match="use one of adaptive, fixed, fading"):
         load_combiner(stored, "magic")
 
 

@@ -17,9 +17,19 @@ import numpy as np
 import pytest
 import torch
 
+from ibidem.compact import LinearCompactor, read_notes, store_compactor
 from ibidem.errors import MemoryFolderError, MismatchError, TextError, UsageError
-from ibidem.learn import ExtractSettings, LearnSettings, MetaKSettings, TuneSettings, extract, learn
-from ibidem.memory import Memory
+from ibidem.learn import (
+    CompactSettings,
+    ExtractSettings,
+    LearnSettings,
+    MetaKSettings,
+    TuneSettings,
+    compact_memory,
+    extract,
+    learn,
+)
+from ibidem.memory import Layout, Memory
 from ibidem.memory.edit import Edit
 from ibidem.model import load_model
 from ibidem.text import Corpus
@@ -330,3 +340,83 @@ def test_going_on_in_another_arithmetic_is_refused(tmp_path: Path, tiny: BaseMod
     with pytest.raises(MismatchError, match="was begun with the settings"):
         extract(tiny, Corpus([few]), path, settings=other)
     assert extract(tiny, Corpus([few]), path, settings=SMALL).complete
+
+
+@pytest.fixture(scope="module")
+def compactor(tmp_path_factory: pytest.TempPathFactory, whole: Memory) -> Path:
+    """The file of a compactor that was trained on another memory."""
+    memory = Memory.open(shutil.copytree(whole.path, tmp_path_factory.mktemp("compactor") / "memory"))
+    artefact = compact_memory(memory, CompactSettings(method="pca", dimension=6, seed=2)).artefact("compactor")
+    assert artefact is not None
+    return artefact.path
+
+
+def test_keys_compacted_while_extracting_are_those_compacted_afterwards(
+    tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory, compactor: Path
+) -> None:
+    """And the model's own keys are never written."""
+    memory = extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL, compactor=compactor)
+    copied = Memory.open(shutil.copytree(whole.path, tmp_path / "later"))
+    later = compact_memory(copied, CompactSettings(), compactor=compactor)
+    assert memory.layout == later.layout == Layout(keys=False, compact=6)
+    assert len(memory.manifest.segments) > 8
+    assert not list(memory.path.rglob("keys.bin"))
+    assert memory.manifest.stages == later.manifest.stages
+    assert memory.manifest.artefacts["compactor"].sha256 == later.manifest.artefacts["compactor"].sha256
+    every = np.arange(memory.entries)
+    found, expected = (each.search_keys.gather(every).astype(np.float32) for each in (memory, later))
+    np.testing.assert_allclose(found, expected, atol=2e-3, rtol=2e-3)
+    np.testing.assert_array_equal(memory.values(), later.values())
+    assert memory.verify() == []
+
+
+def test_compaction_while_extracting_is_interrupted_at_every_commit(
+    tmp_path: Path, tiny: BaseModel, few: Path, compactor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str, given: Path | None = compactor) -> Memory:
+        return extract(tiny, Corpus([few]), tmp_path / name, settings=SMALL, compactor=given)
+
+    unbroken, commit, left = run("unbroken"), Edit.commit, 1
+
+    class StopError(Exception):
+        pass
+
+    def commit_then_stop(self: Edit) -> Memory:
+        nonlocal left
+        committed = commit(self)
+        left -= 1
+        if not left:
+            raise StopError
+        return committed
+
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(store_compactor(LinearCompactor("svd", torch.ones(6, 32)), read_notes(compactor.read_bytes())))
+    monkeypatch.setattr(Edit, "commit", commit_then_stop)
+    stops = 0
+    while True:
+        left = 2 if stops > len(unbroken.manifest.segments) else 1  # the last two commits come in one call
+        try:
+            memory = run("memory")
+        except StopError:
+            stops += 1
+            if stops == 3:
+                for wrong in (None, other):
+                    with pytest.raises(MismatchError, match="begun with a compactor"):
+                        run("memory", wrong)
+            continue
+        break
+    assert stops == len(unbroken.manifest.segments) + 2
+    assert segment_files(memory.path) == segment_files(unbroken.path)
+    assert memory.manifest.stages == unbroken.manifest.stages
+
+
+def test_what_was_begun_with_the_models_own_keys_goes_on_with_them(
+    tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory, compactor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Edit, "set_complete", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
+    memory = extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL, compactor=compactor)
+    assert memory.layout == Layout()
+    assert segment_files(memory.path) == segment_files(whole.path)

@@ -23,10 +23,12 @@ from ibidem.learn import (
     compact_memory,
     extract,
     index_memory,
+    indexing,
     learn,
     prune_memory,
     restore_memory,
     tune,
+    tuning,
 )
 from ibidem.learn.cost import translation_costs
 from ibidem.memory import Layout, Memory
@@ -185,7 +187,12 @@ def test_a_compactor_of_another_memory(tmp_path: Path, finished: Memory, tiny: B
     file = tmp_path / "few.tsv"
     file.write_text("".join(corpus_file.read_text("utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
     memory = run(tiny, file, tmp_path / "memory", settings)
-    assert memory.dimension == 6
+    assert memory.layout == Layout(keys=False, compact=6)
+    again = run(tiny, file, tmp_path / "memory", settings)
+    assert again.generation == memory.generation
+    kept = run(tiny, file, tmp_path / "kept", replace(settings, keep_keys=True))
+    assert kept.layout == Layout(keys=True, compact=6)
+    assert timeless(kept)["compact"] == timeless(memory)["compact"]
     assert "cluster" not in memory.manifest.stages
     assert memory.manifest.stages["compact"]["given"] == artefact.path.name
     taken = memory.artefact("compactor")
@@ -344,13 +351,23 @@ def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corp
     assert generations[0] == generations[1] < generations[2]
 
 
-def test_what_was_made_for_another_space_is_not_stored(learnt: Memory, tmp_path: Path, tiny: BaseModel) -> None:
+@pytest.mark.parametrize("stage", ["index", "tune"])
+def test_what_was_made_for_another_space_is_not_stored(
+    learnt: Memory, tmp_path: Path, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
     """Another process compacts the memory while this one tunes or indexes it."""
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
-    for act in (lambda: index_memory(memory, "Flat"), lambda: tune(memory, tiny, settings=TUNE)):
-        with pytest.raises(MismatchError, match="changed by another process"):
-            act()
+    module, name = {"index": (indexing, "build_index"), "tune": (tuning, "train_by_temperature")}[stage]
+    work = getattr(module, name)
+
+    def disturbed(*given: Any, **options: Any) -> Any:
+        compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
+        return work(*given, **options)
+
+    monkeypatch.setattr(module, name, disturbed)
+    stages = {"index": lambda: index_memory(memory, "Flat"), "tune": lambda: tune(memory, tiny, settings=TUNE)}
+    with pytest.raises(MismatchError, match="changed by another process"):
+        stages[stage]()
 
 
 def test_the_card_follows_every_stage(memory: Memory) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
+from ibidem.model.lean import _alike
 from ibidem.model.linear import supports_int8
 
 if TYPE_CHECKING:
@@ -66,3 +67,24 @@ def test_int8_knows_and_keeps_the_model(both: tuple[BaseModel, BaseModel]) -> No
 def test_other_architectures_are_refused(model_of) -> None:
     with pytest.raises(UsageError, match="int8 takes Marian and FSMT"):
         load_model(model_of("t5").name, device="cpu", dtype="int8")
+
+
+@pytest.mark.parametrize("kind", ["marian", "fsmt"])
+def test_a_long_source_is_not_encoded_with_short_ones(model_of, texts: Texts, kind: str) -> None:
+    model = model_of(kind)
+    assert model.lean is not None
+    short = sorted(model.tokens.encode_sources(texts.german), key=len)[:8]
+    sources = [*short, [short[-1][0]] * 100 + [model.tokens.eos]]
+    ids, mask = model.pad(sources)
+    assert len(_alike(sorted(map(len, sources)))) > 1
+    together = model.lean.encode(ids, mask)
+    for row, source in enumerate(sources):
+        alone = model.lean.encode(*model.pad([source]))[0]
+        torch.testing.assert_close(together[row, : len(source)], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_runs_of_like_lengths() -> None:
+    assert _alike([2, 3, 5, 8]) == [4]  # together a few tokens
+    assert _alike([30, 31, 33, 40]) == [4]
+    assert _alike([5] * 20 + [200]) == [20, 1]
+    assert _alike([300]) == [1]

@@ -18,7 +18,7 @@ from ibidem.native.decoder import NativeSteps
 from ibidem.native.linear import NativeLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -152,15 +152,7 @@ def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts
     assert isinstance(model.start(sources, 2), LeanDecoding)
 
 
-@pytest.fixture
-def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("IBIDEM_NATIVE", "0")
-    native.cache_clear()
-    yield
-    native.cache_clear()
-
-
-@pytest.mark.usefixtures("no_library")
+@pytest.mark.usefixtures("no_native")
 def test_without_the_library_torch_decodes(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
     assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), LeanDecoding)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ibidem.model.linear import Int8Linear, supports_int8
 from ibidem.native.linear import Activation, NativeLinear
 
-pytestmark = pytest.mark.usefixtures("build")
+pytestmark = pytest.mark.usefixtures("native_build")
 
 TINY = torch.finfo(torch.float32).tiny
 FUNCTIONS = {
@@ -114,10 +114,10 @@ def test_weights_are_given_back() -> None:
     weight = torch.zeros(1024, 4096)
     NativeLinear(weight, None)
     before = resident_bytes()
-    for _ in range(20):
+    for _ in range(100):
         NativeLinear(weight, None)
     gc.collect()
-    assert resident_bytes() - before < 10 * weight.numel()
+    assert resident_bytes() - before < 40 * weight.numel()  # other threads of the process take some as well
 
 
 def resident_bytes() -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ibidem.native import Best, best_of_mixture
 
-pytestmark = pytest.mark.usefixtures("build")
+pytestmark = pytest.mark.usefixtures("native_build")
 
 
 def dense_scores(logits: Tensor, base: Tensor, weights: Tensor, values: Tensor, banned: list[int]) -> Tensor:

@@ -88,6 +88,7 @@ def test_paper(draw_keys: Callable[..., np.ndarray]) -> None:
     assert measure_recall(index, keys, seed=0) > 0.8
 
 
+@pytest.mark.usefixtures("no_native")
 def test_auto_raises_nprobe_until_recall_is_good(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)
@@ -106,6 +107,7 @@ def test_auto_raises_nprobe_until_recall_is_good(clustered: ArrayKeys, monkeypat
     assert stages[-1] == ("measure", 1, 1)
 
 
+@pytest.mark.usefixtures("no_native")
 def test_auto_says_where_recall_stays_low(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)

@@ -38,13 +38,22 @@ def test_paper_always_fits(size: int, dimension: int) -> None:
     assert code_bytes <= 64
 
 
-def test_auto() -> None:
+@pytest.mark.usefixtures("no_native")
+def test_auto_without_the_native_library() -> None:
     assert resolve("auto", 19_999, 64) == ExactSettings()
     assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
     small = resolve("auto", 20_000, 64)
     assert (small.factory, small.nprobe, small.target_recall) == ("IVF512,SQfp16", 32, 0.97)
     assert resolve("auto", 3_600_000, 512).factory == "IVF8192,SQ8"
     assert resolve("auto", 60_000_000, 64).factory == "IVF32768_HNSW32,SQfp16"
+
+
+@pytest.mark.usefixtures("native_build")
+def test_auto_with_the_native_library() -> None:
+    assert resolve("auto", 9_999, 64) == ExactSettings()
+    assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
+    assert resolve("auto", 3_600_000, 64) == resolve("native", 3_600_000, 64)
+    assert isinstance(resolve("auto", 3_600_000, 30), FaissSettings)
 
 
 def test_factory_strings_with_parameters() -> None:
@@ -88,6 +97,7 @@ def test_few_keys_are_told_to_be_exact() -> None:
         resolve("IVF64,Flat", 20, 64)
 
 
+@pytest.mark.usefixtures("no_native")
 def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     keys = ArrayKeys(np.ones((30_000, 2), dtype=np.float16))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ibidem import __version__
-from ibidem.cli import benching, explaining, learning, memories, reproducing, shaping, translation
+from ibidem.cli import benching, explaining, learning, living, memories, reproducing, serving, shaping, translation
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -38,6 +38,10 @@ app.command("learn")(learning.learn)
 app.command("translate")(translation.translate)
 app.command("explain")(explaining.explain)
 app.command("evaluate")(translation.evaluate)
+app.command("serve")(serving.serve)
+app.command("add")(living.add)
+app.command("remove")(living.remove)
+app.command("replace")(living.replace)
 app.command("inspect")(memories.inspect)
 app.command("verify")(memories.verify)
 app.command("export")(memories.export)

@@ -77,7 +77,7 @@ def bench(
         sizes=tuple(size or ()),
         seed=seed,
     )
-    lines = _own_sentences(opened, sentences) if text is None else text.read_text(encoding="utf-8").splitlines()
+    lines = _own_sentences(opened, sentences) if text is None else _lines_of(text)
     with shown_progress() as progress:
         report = {"dtype": dtype, **run_bench(base, opened, lines, settings, index=index, progress=progress)}
     if save is not None:
@@ -92,6 +92,14 @@ def _own_sentences(memory: Memory, wanted: int) -> list[str]:
     """Sources spread over the memory, which knows their translations: speed is the same, quality is not asked for."""
     step = max(1, memory.pairs // (2 * wanted))
     return [pair.source for pair in islice(memory.sentences(), 0, None, step)]
+
+
+def _lines_of(text: Path) -> list[str]:
+    """The lines of a file, which may be compressed."""
+    from ibidem.text.stream import Stream
+
+    with Stream(str(text)) as stream:
+        return [line for _, line in stream.lines()]
 
 
 def _print_report(report: dict[str, Any]) -> None:

@@ -165,6 +165,7 @@ def extract(
     train: options.Train,
     output: options.Output,
     model: options.Model = None,
+    compactor: shaping_options.Compactor = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -177,7 +178,10 @@ def extract(
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
-    """First stage of learn: store every target token with its decoder state. Interrupted, it goes on."""
+    """First stage of learn: store every target token with its decoder state, or with that of a compactor's space.
+
+    Interrupted, it goes on.
+    """
     from ibidem.facade import open_corpus
     from ibidem.learn import ExtractSettings
     from ibidem.learn import extract as run
@@ -195,14 +199,14 @@ def extract(
     corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
     settings = ExtractSettings(batch_tokens=batch_tokens)
     with shown_progress() as progress:
-        memory = run(base, corpus, output, seed=seed, settings=settings, progress=progress)
+        memory = run(base, corpus, output, seed=seed, settings=settings, compactor=compactor, progress=progress)
     note(corpus.counts.describe())
     print_summary(memory, json=json)
 
 
 def index(
     memory: options.MemoryPath,
-    setting: Annotated[str, typer.Argument(help="auto, exact, paper, or a faiss factory string.")] = "auto",
+    setting: Annotated[str, typer.Argument(help="auto, exact, native, paper, or a faiss factory string.")] = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:

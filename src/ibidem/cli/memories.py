@@ -22,6 +22,8 @@ _NAMES = {
     "combiner_adaptive": "adaptive combiner",
     "recall": "recall@16",
     "input_dimension": "from dimensions",
+    "removed_pairs": "removed pairs",
+    "removed_entries": "removed entries",
 }
 _OF_NO_INTEREST = ("size", "dimension")
 _LONGEST = 300
@@ -108,7 +110,8 @@ def describe(memory: Memory) -> dict[str, Any]:
         "languages": [identity.source_language, identity.target_language],
         "dimension": memory.dimension,
         "model_dimension": identity.dimension,
-        "pairs": memory.pairs,
+        "pairs": memory.living_pairs,
+        "journal": {"added": memory.tail.pairs, "removed": len(memory.tail.removed)},
         "entries": memory.entries,
         "tokens": memory.tokens,
         "snapshots": memory.snapshots(),
@@ -126,11 +129,12 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
     total = sum(memory.bytes_by_array().values())
+    entries = memory.entries + int(memory.tail.alive_entries.sum()) - len(memory.hidden_entries())
     rows = [
         ("model", memory.identity.name),
-        ("pairs", f"{memory.pairs:,}"),
-        ("entries", f"{memory.entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
-        ("size", f"{total / 1e6:,.1f} MB, {total / max(memory.entries, 1):.0f} bytes per entry"),
+        ("pairs", f"{memory.living_pairs:,}{_in_journal(memory)}"),
+        ("entries", f"{entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
+        ("size", f"{total / 1e6:,.1f} MB, {total / max(entries, 1):.0f} bytes per entry"),
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
@@ -139,6 +143,11 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         (_NAMES.get(name, name), describe_artefact(record.info)) for name, record in memory.manifest.artefacts.items()
     ]
     print_table(str(memory.path), rows, ("memory", ""))
+
+
+def _in_journal(memory: Memory) -> str:
+    tail = memory.tail
+    return f"; {tail.pairs:,} added and {len(tail.removed):,} removed in the journal" if tail else ""
 
 
 def _left_out(memory: Memory) -> str:

@@ -66,12 +66,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[
     str | None,
     typer.Option(
-        "--index", help="auto, exact, paper, a faiss factory string; on a GPU also int8 or lists.", show_default=False
+        "--index",
+        help="auto, exact, native, paper, or a faiss factory string; on a GPU also int8 or lists.",
+        show_default=False,
     ),
 ]
 Combiner = Annotated[
     str | None,
-    typer.Option("--combiner", help="adaptive or fixed; else the best the memory has.", show_default=False),
+    typer.Option("--combiner", help="adaptive, fixed or fading; else the best the memory has.", show_default=False),
 ]
 BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=16, help="Padded tokens in a forward pass.")]
 Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 is greedy.")]

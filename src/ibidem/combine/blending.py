@@ -26,3 +26,8 @@ def blend(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
     base = (parts * torch.stack([w.base for w in weights], dim=1)).sum(dim=1)
     neighbours = torch.cat([w.neighbours * parts[:, m : m + 1] for m, w in enumerate(weights)], dim=1)
     return Weights(torch.where(total.squeeze(1) > 0, base, 1.0), neighbours)
+
+
+def overlay(under: Weights, over: Weights) -> Weights:
+    """The weights of what `over` decides, with `under` in the place of the base model; neighbours side by side."""
+    return Weights(over.base * under.base, torch.cat([over.base[:, None] * under.neighbours, over.neighbours], dim=1))

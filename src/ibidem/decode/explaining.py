@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -155,7 +155,7 @@ class Library:
     _pieces: dict[int, str] = field(default_factory=dict)
 
     def neighbours(self, votes: Votes, row: int, chosen: int) -> tuple[Neighbour, ...]:
-        """The neighbours that voted on one token, heaviest vote first."""
+        """The neighbours that voted on one token, heaviest vote first; one that was weighed twice has one vote."""
         columns = zip(
             votes.entries[row].tolist(),
             votes.distances[row].tolist(),
@@ -164,12 +164,14 @@ class Library:
             votes.sources.tolist(),
             strict=True,
         )
-        found = [
-            self._neighbour(entry, distance, value, vote, source, chosen)
-            for entry, distance, value, vote, source in columns
-            if entry >= 0
-        ]
-        return tuple(sorted(found, key=lambda neighbour: -neighbour.vote))
+        found: dict[tuple[str, int], Neighbour] = {}
+        for entry, distance, value, vote, source in columns:
+            if entry >= 0:
+                neighbour = self._neighbour(entry, distance, value, vote, source, chosen)
+                known = found.get((neighbour.pair.memory, entry))
+                counted = neighbour if known is None else replace(known, vote=known.vote + vote)
+                found[neighbour.pair.memory, entry] = counted
+        return tuple(sorted(found.values(), key=lambda neighbour: -neighbour.vote))
 
     def _neighbour(self, entry: int, distance: float, value: int, vote: float, source: int, chosen: int) -> Neighbour:
         memory = self.memories[source]
@@ -187,6 +189,6 @@ class Library:
         if key not in self._pairs:
             stored = memory.sentence(number)
             tokens = memory.tokens_of(number).tolist()
-            cited = CitedPair(str(memory.path), number, stored.source, stored.target, stored.origin, stored.location)
+            cited = CitedPair(str(memory.path), stored.id, stored.source, stored.target, stored.origin, stored.location)
             self._pairs[key] = (cited, self.model.tokens.spans(tokens, stored.target))
         return self._pairs[key]

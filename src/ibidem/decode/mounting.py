@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ibidem.combine.native import speed_up
 from ibidem.combine.storing import restore_adaptive, restore_fixed
-from ibidem.decode.scoring import MemoryScorer
 from ibidem.errors import MismatchError, UsageError
-from ibidem.retrieve import Index, open_index
 
 if TYPE_CHECKING:
     from ibidem.combine import Combiner
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
-COMBINERS = ("adaptive", "fixed")
+ADAPTIVE, FIXED, FADING = "adaptive", "fixed", "fading"
+COMBINERS = (ADAPTIVE, FIXED, FADING)
 
 
 def check_identity(memory: Memory, model: BaseModel) -> None:
@@ -48,46 +48,35 @@ def check_complete(memory: Memory) -> None:
         raise UsageError(f"{memory.path} is unfinished: run the `ibidem learn` or `extract` that began it again.")
 
 
-def load_combiner(memory: Memory, name: str | None = None) -> Combiner:
-    """The named combiner, or the best one the memory has: adaptive before fixed."""
+def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
+    """The named combiner, or the best one that the memory has: adaptive before fixed.
+
+    None stands for the one that fades with distance and needs no tuning: by that name, and where there is no other.
+    """
     if name is not None and name not in COMBINERS:
         raise UsageError(f"Unknown combiner '{name}': use one of {', '.join(COMBINERS)}.")
-    for kind in COMBINERS if name is None else (name,):
-        artefact = memory.artefact(f"combiner_{kind}")
+    for kind in (ADAPTIVE, FIXED) if name is None else (name,):
+        artefact = memory.artefact(f"combiner_{kind}") if kind != FADING else None
         if artefact is None:
             continue
         payload = artefact.path.read_bytes()
-        if kind == "fixed":
+        if kind == FIXED:
             return restore_fixed(payload)
         return restore_adaptive(payload, float(str(artefact.info["temperature"])))
+    if name in (None, FADING):
+        return None
     raise UsageError(
-        f"{memory.path} has no {name + ' ' if name else ''}combiner yet: run `ibidem tune -m {memory.path} --dev …`, "
+        f"{memory.path} has no {name} combiner yet: run `ibidem tune -m {memory.path} --dev …`, "
         "or give --k, --weight and --temperature."
     )
 
 
-def mount(
-    memory: Memory,
-    model: BaseModel,
-    *,
-    combiner: Combiner | str | None = None,
-    index: Index | str | None = None,
-) -> MemoryScorer:
-    """A scorer over the memory; `index` is a setting of `ibidem index`, or None for the one the memory has."""
-    check_complete(memory)
-    check_identity(memory, model)
-    chosen = load_combiner(memory, combiner) if combiner is None or isinstance(combiner, str) else combiner
-    found = open_index(memory, index, model.device) if index is None or isinstance(index, str) else index
-    values = token_ids(memory, model.device)
-    return MemoryScorer(found, values, place(chosen, model.device), memory)
-
-
 def place(combiner: Combiner, device: torch.device) -> Combiner:
-    """The combiner with its network, if it has one, on the device."""
+    """The combiner with its network, if it has one, on the device; on the CPU in native code where that is here."""
     network = getattr(combiner, "network", None)
     if isinstance(network, torch.nn.Module):
         network.to(device)
-    return combiner
+    return speed_up(combiner)
 
 
 def token_ids(memory: Memory, device: torch.device) -> torch.Tensor:

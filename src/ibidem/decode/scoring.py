@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ibidem.combine import Combiner, Weights, blend
+from ibidem.combine import Combiner, Weights, blend, overlay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,12 +73,26 @@ class MemoryScorer:
         self.combiner = combiner
 
     def consult(self, states: Tensor) -> Votes:
-        if self.index.size == 0:
+        if self.index.size == 0 or len(self.values) == 0:  # an index may outlive its last entry, hidden in it
             return nobody(states)
         distances, entries = self.index.search(states, self.combiner.k)
         values = self.values[entries.clamp_min(0)]
         sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
         return Votes(distances, entries, values, self.combiner.weigh(distances, values), sources)
+
+
+class LayeredScorer:
+    """The distribution of one scorer mixed with the votes of another, which takes it for the base model's."""
+
+    def __init__(self, under: Scorer, over: Scorer) -> None:
+        self.memories: Sequence[Memory | None] = [*under.memories, *over.memories]
+        self.captures = under.captures and over.captures
+        self._under = under
+        self._over = over
+
+    def consult(self, states: Tensor) -> Votes:
+        under, over = self._under.consult(states), self._over.consult(states)
+        return _side_by_side([under, over], [self._under, self._over], overlay(under.weights, over.weights))
 
 
 class BlendedScorer:
@@ -92,14 +106,19 @@ class BlendedScorer:
 
     def consult(self, states: Tensor) -> Votes:
         found = [scorer.consult(states) for scorer in self._scorers]
-        firsts = accumulate((len(scorer.memories) for scorer in self._scorers), initial=0)
-        return Votes(
-            torch.cat([votes.distances for votes in found], dim=1),
-            torch.cat([votes.entries for votes in found], dim=1),
-            torch.cat([votes.values for votes in found], dim=1),
-            blend([votes.weights for votes in found], self._shares),
-            torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
-        )
+        return _side_by_side(found, self._scorers, blend([votes.weights for votes in found], self._shares))
+
+
+def _side_by_side(found: Sequence[Votes], scorers: Sequence[Scorer], weights: Weights) -> Votes:
+    """The votes of several scorers as one, with these weights."""
+    firsts = accumulate((len(scorer.memories) for scorer in scorers), initial=0)
+    return Votes(
+        torch.cat([votes.distances for votes in found], dim=1),
+        torch.cat([votes.entries for votes in found], dim=1),
+        torch.cat([votes.values for votes in found], dim=1),
+        weights,
+        torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
+    )
 
 
 def nobody(states: Tensor) -> Votes:

@@ -42,6 +42,9 @@ class Work:
 class Translator:
     """Translates with a base model and, if there are any, memories.
 
+    Memories are followed: what is added to them or removed from them, by any thread or process, counts from the next
+    batch on. One thread translates; `ibidem.learn.Scribe` adds and removes in others.
+
     >>> translator = Translator(memory="memories/it")        # doctest: +SKIP
     >>> translator.translate(["Zwischenablage einfügen"])    # doctest: +SKIP
     >>> Translator(memory=["memories/it", ("memories/client", 2)])    # doctest: +SKIP
@@ -83,11 +86,24 @@ class Translator:
                 source_prefix=source_prefix or (identity.source_prefix if identity else ""),
             )
         self.mounts = [Mount(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened]
-        self.scorer: Scorer = join_scorers([mount.scorer for mount in self.mounts], self.mounts)
+        self.scorer: Scorer = self._join()
+        self._own_scorer = self.scorer
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.work = Work()
         self._searcher = Searcher(self.model)
+
+    def refresh(self) -> None:
+        """Take up what was added to the memories, or removed from them, by anybody; called before every batch.
+
+        A scorer that somebody else has put in place stays.
+        """
+        changed = [mount.refresh() for mount in self.mounts]
+        if any(changed) and self.scorer is self._own_scorer:
+            self.scorer = self._own_scorer = self._join()
+
+    def _join(self) -> Scorer:
+        return join_scorers([mount.scorer for mount in self.mounts], self.mounts)
 
     @property
     def memories(self) -> list[Memory]:
@@ -198,6 +214,7 @@ class Translator:
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
+            self.refresh()
             found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses

@@ -19,6 +19,11 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
+def given_digest(sha256: str, base: str) -> str:
+    """What compact keys depend on that were made by a given compactor's file, from an extraction's digest."""
+    return digest("given", sha256, base)
+
+
 def stored(memory: Memory, stage: str) -> str | None:
     """The digest that a stage was done with; None where it was not done."""
     found = memory.manifest.stages.get(stage, {}).get("digest")

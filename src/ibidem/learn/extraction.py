@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ibidem.compact import compact_keys
 from ibidem.decode.mounting import check_identity
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
+from ibidem.learn.compact.given import GivenCompactor, read_given
+from ibidem.learn.digests import extracted, given_digest
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.progress import Progress, silent
+from ibidem.retrieve import ArrayKeys
+from ibidem.retrieve.compacted import ARTEFACT as COMPACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import torch
+
+    from ibidem.compact import Compactor
     from ibidem.model import BaseModel
     from ibidem.text import Corpus
 
@@ -59,6 +67,7 @@ def extract(
     *,
     seed: int = 0,
     settings: ExtractSettings | None = None,
+    compactor: Path | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Write every pair of the corpus into the memory at `path`; a killed extraction goes on where it was.
@@ -66,8 +75,12 @@ def extract(
     Segments are committed one by one. Going on, the corpus is read again and must begin with the pairs
     already stored; the bytes are then those of an uninterrupted run. Raises MismatchError for another model
     or corpus than the memory was begun with; TextError, with nothing written, for a corpus without a pair.
+
+    compactor: the file of one trained on another memory. The keys are then stored in its space alone, and the model's
+    own never written; a memory that was begun with the model's own goes on with them, to be compacted later.
     """
     settings = settings or ExtractSettings()
+    given = None if compactor is None else read_given(compactor, model.name, model.fingerprint)
     if seed not in SEEDS:
         raise UsageError(f"The seed {seed} does not suit every library: give one from 0 to {SEEDS.stop - 1}.")
     pairs = iter(corpus)  # which begins the counts anew: the chunks must add to those
@@ -92,6 +105,7 @@ def extract(
             "special_tokens": model.tokens.special_ids(),
         }
         _check_settings(memory, notes, path)
+        given = _check_space(memory, given)
         _check_stored(memory, chunks, path)
         if memory.complete and next(chunks, None) is None:
             return memory
@@ -101,11 +115,18 @@ def extract(
         for chunk in chunks:
             end = corpus.fraction()
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
-            edit.append_segment(extract_chunk(model, chunk, settings.batch_tokens, report))
+            data = extract_chunk(model, chunk, settings.batch_tokens, report)
+            if given is not None:
+                data = _compacted(data, given.compactor, model.device)
+                edit.put_artefact(COMPACTOR, "safetensors", given.payload, given.compactor.summary())
+            edit.append_segment(data)
             edit.set_stage(STAGE, notes)
             memory = edit.commit()
             start = end
         edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})
+        if given is not None:
+            base = extracted(edit.commit())
+            edit.set_stage("compact", {"digest": given_digest(given.sha256, base), **given.notes()})
         edit.set_complete(True)
         return edit.commit()
 
@@ -121,19 +142,53 @@ def _check_settings(memory: Memory, notes: dict[str, object], path: Path) -> Non
             )
 
 
+def _check_space(memory: Memory, given: GivenCompactor | None) -> GivenCompactor | None:
+    """The compactor to store keys with, which is the one that the memory was begun with, if any."""
+    if memory.pairs == 0 or memory.complete:
+        return given
+    if memory.layout.keys:
+        return None
+    stored = memory.artefact(COMPACTOR)
+    if given is None or stored is None or stored.path.read_bytes() != given.payload:
+        raise MismatchError(
+            f"{memory.path} was begun with a compactor, and keeps compact keys alone: give the same --compactor to go "
+            "on, without --keep-keys, or name another folder."
+        )
+    return given
+
+
+def _compacted(data: SegmentData, compactor: Compactor, device: torch.device) -> SegmentData:
+    """The same entries with compact keys alone."""
+    assert data.keys is not None
+    blocks = compact_keys(compactor, ArrayKeys(data.keys), device=device)
+    return replace(data, keys=None, compact=np.concatenate(list(blocks)))
+
+
 def _check_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:
-    """Pass over the chunks that are stored already, and make sure that they are these."""
+    """Pass over the chunks that are stored already, and make sure that they are these.
+
+    Pairs have their ids in the order of the corpus: one that was removed since is passed over, and those that were
+    added later have ids after all of them.
+    """
+    notes = memory.manifest.stages.get(STAGE, {})
+    extracted = int(notes.get("kept", 0)) if memory.complete else memory.pairs
+    other = MismatchError(
+        f"{path} was begun with another corpus or other settings: give the same ones to go on, "
+        "name another folder, or remove this one."
+    )
     stored = memory.sentences()
+    kept = next(stored, None)
     passed = 0
-    while passed < memory.pairs:
-        chunk = next(chunks, Chunk())
-        kept = [(pair.source, pair.target) for pair in islice(stored, len(chunk.pairs))]
-        if not kept or kept != [(pair.source, pair.target) for pair in chunk.pairs]:
-            raise MismatchError(
-                f"{path} was begun with another corpus or other settings: give the same ones to go on, "
-                "name another folder, or remove this one."
-            )
-        passed += len(kept)
+    while passed < extracted:
+        pairs = next(chunks, Chunk()).pairs
+        if not pairs or passed + len(pairs) > extracted:
+            raise other
+        for id, pair in enumerate(pairs, start=passed):
+            if kept is not None and kept.id == id:
+                if (kept.source, kept.target) != (pair.source, pair.target):
+                    raise other
+                kept = next(stored, None)
+        passed += len(pairs)
 
 
 def _report(progress: Progress, entries: int, before: int, start: float | None, end: float | None, done: int) -> None:

@@ -13,7 +13,7 @@ from ibidem.learn.card import write_card
 from ibidem.learn.digests import digest
 from ibidem.memory.files import TEMPORARY
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import FaissIndex, Index, accept_states, build_index
+from ibidem.retrieve import FaissIndex, Index, NativeIndex, accept_states, build_index
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
@@ -30,22 +30,30 @@ def index_digest(setting: str) -> str:
 def index_memory(
     memory: Memory, setting: str = "auto", *, threads: int | None = None, progress: Progress = silent
 ) -> tuple[Memory, Index]:
-    """Build the index of a setting; a faiss index is stored in the memory, exact search needs no file."""
+    """Build the index of a setting; a faiss or native index is stored in the memory, exact search needs no file."""
 
     def report(stage: str, done: int, total: int) -> None:
         progress(_STAGES[stage], done / max(1, total), done, "keys")
 
+    memory = memory.sealed()
     check_complete(memory)
-    index = build_index(memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report)
+    removals = len(memory.removed_entries)  # read now: pairs may be added and removed while the index is built
+    index = build_index(
+        memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
+    )
     # Under this name the next writer sweeps what a killed one left behind.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
-        edit.check_unchanged(memory)
-        if isinstance(index, FaissIndex):
-            file = Path(scratch) / "index.faiss"
-            edit.put_artefact(ARTEFACT, "faiss", file, index.save(file))
+        edit.set_merged(memory)
+        if isinstance(index, FaissIndex | NativeIndex):
+            kind = "faiss" if isinstance(index, FaissIndex) else "native"
+            file = Path(scratch) / f"index.{kind}"
+            edit.put_artefact(ARTEFACT, kind, file, index.save(file) | {"removals": removals})
         else:
             edit.remove_artefact(ARTEFACT)
-        edit.set_stage("index", {"digest": index_digest(setting), "setting": setting, "description": index.description})
+        notes: dict[str, object] = {"setting": setting, "description": index.description}
+        if isinstance(index, FaissIndex | NativeIndex) and index.recall is not None:
+            notes["recall@16"] = round(index.recall, 4)
+        edit.set_stage("index", {"digest": index_digest(setting), **notes})
         memory = edit.commit()
     write_card(memory)
     return memory, accept_states(index, memory, torch.device("cpu"))

@@ -9,8 +9,8 @@ from ibidem.errors import UsageError
 from ibidem.learn.cluster import ClusterSettings
 from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
 from ibidem.learn.compact import CompactSettings
+from ibidem.learn.compact.given import read_given
 from ibidem.learn.compact.stage import (
-    check_compactor,
     compact_digest,
     compact_memory,
     drop_keys,
@@ -68,6 +68,11 @@ class LearnSettings:
         return self.compactor is not None or self.compact.method != "none"
 
     @property
+    def needs_no_keys(self) -> bool:
+        """Whether the model's own keys are of no use once they are compacted, so that they need not be stored."""
+        return self.compactor is not None and not self.keep_keys and not self.clusters
+
+    @property
     def clusters(self) -> bool:
         """Whether clusters are needed by what comes after them."""
         trained = self.compactor is None and self.compact.needs_clusters
@@ -101,9 +106,10 @@ def learn(
     settings = settings or LearnSettings()
     settings.tune.check(dev)
     if settings.compactor is not None:
-        check_compactor(settings.compactor, model.fingerprint)
+        read_given(settings.compactor, model.name, model.fingerprint)
     dev_set = None if dev is None else read_dev(dev)
-    memory = extract(model, train, path, seed=seed, settings=settings.extract, progress=progress)
+    space = settings.compactor if settings.needs_no_keys else None
+    memory = extract(model, train, path, seed=seed, settings=settings.extract, compactor=space, progress=progress)
     steps = _plan(memory, model, dev_set, settings, progress)
     last = next(number for number, step in enumerate(steps) if step.name == "prune")
     for number, step in enumerate(steps):

@@ -119,6 +119,7 @@ def tune(
     """
     settings = settings or TuneSettings()
     settings.check(dev)
+    memory = memory.sealed()
     check_complete(memory)
     check_identity(memory, model)
     if not memory.entries:
@@ -209,7 +210,7 @@ def train_by_temperature(
 def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
-        edit.check_unchanged(memory)
+        edit.set_merged(memory)
         for name, stored in (("fixed", fixed), ("adaptive", adaptive)):
             edit.put_artefact(f"combiner_{name}", stored.extension, stored.payload, stored.summary)
         edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})

@@ -8,6 +8,9 @@ from ibidem.memory.layout import Layout
 from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.removing import remove_pairs
+from ibidem.memory.tail import Tail
+from ibidem.memory.writer import Writer
 
 __all__ = [
     "Artefact",
@@ -22,4 +25,7 @@ __all__ = [
     "SegmentData",
     "SegmentRecord",
     "StoredPair",
+    "Tail",
+    "Writer",
+    "remove_pairs",
 ]

@@ -25,8 +25,12 @@ from ibidem.memory.generations import (
     sweep,
 )
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Layout
-from ibidem.memory.manifest import ARTEFACT_NAME, SEGMENT_NAME, moment
+from ibidem.memory.manifest import ARTEFACT_NAME, FORMAT, SEGMENT_NAME, moment
+from ibidem.memory.pieces import Piece, new_piece
+from ibidem.memory.removals import REMOVED_ENTRIES, REMOVED_PAIRS, read_removed, serials_of
+from ibidem.memory.sealing import seal_tail
 from ibidem.memory.segment import Segment, derive_segment, write_segment
+from ibidem.memory.tail import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,15 +65,19 @@ class Edit:
         """The last committed generation."""
         return self._memory
 
-    def check_unchanged(self, known: Memory) -> None:
-        """Refuse to store what was made for entries that another writer has changed since `known` was read."""
-        now, then = self._memory.manifest, known.manifest
-        if (now.segments, now.layout, now.artefacts.get("compactor")) != (
-            then.segments,
-            then.layout,
-            then.artefacts.get("compactor"),
-        ):
-            raise MismatchError(f"{self._memory.path} was changed by another process meanwhile: run this again")
+    def set_merged(self, known: Memory) -> None:
+        """Say that what is stored now, combiners or an index, was made for all entries of `known`.
+
+        Entries that were added at the end since `known` was read change nothing for those before them, and of
+        those that were taken out it is known which they were. Raises MismatchError for any other change.
+        """
+        now, then = self._memory, known
+        removed = len(then.removed_entries)
+        same = (now.manifest.numbering, now.layout) == (then.manifest.numbering, then.layout)
+        same &= now.manifest.artefacts.get("compactor") == then.manifest.artefacts.get("compactor")
+        if not same or not np.array_equal(now.removed_entries[:removed], then.removed_entries):
+            raise MismatchError(f"{now.path} was changed by another process meanwhile: run this again")
+        self._draft = replace(self._draft, merged=then.entries + removed)
 
     def append_segment(self, data: SegmentData) -> None:
         """Write a segment durably now; the next commit makes it part of the memory."""
@@ -78,9 +86,27 @@ class Edit:
         self._unsettled = True
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
-        with reported_writes(self._memory.path):
-            record = self._written(write_segment(self._next_folder(), data, origins))
-        self._draft = replace(draft, segments=(*draft.segments, record), origins=tuple(origins))
+        record = self._write(new_piece(data, origins))
+        self._draft = replace(
+            draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
+        )
+
+    def seal_journal(self) -> None:
+        """Put what the journals say into segments, from the next commit on; what was removed is left out of them."""
+        self._check_open()
+        folder, draft = self._memory.path, self._draft
+        removed = read_removed(folder, draft, REMOVED_PAIRS)
+        tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed))
+        if not tail:
+            return
+        self._unsettled = True
+        if draft.layout.keys and any(data.keys is None for data in tail.added):
+            self.drop_array("keys")  # of a generation from before the later ones did without them
+        entries = read_removed(folder, draft, REMOVED_ENTRIES)
+        sealed = seal_tail(self._draft, self._segments(), tail, np.sort(removed), self._write)
+        self._draft = sealed.manifest
+        self._put_numbers(REMOVED_PAIRS, removed, sealed.removed_pairs)
+        self._put_numbers(REMOVED_ENTRIES, entries, serials_of(sealed.removed_entries, np.sort(entries)))
 
     def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
         """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
@@ -102,6 +128,8 @@ class Edit:
                 raise UsageError(f"{name} of {segment.folder} came as {array.dtype} {array.shape}, not as {shape}")
             records.append(self._derive(segment, layout, {name: array}))
         self._draft = replace(self._draft, segments=tuple(records), layout=layout)
+        if name != "clusters":
+            self._renumber()
 
     def drop_array(self, name: str) -> None:
         """Leave an array of the entries out of the next commit."""
@@ -110,6 +138,8 @@ class Edit:
         if layout != self._draft.layout:
             records = tuple(self._derive(segment, layout, {}) for segment in self._segments())
             self._draft = replace(self._draft, segments=records, layout=layout)
+            if name == "compact":
+                self._renumber()
 
     def keep_entries(self, kept: NDArray[np.bool_]) -> None:
         """Leave entries out of the next commit; kept: [entries]. Their tokens and pairs stay."""
@@ -125,6 +155,7 @@ class Edit:
             else:
                 records.append(self._derive(segment, self._draft.layout, segment.thinned(part), int(part.sum())))
         self._draft = replace(self._draft, segments=tuple(records))
+        self._renumber()
 
     def keep_snapshot(self, name: str) -> None:
         """Keep the last committed generation by name, from now on, so that one can go back to it."""
@@ -135,10 +166,12 @@ class Edit:
             keep_snapshot(self._memory.path, name)
 
     def restore_snapshot(self, name: str) -> None:
-        """Make the next commit a copy of the generation kept by this name."""
+        """Make the next commit a copy of the generation kept by this name, with all that journals say since then."""
         self._check_open()
         self._draft = load_manifest(self._snapshot(name))
         self._unsettled = True
+        self.seal_journal()
+        self._draft = replace(self._draft, numbering=self._memory.generation + 1)
 
     def forget_snapshot(self, name: str) -> None:
         """Keep that generation no longer, once the next commit is made."""
@@ -204,6 +237,7 @@ class Edit:
             generation=self._memory.generation + 1,
             updated=moment(updated),
             ibidem_version=ibidem.__version__,
+            format=FORMAT,
         )
         self._unsettled = True
         with reported_writes(path):
@@ -238,6 +272,22 @@ class Edit:
         with reported_writes(self._memory.path):
             return self._written(derive_segment(self._next_folder(), segment, layout, changed, entries))
 
+    def _write(self, piece: Piece) -> SegmentRecord:
+        self._unsettled = True
+        with reported_writes(self._memory.path):
+            return self._written(write_segment(self._next_folder(), piece))
+
+    def _put_numbers(self, name: str, before: NDArray[np.int64], new: NDArray[np.int64]) -> None:
+        """Keep the numbers of what was removed, after those that were before."""
+        if len(new):
+            numbers = np.concatenate([before, new]).astype("<i8")
+            self.put_artefact(name, "bin", numbers.tobytes(), {"count": len(numbers)})
+
+    def _renumber(self) -> None:
+        """Number the entries anew: what was said of them by number is no longer true."""
+        self.remove_artefact(REMOVED_ENTRIES)
+        self._draft = replace(self._draft, numbering=self._memory.generation + 1, merged=self._draft.entries)
+
     def _next_folder(self) -> Path:
         """A name that no segment has, of this generation or of another that is kept."""
         return self._memory.path / SEGMENTS / f"{self._last_name + 1:06d}"
@@ -254,11 +304,14 @@ class Edit:
 
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
-        if self._draft.layout != Layout():
+        if self._draft.segments and self._draft.layout != _layout_of(data):
             raise UsageError(
-                f"{self._memory.path} is compacted or clustered, and takes no further pairs: learn a new memory"
+                f"{self._memory.path} holds other arrays of its entries (it is compacted, or clustered), and takes no "
+                "such pairs: learn a new memory"
             )
-        if data.keys.shape[1] != identity.dimension:
+        if data.keys is None and data.compact is None:
+            raise UsageError("a new segment needs keys, the model's own or compact ones")
+        if data.keys is not None and data.keys.shape[1] != identity.dimension:
             raise MismatchError(
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
@@ -268,3 +321,8 @@ class Edit:
                 f"the token id {largest} does not fit {self._memory.path}, whose model {identity.name!r} has "
                 f"a vocabulary of {identity.vocabulary_size}: use its own tokenizer, or learn a new memory"
             )
+
+
+def _layout_of(data: SegmentData) -> Layout:
+    """The arrays that a new segment brings."""
+    return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))

@@ -94,14 +94,27 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings, each once."""
-        value = self._list(name, "a list of strings")
-        if any(not isinstance(item, str) for item in value) or len(set(value)) < len(value):
+        value = self.all_texts(name)
+        if len(set(value)) < len(value):
             raise self.fault(name, "a list of strings, each once")
+        return value
+
+    def all_texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self._list(name, "a list of strings")
+        if any(not isinstance(item, str) for item in value):
+            raise self.fault(name, "a list of strings")
         return tuple(value)
 
     def mapping(self, name: str) -> dict[str, Any]:
         """A JSON object as it is, for what others wrote."""
         return self.fields(name)._value
+
+    def optional_mapping(self, name: str) -> dict[str, Any] | None:
+        """A JSON object as it is, or null."""
+        if name in self._value and self._value[name] is None:
+            return None
+        return self.mapping(name)
 
     def fields(self, name: str) -> Fields:
         """A JSON object whose fields will be taken in turn."""

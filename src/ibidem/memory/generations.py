@@ -11,6 +11,7 @@ from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.fields import parse
 from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file, sync_directory
+from ibidem.memory.journal import JOURNALS, list_journals
 from ibidem.memory.lock import LOCK
 from ibidem.memory.manifest import ARTEFACT_FILE, FORMAT, SEGMENT_NAME, Manifest, newer_format
 
@@ -99,7 +100,7 @@ def check_vacant(folder: Path) -> None:
         raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
     for path in folder.iterdir():
         left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
-        empty = path.name in (SEGMENTS, ARTEFACTS) and path.is_dir() and not any(path.iterdir())
+        empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
 
@@ -123,7 +124,7 @@ def forget(files: list[Path]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files, and segments and artefacts that no manifest names; only the writer may.
+    """Remove temporary files, and segments, artefacts and journals that no manifest needs; only the writer may.
 
     What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
     """
@@ -139,6 +140,9 @@ def sweep(folder: Path) -> None:
     artefacts = {artefact.file for manifest in kept for artefact in manifest.artefacts.values()}
     _remove_others(folder / SEGMENTS, SEGMENT_NAME, segments)
     _remove_others(folder / ARTEFACTS, ARTEFACT_FILE, artefacts)
+    first = min(manifest.journal for manifest in kept)
+    for path in set(list_journals(folder, 0)) - set(list_journals(folder, first)):
+        remove(path)
 
 
 def _remove_others(place: Path, pattern: str, kept: set[str]) -> None:

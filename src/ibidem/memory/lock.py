@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from ibidem.errors import LockedMemoryError, MemoryFolderError
@@ -46,9 +47,13 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+# How often one who waits for the lock looks again, in seconds.
+_PAUSE = 0.002
+
+
 @contextlib.contextmanager
-def writer_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a memory; raises LockedMemoryError at once if another writer holds it."""
+def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a memory; raises LockedMemoryError if another writer holds it for `patience` seconds more."""
     file = folder / LOCK
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -58,7 +63,7 @@ def writer_lock(folder: Path) -> Iterator[None]:
         raise MemoryFolderError(f"cannot write to {folder}: {error.strerror}; gain the permission first") from error
     try:
         try:
-            _take(descriptor)
+            _wait(descriptor, patience)
         except BlockingIOError as error:
             raise LockedMemoryError(f"{folder} is being written by {_holder(file)}; wait for it or stop it") from error
         except OSError as error:
@@ -73,6 +78,17 @@ def writer_lock(folder: Path) -> Iterator[None]:
             _release(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _wait(descriptor: int, patience: float) -> None:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return _take(descriptor)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(_PAUSE)
 
 
 def _sign(descriptor: int, holder: dict[str, object] | None) -> None:

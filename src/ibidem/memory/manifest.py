@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ibidem.memory.fields import Fields
 
-FORMAT = 2
+FORMAT = 3
 LARGEST_VOCABULARY = 1 << 31
 SEEDS = range(-(1 << 63), 1 << 64)
 
@@ -111,7 +111,13 @@ class ArtefactRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One generation of a memory; `created` and `updated` are ISO 8601 in UTC."""
+    """One generation of a memory; `created` and `updated` are ISO 8601 in UTC.
+
+    journal: the number of the first journal whose changes are not in the segments. numbering: the generation since
+    which entries were only added at the end or taken out one by one. merged: how many entries, those that were taken
+    out since counted in, the combiners and the index were made for; what came later was added. format: the one that
+    it was read in.
+    """
 
     generation: int
     created: str
@@ -125,6 +131,9 @@ class Manifest:
     stages: Mapping[str, Mapping[str, Any]]
     complete: bool
     layout: Layout = field(default_factory=Layout)
+    journal: int = 1
+    numbering: int = 1
+    merged: int = 0
     format: int = FORMAT
 
     @property
@@ -169,6 +178,10 @@ class Manifest:
             stages={name: stages.mapping(name) for name in stages.names()},
             complete=fields.flag("complete"),
             layout=Layout.from_fields(fields.fields("layout")) if number > 1 else Layout(),
+            journal=fields.integer("journal", 1) if number > 2 else 1,
+            numbering=fields.integer("numbering", 1) if number > 2 else 1,
+            merged=fields.integer("merged") if number > 2 else sum(segment.entries for segment in segments),
+            format=number,
         )
 
 

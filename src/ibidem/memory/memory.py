@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,29 +30,40 @@ from ibidem.memory.generations import (
 from ibidem.memory.keys import KeyView
 from ibidem.memory.layout import DTYPES, Layout
 from ibidem.memory.lock import writer_lock
-from ibidem.memory.manifest import SEEDS, Manifest, ModelIdentity, moment
-from ibidem.memory.pairs import StoredPair
+from ibidem.memory.lookup import Lookup
+from ibidem.memory.manifest import FORMAT, SEEDS, Manifest, ModelIdentity, moment
+from ibidem.memory.removals import REMOVED_ENTRIES, REMOVED_PAIRS, read_removed
 from ibidem.memory.segment import Segment
+from ibidem.memory.state import State, read_state
 from ibidem.memory.verification import verify
+from ibidem.memory.writer import Writer, check_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from os import PathLike
 
     from numpy.typing import NDArray
 
+    from ibidem.memory.pairs import StoredPair
+    from ibidem.memory.tail import Tail
+
 
 class Memory:
-    """One generation of a memory, read-only; `edit` makes the next one, `refresh` opens the newest.
+    """One generation of a memory and its tail, read-only; `edit` makes the next one, `refresh` opens the newest.
+
+    `entries`, `tokens`, `pairs`, the arrays and `keys` are those of the sealed segments. What was added or removed
+    since is in `tail`: its pairs and entries are numbered on from there. Sentences are looked up in both.
 
     Nothing is read before it is needed, and nothing is used before its checksum was found right: every method
     may raise DamagedMemoryError. Made by `create` and `open`.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, known: Memory | None = None) -> None:
+    def __init__(self, path: Path, state: State, known: Memory | None = None) -> None:
         self.path = path
-        self.manifest = manifest
+        self.manifest = manifest = state.manifest
+        self.tail = state.tail
+        self._state = state
         # Segments never change: a newer generation keeps the open files and verified blocks of an older one.
         opened = {segment.record: segment for segment in known._segments} if known is not None else {}
         self._segments: Sequence[Segment] = [
@@ -61,9 +73,9 @@ class Memory:
         ]
         self._sound_artefacts: set[str] = set(known._sound_artefacts) if known is not None else set()
         self._columns: dict[str, NDArray[np.generic]] = {}
-        self._first_entries = np.cumsum([0] + [record.entries for record in manifest.segments], dtype=np.int64)
         self._first_tokens = np.cumsum([0] + [record.tokens for record in manifest.segments], dtype=np.int64)
-        self._first_pairs = np.cumsum([0] + [record.pairs for record in manifest.segments], dtype=np.int64)
+        for data in self.tail.added:
+            check_fit(data, self)
 
     @classmethod
     def create(
@@ -73,8 +85,10 @@ class Memory:
         *,
         seed: int = 0,
         created: datetime | None = None,
-    ) -> Memory:
-        """Make an empty memory, generation 1, in a folder that is new or empty."""
+        stages: Mapping[str, Mapping[str, Any]] | None = None,
+        complete: bool = False,
+    ) -> Self:
+        """Make an empty memory, generation 1, in a folder that is new or empty; `complete`: nothing is to be learnt."""
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
@@ -96,41 +110,97 @@ class Memory:
                 origins=(),
                 segments=(),
                 artefacts={},
-                stages={},
-                complete=False,
+                stages=stages or {},
+                complete=complete,
             )
             put_manifest(folder, manifest)
             sweep(folder)
-        return cls(folder, manifest)
+            return cls(folder, read_state(folder))
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Memory:
+    def open(cls, path: str | PathLike[str]) -> Self:
         """Open the current generation; raises MemoryFolderError if there is none, or a newer format."""
-        return cls(Path(path), current_manifest(Path(path)))
+        return cls(Path(path), read_state(Path(path)))
 
     @staticmethod
     def exists(path: str | PathLike[str]) -> bool:
         """Whether there is a manifest, be it only the previous one."""
         return any((Path(path) / name).is_file() for name in (MANIFEST, PREVIOUS))
 
-    def refresh(self) -> Memory:
-        """The newest generation of this memory."""
-        return type(self)(self.path, current_manifest(self.path), self)
+    def refresh(self) -> Self:
+        """The newest state of this memory; this very object where nothing has changed.
+
+        Looking costs two calls of stat, and what was added to the journal is read from where this one ends.
+        """
+        state = read_state(self.path, self._state)
+        if state.stamp == self._state.stamp and state.tail is self.tail:
+            return self
+        if state.manifest is self.manifest:
+            return self.with_tail(state.tail)
+        return type(self)(self.path, state, self)
+
+    def held(self) -> Self:
+        """The newest state of this memory with all its files open: what others commit from now on takes none away."""
+        newest = self.refresh()
+        while True:
+            try:
+                for segment in newest._segments:
+                    segment.open_arrays()
+                return newest
+            except MemoryFolderError:
+                newer = newest.refresh()  # others may have committed twice since it was read, and swept
+                if newer is newest:
+                    raise
+                newest = newer
+
+    def with_tail(self, tail: Tail) -> Self:
+        """This generation with another tail, which its journals give."""
+        newer = copy.copy(self)
+        newer.tail = tail
+        newer._state = self._state._replace(tail=tail)
+        newer.__dict__.pop("_lookup", None)
+        for data in tail.added[len(self.tail.added) :]:
+            check_fit(data, newer)
+        return newer
 
     @contextlib.contextmanager
     def edit(self) -> Iterator[Edit]:
         """Hold the writer's lock and change the newest generation; only what is committed in the block stays.
 
-        Raises LockedMemoryError at once if another writer holds the lock.
+        The journal is sealed first, so that every change is made to all pairs. Raises LockedMemoryError at once if
+        another writer holds the lock.
         """
         with writer_lock(self.path):
             newest = self.refresh()
             sweep(self.path)
             edit = Edit(newest)
             try:
+                if newest.tail:
+                    edit.seal_journal()
+                    edit.commit()
                 yield edit
             finally:
                 edit.close()
+
+    @contextlib.contextmanager
+    def writing(self, patience: float = 10.0) -> Iterator[Writer]:
+        """Hold the writer's lock and record changes in the journal, each committed at once.
+
+        Raises LockedMemoryError if another writer holds the lock for longer than `patience` seconds.
+        """
+        with writer_lock(self.path, patience):
+            newest = self.refresh()
+            if newest.manifest.format < FORMAT:  # whose readers would not look for a journal
+                newest = Edit(newest).commit()
+            yield Writer(newest)
+
+    def sealed(self) -> Memory:
+        """The newest generation of this memory, with its journal sealed."""
+        newest = self.refresh()
+        if not newest.tail:
+            return newest
+        with newest.edit() as edit:
+            return edit.memory
 
     @property
     def identity(self) -> ModelIdentity:
@@ -150,7 +220,13 @@ class Memory:
     @property
     def entries(self) -> int:
         """The number of entries."""
-        return int(self._first_entries[-1])
+        return self.manifest.entries
+
+    @property
+    def merged_entries(self) -> int:
+        """The number of entries that the combiners and the index were made for; those after them were added since."""
+        merged = self.manifest.merged
+        return min(merged - int((self.removed_entries < merged).sum()), self.entries)
 
     @property
     def tokens(self) -> int:
@@ -160,7 +236,12 @@ class Memory:
     @property
     def pairs(self) -> int:
         """The number of sentence pairs."""
-        return int(self._first_pairs[-1])
+        return self.manifest.counts.pairs
+
+    @property
+    def living_pairs(self) -> int:
+        """The number of sentence pairs, those of the tail counted in and those that were removed left out."""
+        return self.pairs + self.tail.pairs - len(self.tail.removed)
 
     @property
     def layout(self) -> Layout:
@@ -223,28 +304,54 @@ class Memory:
         ]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
+    @cached_property
+    def removed_entries(self) -> NDArray[np.int64]:
+        """Serial numbers of the entries taken out since entries were numbered anew, in the order of their removal."""
+        return read_removed(self.path, self.manifest, REMOVED_ENTRIES)
+
+    @cached_property
+    def _removed_pairs(self) -> NDArray[np.int64]:
+        return np.sort(read_removed(self.path, self.manifest, REMOVED_PAIRS))
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self._segments, self.manifest.origins, self.tail, self._removed_pairs)
+
     def sentence(self, index: int) -> StoredPair:
         """The sentence pair with this number; raises UsageError out of range."""
-        number, pair = _place(self._first_pairs, index, "sentence")
-        return next(self._pairs(number, pair, pair + 1))
+        return self._lookup.pair(index)
 
     def sentences(self) -> Iterator[StoredPair]:
-        """All sentence pairs, in the order in which they were learned."""
-        for number, segment in enumerate(self._segments):
-            yield from self._pairs(number, 0, segment.record.pairs)
+        """All sentence pairs that were not removed, in the order in which they were learned."""
+        return self._lookup.pairs()
 
     def tokens_of(self, index: int) -> NDArray[np.int32]:
         """[tokens] the ids of the target tokens of the sentence with this number, read-only."""
-        number, pair = _place(self._first_pairs, index, "sentence")
-        segment = self._segments[number]
-        first, last = segment.offsets[pair : pair + 2].tolist()
-        return segment.array("values").read(first, last)
+        return self._lookup.tokens(index)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """The sentence of an entry, and the entry's position in it; raises UsageError out of range."""
-        number, local = _place(self._first_entries, entry, "entry")
-        pair, position = self._segments[number].locate(local)
-        return int(self._first_pairs[number]) + pair, position
+        """The number of an entry's sentence, and the entry's position in it; raises UsageError out of range."""
+        return self._lookup.locate(entry)
+
+    def number_of(self, id: int) -> int:
+        """The number of the pair with this id; raises UsageError if there is none, or none any more."""
+        return self._lookup.number_of(id)
+
+    def find(self, source: str, target: str | None = None) -> list[int]:
+        """The ids of the pairs with these texts, letter for letter; of all with this source without a target."""
+        return self._lookup.find(source, target)
+
+    def find_origin(self, origin: str) -> list[int]:
+        """The ids of the pairs that came from this origin."""
+        return self._lookup.find_origin(origin)
+
+    def hidden_entries(self) -> NDArray[np.int64]:
+        """The numbers of sealed entries, rising, whose pairs the tail removes."""
+        return self._lookup.entries(self.tail.removed_sealed)
+
+    def tail_keys(self) -> NDArray[np.float16]:
+        """[entries of the tail, dimension] the keys of the tail that are searched."""
+        return self.tail.keys(compact=self.layout.compact is not None, dimension=self.dimension)
 
     def artefact(self, name: str) -> Artefact | None:
         """An artefact, its file verified once, or None if the memory has none of this name."""
@@ -276,10 +383,13 @@ class Memory:
             for name in DTYPES
             if name in self.layout.shapes(self.manifest.counts, self.identity.dimension)
         }
+        journal = sum(journal.size() for journal in self.tail.journals)
+        arrays |= {"journal": journal} if journal else {}
         return arrays | {name: record.bytes for name, record in self.manifest.artefacts.items()}
 
     def __repr__(self) -> str:
-        counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs"
+        tail = f" and {self.tail.pairs} added, {len(self.tail.removed)} removed since" if self.tail else ""
+        counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs{tail}"
         return f"Memory({str(self.path)!r}, {counts})"
 
     def _column(self, name: str, *, entries: bool = False) -> NDArray[np.generic]:
@@ -293,14 +403,6 @@ class Memory:
             self._columns[key] = column
         return self._columns[key]
 
-    def _pairs(self, number: int, start: int, stop: int) -> Iterator[StoredPair]:
-        segment = self._segments[number]
-        base = int(self._first_entries[number])
-        for source, target, origin, location, first, last in segment.pairs(start, stop):
-            if not 0 <= origin < len(self.manifest.origins):
-                raise DamagedFile(segment.file("origins"), f"origin {origin} is not in the manifest")
-            yield StoredPair(source, target, self.manifest.origins[origin], location, range(base + first, base + last))
-
     def _check_still_kept(self, name: str, path: Path, damage: DamagedFile) -> None:
         newest = current_manifest(self.path).generation
         if newest > self.generation and not path.exists():
@@ -308,11 +410,3 @@ class Memory:
                 f"artefact {name!r} of generation {self.generation} of {self.path} is gone, since generation "
                 f"{newest} was committed meanwhile: refresh the memory"
             ) from damage
-
-
-def _place(firsts: NDArray[np.int64], index: int, what: str) -> tuple[int, int]:
-    """The segment in which a numbered thing lies, and its number there."""
-    if not 0 <= index < firsts[-1]:
-        raise UsageError(f"there is no {what} {index}: this memory has {firsts[-1]}, numbered from 0")
-    number = int(np.searchsorted(firsts, index, side="right")) - 1
-    return number, index - int(firsts[number])

@@ -20,13 +20,14 @@ _ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class StoredPair:
-    """A sentence pair of a memory, where it came from, and the numbers of its entries in the whole memory."""
+    """A sentence pair of a memory, where it came from, the numbers of its entries in the whole memory, and its id."""
 
     source: str
     target: str
     origin: str
     location: int
     entries: range
+    id: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +35,11 @@ class SegmentData:
     """Pairs and their entries for one segment, checked when made.
 
     keys [n, d] float16, values [n] int32, log_probs [n] float32, lengths [pairs] (the entries of each pair;
-    they sum to n); sources, targets, origins and locations: one for each pair. Raises MemoryFolderError.
+    they sum to n); sources, targets, origins and locations: one for each pair; compact [n, c] float16, where the
+    memory is searched in a compact space, and keys None where it keeps those alone. Raises MemoryFolderError.
     """
 
-    keys: NDArray[np.float16]
+    keys: NDArray[np.float16] | None
     values: NDArray[np.int32]
     log_probs: NDArray[np.float32]
     lengths: NDArray[np.integer]
@@ -45,6 +47,7 @@ class SegmentData:
     targets: Sequence[str]
     origins: Sequence[str]
     locations: Sequence[int]
+    compact: NDArray[np.float16] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -62,6 +65,22 @@ class SegmentData:
         """The number of pairs."""
         return len(self.lengths)
 
+    def select(self, pairs: Sequence[int]) -> SegmentData:
+        """The pairs with these numbers, in their order, and their entries."""
+        offsets = self.offsets()
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(offsets[i], offsets[i + 1]) for i in pairs)])
+        return SegmentData(
+            keys=None if self.keys is None else self.keys[rows],
+            values=self.values[rows],
+            log_probs=self.log_probs[rows],
+            lengths=self.lengths[list(pairs)],
+            sources=[self.sources[i] for i in pairs],
+            targets=[self.targets[i] for i in pairs],
+            origins=[self.origins[i] for i in pairs],
+            locations=[self.locations[i] for i in pairs],
+            compact=None if self.compact is None else self.compact[rows],
+        )
+
     def offsets(self) -> NDArray[np.int64]:
         """[pairs + 1] the entries of pair i are offsets[i]:offsets[i + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
@@ -74,14 +93,21 @@ class SegmentData:
         """The pair that an entry belongs to."""
         return int(np.searchsorted(self.offsets(), entry, side="right")) - 1
 
+    def _has(self, name: str) -> bool:
+        """Whether an array is there; keys of one kind may be missing."""
+        return name not in ("keys", "compact") or getattr(self, name) is not None
+
     def _check_types(self) -> None:
         for name, dimensions, dtype in (
             ("keys", 2, np.float16),
+            ("compact", 2, np.float16),
             ("values", 1, np.int32),
             ("log_probs", 1, np.float32),
             ("lengths", 1, np.integer),
         ):
             array = getattr(self, name)
+            if not self._has(name):
+                continue
             if not isinstance(array, np.ndarray) or array.ndim != dimensions or not np.issubdtype(array.dtype, dtype):
                 found = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
                 raise MemoryFolderError(f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array: {found}")
@@ -94,11 +120,12 @@ class SegmentData:
             raise MemoryFolderError(
                 f"{self.pair_name(pair)} has {self.lengths[pair]} entries: the segment has {self.entries}"
             )
-        entries = {name: len(getattr(self, name)) for name in ("keys", "values", "log_probs")}
+        names = ("keys", "compact", "values", "log_probs")
+        entries = {name: len(getattr(self, name)) for name in names if self._has(name)}
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:
-        for name in ("keys", "log_probs"):
+        for name in filter(self._has, ("keys", "compact", "log_probs")):
             array = getattr(self, name)
             for start in range(0, len(array), _ROWS):  # a whole mask of the keys would need half their memory
                 finite = np.isfinite(array[start : start + _ROWS])

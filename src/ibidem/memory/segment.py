@@ -20,40 +20,26 @@ from ibidem.memory.files import link, remove, rename, sync_directory, temporary,
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
 from ibidem.memory.manifest import SegmentRecord
+from ibidem.memory.pieces import Piece, members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from ibidem.memory.pairs import SegmentData
-
 RECORD = "segment.json"
 
 _CHUNK = 1024
+_FEW = 16
 
 
-def write_segment(folder: Path, data: SegmentData, origins: Mapping[str, int]) -> SegmentRecord:
-    """Write a segment durably under its name; `origins` gives each origin's number.
+def write_segment(folder: Path, piece: Piece) -> SegmentRecord:
+    """Write a segment durably under its name.
 
     The same data give the same bytes. A manifest that holds the record makes the segment part of the memory.
     """
-    sources, source_offsets = _blob(data.sources)
-    targets, target_offsets = _blob(data.targets)
-    arrays: dict[str, NDArray[Any]] = {
-        "keys": data.keys,
-        "values": data.values,
-        "log_probs": data.log_probs,
-        "offsets": data.offsets(),
-        "sources": sources,
-        "source_offsets": source_offsets,
-        "targets": targets,
-        "target_offsets": target_offsets,
-        "origins": np.array([origins[name] for name in data.origins], np.int32),
-        "locations": np.array(data.locations, np.int64),
-    }
-    return _seal(folder, Counts(data.entries, data.entries, data.pairs), arrays, {})
+    return _seal(folder, piece.counts, piece.arrays, {})
 
 
 def derive_segment(
@@ -137,6 +123,11 @@ class Segment:
                 raise
         return self._arrays[name]
 
+    def open_arrays(self) -> None:
+        """Open all arrays, which then stay readable though their files be removed."""
+        for name in self.expected:
+            self.array(name)
+
     def file(self, name: str) -> Path:
         """The file of an array."""
         return self.folder / f"{name}.bin"
@@ -193,6 +184,31 @@ class Segment:
                 strict=True,
             )
 
+    def find(self, source: bytes, target: bytes | None = None) -> NDArray[np.int64]:
+        """The pairs whose texts these are, in UTF-8; those of this source where no target is given."""
+        sides = [("sources", self.source_offsets, source)]
+        if target is not None:
+            sides.append(("targets", self.target_offsets, target))
+        same_length = [np.diff(offsets) == len(text) for _, offsets, text in sides]
+        pairs = np.flatnonzero(np.logical_and.reduce(same_length))
+        for name, offsets, text in sides:
+            blob = self.array(name)
+            for place, letter in enumerate(text):  # one letter after the other, of ever fewer pairs
+                if len(pairs) < _FEW:
+                    break
+                pairs = pairs[blob.gather(offsets[pairs] + place) == letter]
+            starts = offsets[pairs].tolist()
+            pairs = pairs[[blob.read(start, start + len(text)).tobytes() == text for start in starts]]
+        return pairs
+
+    def entries_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The entries of these pairs, in their order."""
+        return members(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
+
+    def find_origin(self, origin: int) -> NDArray[np.int64]:
+        """The pairs of the origin with this number."""
+        return np.flatnonzero(self.array("origins").all() == origin)
+
     def locate(self, entry: int) -> tuple[int, int]:
         """The pair of an entry, and its position among the tokens there."""
         token = entry if self.rows is None else int(self.rows[entry])
@@ -222,9 +238,3 @@ class Segment:
             return [blob[a - bounds[0] : b - bounds[0]].decode("utf-8") for a, b in pairwise(bounds)]
         except UnicodeDecodeError as error:
             raise DamagedFile(self.file(name), f"a text of pairs {start} to {stop - 1} is not UTF-8") from error
-
-
-def _blob(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    encoded = [text.encode("utf-8") for text in texts]
-    lengths = np.fromiter((len(text) for text in encoded), np.int64, len(encoded))
-    return np.frombuffer(b"".join(encoded), np.uint8), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

@@ -11,6 +11,7 @@ from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.digests import check_file
 from ibidem.memory.generations import ARTEFACTS, MANIFEST, PREVIOUS, SEGMENTS, load_manifest, snapshots
+from ibidem.memory.journal import Journal, list_journals
 from ibidem.memory.segment import Segment
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     for name, artefact in artefacts.values():
         with noted():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
+    for path in list_journals(folder, min(kept.journal for kept in generations)):
+        with noted():
+            Journal(path).read()
     return found
 
 

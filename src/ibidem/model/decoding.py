@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -72,7 +73,9 @@ class TransformersDecoding:
 
 @contextmanager
 def hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    handle = module.register_forward_pre_hook(hook)
+    """A hook for this thread alone: another one may use the model at the same time."""
+    owner = get_ident()
+    handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)
     try:
         yield
     finally:

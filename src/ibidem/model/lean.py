@@ -29,6 +29,8 @@ Store = Callable[[int, Tensor], Tensor]
 ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
 
 _CACHE_STEPS = 32
+# So many tokens are encoded in no more time than fewer.
+_FEW_TOKENS = 64
 
 
 def supports_lean(network: Any) -> bool:
@@ -130,7 +132,23 @@ class LeanNetwork:
 
     @torch.inference_mode()
     def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0."""
+        """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0.
+
+        On a CPU those of like length are encoded together: a single long one would have all others padded to it.
+        """
+        if ids.is_cuda:
+            return self._encode(ids, mask)
+        lengths, order = mask.sum(dim=1).sort()
+        groups = torch.split(order, _alike(lengths.tolist()))
+        if len(groups) == 1:
+            return self._encode(ids, mask)
+        encoded = self.states_like.new_zeros(*ids.shape, self.width)
+        for rows in groups:
+            longest = int(mask[rows[-1]].sum())
+            encoded[rows, :longest] = self._encode(ids[rows, :longest], mask[rows, :longest])
+        return encoded
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         x = self._embed_source(ids, 0)
         count, length, width = x.shape
         hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
@@ -240,6 +258,18 @@ class LeanDecoding:
 def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """Attention [n, heads, q, size] of queries that are already scaled; mask: [n, 1, 1 or q, k], added."""
     return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
+
+
+def _alike(lengths: Sequence[int]) -> list[int]:
+    """Sizes of runs of rising lengths in which padding is a third of the tokens, or a few, at most."""
+    sizes, real = [0], 0
+    for length in lengths:
+        if length * (sizes[-1] + 1) > max(1.5 * (real + length), _FEW_TOKENS):
+            sizes.append(0)
+            real = 0
+        sizes[-1] += 1
+        real += length
+    return sizes
 
 
 def hide(shown: Tensor, dtype: torch.dtype) -> Tensor:

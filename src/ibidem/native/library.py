@@ -35,6 +35,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_decoding_free": (None, [_POINTER]),
     "ibidem_decoding_step": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
     "ibidem_decoding_reorder": (_INT, [_POINTER, _POINTER, _LONG]),
+    "ibidem_ivf_search": (
+        _INT,
+        [_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT],
+    ),
+    "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _INT]),
+    "ibidem_ivf_pack": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
+    "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         None,
         [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ibidem.retrieve.settings import FaissSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ibidem.retrieve.keys import Keys
@@ -29,7 +30,8 @@ _REMEDY = "Build it again with `ibidem index`"
 class FaissIndex:
     """A built faiss index and how to search it.
 
-    index: the faiss index; recall: recall@16 where it was measured; threads: for search, given None all.
+    index: the faiss index; recall: recall@16 where it was measured; threads: for search, given None all that torch has;
+    selector: of the entries that may be found, given None all.
     Distances are faiss's own: those to the coded keys, approximate where the codes are.
     """
 
@@ -37,6 +39,7 @@ class FaissIndex:
     settings: FaissSettings
     recall: float | None = None
     threads: int | None = None
+    selector: Any = None
 
     @property
     def captures(self) -> bool:
@@ -67,7 +70,9 @@ class FaissIndex:
         check_search(queries, k, self.dimension)
         clean, usable = clean_queries(queries.cpu())
         settings = self.settings
-        parameters = search_parameters(self.index, settings.nprobe, settings.ef_search, settings.k_factor)
+        parameters = search_parameters(
+            self.index, settings.nprobe, settings.ef_search, settings.k_factor, self.selector
+        )
         distances = np.full((len(clean), k), np.inf, dtype=np.float32)
         entries = np.full((len(clean), k), -1, dtype=np.int64)
         # faiss takes k above the number of keys badly in some indexes (fast scan, refine).
@@ -79,6 +84,18 @@ class FaissIndex:
         nearness = torch.from_numpy(distances).clamp_(min=0).masked_fill_(torch.from_numpy(entries < 0), torch.inf)
         answer = blank_unusable(nearness, torch.from_numpy(entries), usable)
         return Neighbours(answer.distances.to(queries.device), answer.entries.to(queries.device))
+
+    def without(self, entries: NDArray[np.int64]) -> FaissIndex | None:
+        """This index, in which these entries are not found; None where faiss cannot do that with its kind."""
+        visible = np.ones(self.size, np.uint8)
+        visible[entries] = 0
+        chosen = load_faiss().IDSelectorBitmap(np.packbits(visible, bitorder="little"))
+        hiding = replace(self, selector=chosen)
+        try:
+            hiding.search(torch.zeros(1, self.dimension), 1)
+        except RuntimeError:
+            return None
+        return hiding
 
     def save(self, path: str | Path) -> dict[str, Any]:
         """Write the index to a file, all or nothing, and give what `load_index` must be told about it."""

@@ -12,6 +12,8 @@ import numpy as np
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.approximate import FaissIndex
 from ibidem.retrieve.held import check_device
+from ibidem.retrieve.ivf import NativeSettings, build_native
+from ibidem.retrieve.keys import finite
 from ibidem.retrieve.library import (
     EXAMPLE,
     layers,
@@ -27,10 +29,12 @@ from ibidem.retrieve.scan import ScanIndex, exact_index, holds_halves
 from ibidem.retrieve.settings import ExactSettings, FaissSettings, ListSettings, resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from numpy.typing import NDArray
 
-    from ibidem.retrieve.keys import Floats, Keys
+    from ibidem.retrieve.keys import Keys
     from ibidem.retrieve.neighbours import Index
 
 # (stage: 'train', 'add' or 'measure'; done; total)
@@ -58,10 +62,13 @@ def build_index(
     threads: int | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
+    scratch: Path | None = None,
 ) -> Index:
     """Build the index of a setting (see `resolve`) over all keys.
 
-    threads: for building and searching with faiss, given None all; device: where exact search runs.
+    threads: for building and searching on the CPU, given None all that torch has; device: where exact search runs;
+    scratch: a folder for what does not fit into memory, given None the system's. What may miss a neighbour says how
+    many it finds: recall@16 is measured against exact search, on a sample.
     The same keys, setting, seed, threads and faiss give the same index: graphs (HNSW, NSG) are built on one
     thread, since on more they depend on which came first.
     """
@@ -81,6 +88,8 @@ def build_index(
         place = check_device(device)
         return list_index(keys, settings, place, seed) if holds_halves(keys, place, 4) else exact_index(keys, place)
     report = progress or (lambda _stage, _done, _total: None)
+    if isinstance(settings, NativeSettings):
+        return build_native(keys, settings, seed=seed, threads=threads, report=report, scratch=scratch)
     try:
         index = _fill(keys, settings, seed, threads, report)
     except RuntimeError as error:
@@ -141,7 +150,7 @@ def _fill(keys: Keys, settings: FaissSettings, seed: int, threads: int | None, r
             report("train", len(sample), len(sample))
         rows = max(1, _ADD_ELEMENTS // keys.dimension)
         for block in keys.blocks(rows):
-            index.add(_checked(block, index.ntotal))
+            index.add(finite(block, index.ntotal))
             report("add", index.ntotal, keys.size)
     if index.ntotal != keys.size:
         raise MemoryFolderError(
@@ -155,7 +164,7 @@ def _draw_sample(keys: Keys, index: Any, seed: int) -> NDArray[np.float32]:
     lists = max((layer.nlist for layer in layers(index) if hasattr(layer, "nlist")), default=1)
     wanted = min(max(TRAIN_PER_LIST * lists, TRAIN_AT_LEAST), max(TRAIN_AT_MOST, lists), keys.size)
     ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
-    return _checked(keys.gather(ids), None)
+    return finite(keys.gather(ids), None)
 
 
 def _train(index: Any, sample: NDArray[np.float32]) -> None:
@@ -171,28 +180,13 @@ def _train(index: Any, sample: NDArray[np.float32]) -> None:
     index.train(sample)
 
 
-def _checked(block: Floats, first: int | None) -> NDArray[np.float32]:
-    """Copy keys to float32, and refuse those that are not finite: a graph or a k-means would be spoilt."""
-    plain = np.ascontiguousarray(block, dtype=np.float32)
-    finite = np.isfinite(plain).all(axis=1)
-    if not finite.all():
-        where = "" if first is None else f", the first of them entry {first + int(np.argmin(finite))}"
-        raise MemoryFolderError(
-            f"{int((~finite).sum())} keys are not finite numbers{where}. "
-            "Check the memory with `ibidem verify`, or use the index setting 'exact', which passes over them."
-        )
-    return plain
-
-
 def _tune(index: FaissIndex, keys: Keys, seed: int, report: Progress) -> FaissIndex:
-    """Double nprobe until the target recall is reached, or looking into more lists no longer helps."""
+    """Measure recall, and double nprobe until the target is reached, or looking into more lists no longer helps."""
     target, nprobe = index.settings.target_recall, index.settings.nprobe
-    if target is None or nprobe is None:
-        return index
     report("measure", 0, 1)
     probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed)
     recall = recall_at(index, keys, probe)
-    while recall < target and nprobe < MOST_PROBES:
+    while target is not None and nprobe is not None and recall < target and nprobe < MOST_PROBES:
         wider = replace(index, settings=replace(index.settings, nprobe=2 * nprobe))
         found = recall_at(wider, keys, probe)
         if found <= recall:
@@ -200,6 +194,6 @@ def _tune(index: FaissIndex, keys: Keys, seed: int, report: Progress) -> FaissIn
         index, recall, nprobe = wider, found, 2 * nprobe
     report("measure", 1, 1)
     notes = index.settings.notes
-    if recall < target:
+    if target is not None and recall < target:
         notes += (f"recall@16 is {recall:.3f}, below {target}: the setting 'exact' finds every neighbour.",)
     return replace(index, recall=recall, settings=replace(index.settings, notes=notes))

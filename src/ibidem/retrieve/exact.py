@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +23,9 @@ from ibidem.retrieve.neighbours import Neighbours, blank_unusable, check_search,
 from ibidem.retrieve.scores import error_bound, make_scorer
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ibidem.retrieve.keys import Keys
 
 # Scores made at once: 32 MiB on the CPU (measured: less costs time), on CUDA enough to keep it busy, 1 GiB.
@@ -77,6 +81,12 @@ class ExactIndex:
         entries = torch.nn.functional.pad(entries, (0, missing), value=-1)
         found = blank_unusable(distances, entries, usable)
         return Neighbours(found.distances.to(queries.device), found.entries.to(queries.device))
+
+    def without(self, entries: NDArray[np.int64]) -> ExactIndex:
+        """This index, in which these entries are not found; it shares the keys."""
+        copied = copy.copy(self)
+        copied._held = self._held.without(torch.from_numpy(entries))
+        return copied
 
     def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search usable queries [q, d]; gives distances (float64) and entries, each [q, at most k]."""

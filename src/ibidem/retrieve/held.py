@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -81,6 +82,13 @@ class HeldKeys:
         ids, places = np.unique(entries.cpu().numpy(), return_inverse=True)
         found = torch.from_numpy(self._source.gather(ids).astype(np.float64))
         return found[torch.from_numpy(places)].to(self._device)
+
+    def without(self, entries: Tensor) -> HeldKeys:
+        """These keys, of which some [n] are nobody's neighbours; the keys themselves are shared."""
+        copied = copy.copy(self)
+        copied._squares = self._squares.clone()
+        copied._squares[entries.to(self._device)] = torch.inf
+        return copied
 
     def _allocate(self) -> Tensor:
         shape = (_whole_tiles(self._source.size), self._source.dimension)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ibidem.errors import UsageError
+from ibidem.errors import MemoryFolderError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,3 +68,41 @@ class ArrayKeys:
     def gather(self, ids: Ids) -> Floats:
         """Give the keys of these numbers; ids: [n] int64, gives [n, d]."""
         return self._array[ids]
+
+
+class FirstKeys:
+    """The first keys of others."""
+
+    def __init__(self, keys: Keys, size: int) -> None:
+        self._keys = keys
+        self.size = size
+        self.dimension = keys.dimension
+
+    def blocks(self, rows: int) -> Iterator[Floats]:
+        """Give these keys in order, as arrays [at most rows, d]."""
+        left = self.size
+        for block in self._keys.blocks(rows):
+            if left <= 0:
+                return
+            yield block[:left]
+            left -= len(block)
+
+    def gather(self, ids: Ids) -> Floats:
+        """Give the keys of these numbers; ids: [n] int64, gives [n, d]."""
+        return self._keys.gather(ids)
+
+
+def finite(block: Floats, first: int | None) -> NDArray[np.float32]:
+    """Copy keys to float32, and refuse those that are not finite: a graph or a k-means would be spoilt.
+
+    first: the entry of the first key, where they follow one another.
+    """
+    plain = np.ascontiguousarray(block, dtype=np.float32)
+    good = np.isfinite(plain).all(axis=1)
+    if not good.all():
+        where = "" if first is None else f", the first of them entry {first + int(np.argmin(good))}"
+        raise MemoryFolderError(
+            f"{int((~good).sum())} keys are not finite numbers{where}. "
+            "Check the memory with `ibidem verify`, or use the index setting 'exact', which passes over them."
+        )
+    return plain

@@ -6,6 +6,8 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,13 +40,10 @@ def has_faiss() -> bool:
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Let faiss use this many threads inside the block (given None: as many as before)."""
-    if threads is None:
-        yield
-        return
+    """Let faiss use this many threads inside the block (given None: as many as torch, which it takes turns with)."""
     faiss = load_faiss()
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(threads)
+    faiss.omp_set_num_threads(torch.get_num_threads() if threads is None else threads)
     try:
         yield
     finally:
@@ -98,24 +97,31 @@ def parameter_names(index: Any) -> set[str]:
     return {name for layer in layers(index) for kind, name in kinds.items() if isinstance(layer, kind)}
 
 
-def search_parameters(index: Any, nprobe: int | None, ef_search: int | None, k_factor: float | None) -> Any:
-    """Make the parameters of one search, so that the index is never changed; None where it takes none."""
+def search_parameters(
+    index: Any, nprobe: int | None, ef_search: int | None, k_factor: float | None, selector: Any = None
+) -> Any:
+    """Make the parameters of one search, so that the index is never changed; None where it takes none.
+
+    selector: a faiss selector of the entries that may be found.
+    """
     faiss = load_faiss()
     index = faiss.downcast_index(index)
+    chosen = {} if selector is None else {"sel": selector}
     if isinstance(index, faiss.IndexPreTransform):
-        inner = search_parameters(index.index, nprobe, ef_search, k_factor)
+        inner = search_parameters(index.index, nprobe, ef_search, k_factor, selector)
         return faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexRefine):
-        inner = search_parameters(index.base_index, nprobe, ef_search, k_factor)
+        inner = search_parameters(index.base_index, nprobe, ef_search, k_factor, selector)
         factor = index.k_factor if k_factor is None else k_factor
         return faiss.IndexRefineSearchParameters(k_factor=factor, base_index_params=inner)
     if isinstance(index, faiss.IndexIVF):
         coarse = search_parameters(index.quantizer, None, ef_search, None)
         probes = min(index.nprobe if nprobe is None else nprobe, index.nlist)
-        return faiss.SearchParametersIVF(nprobe=probes, quantizer_params=coarse)
+        return faiss.SearchParametersIVF(nprobe=probes, quantizer_params=coarse, **chosen)
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(efSearch=index.hnsw.efSearch if ef_search is None else ef_search)
-    return None
+        breadth = index.hnsw.efSearch if ef_search is None else ef_search
+        return faiss.SearchParametersHNSW(efSearch=breadth, **chosen)
+    return faiss.SearchParameters(**chosen) if chosen else None
 
 
 def prepare_training(index: Any, seed: int) -> None:

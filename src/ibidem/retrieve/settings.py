@@ -1,4 +1,4 @@
-"""What an index setting means: 'exact', 'int8', 'lists', 'paper', 'auto', or a faiss factory string with parameters."""
+"""What an index setting means: 'exact', 'native', 'paper', 'auto', a faiss string, or for a GPU 'int8' and 'lists'."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native, suits
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 from ibidem.retrieve.partition import default_lists
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 EXACT_BELOW = 20_000
+NATIVE_FROM = 10_000
 SQFP16_UP_TO = 128
 FLAT_COARSE_UP_TO = 16_384
 AUTO_RECALL = 0.97
@@ -72,7 +74,7 @@ class ListSettings:
 
 def resolve(
     setting: str, size: int, dimension: int, *, device: str | torch.device = "cpu"
-) -> ExactSettings | FaissSettings | ListSettings:
+) -> ExactSettings | FaissSettings | ListSettings | NativeSettings:
     """Turn an index setting into settings for size keys of some dimensions, or say why it cannot be meant."""
     name = setting.strip()
     if name == "exact":
@@ -83,6 +85,8 @@ def resolve(
         return ExactSettings(notes=(note,)) if str(device).startswith("cpu") else gpu
     if name == "auto":
         return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
+    if name.partition(";")[0].strip() == NAME:
+        return resolve_native(name, size, dimension)
     faiss = _paper(size, dimension) if name == "paper" else _parse(name)
     return _check(setting, faiss, size, dimension)
 
@@ -130,18 +134,18 @@ def _lists(setting: str, size: int) -> ListSettings:
     return ListSettings(numbers.get("lists", default_lists(size)), numbers.get("nprobe"))
 
 
-def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings:
-    """Choose exact search where it is fast enough, else IVF with about 4 √N lists.
+def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | NativeSettings:
+    """Choose exact search where it is fast enough, else the native index, else a faiss IVF with about 4 √N lists.
 
-    Measured on synthetic decoder states and two busy cores: recall@16 at nprobe 32 / 64 / 128, µs a query on
-    one thread. 200 k keys, 64-d, 2048 lists: SQ8 0.966 / 0.978 / 0.985 at 86 / 117 / 220 µs, SQfp16 0.977 /
-    0.989 / 0.997 at 67 / 105 / 148 µs. 100 k keys, 512-d, 2048 lists: SQ8 0.964 / 0.981 / 0.990, SQfp16
-    0.968 / 0.985 / 0.994, about as fast. So short keys keep float16, in which the memory holds them (the
-    recall SQ8 loses cannot be bought back by nprobe), and long keys take SQ8 at half the bytes. Training with
-    40, 64 or 256 keys a list changed recall by 0.003 or less.
+    docs/results/search.md has the measurements, on compact keys of a real memory. At 10 k keys the native index is
+    several times as fast as exact search. Short keys of faiss keep float16, in which the memory holds them: the recall
+    that SQ8 loses is dearer to buy back by nprobe. Long keys take SQ8 at half the bytes (100 k drawn keys of 512
+    dimensions: 0.981 and 0.985 at nprobe 64, about as fast).
     """
     if not on_cpu:
         return ExactSettings()
+    if suits(dimension) and size >= NATIVE_FROM:
+        return resolve_native(NAME, size, dimension)
     if size < EXACT_BELOW:
         return ExactSettings()
     if not has_faiss():
@@ -188,7 +192,7 @@ def _parse(setting: str) -> FaissSettings:
     factory, *assignments = (part.strip() for part in setting.split(";"))
     if not factory:
         raise UsageError(
-            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'paper', or a faiss factory "
+            f"The index setting {setting!r} names no index. Use 'auto', 'exact', 'native', 'paper', or a faiss factory "
             f"string like {EXAMPLE!r}."
         )
     numbers: dict[str, float] = {}

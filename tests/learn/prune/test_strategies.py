@@ -64,35 +64,6 @@ def test_every_cost_cluster_keeps_its_share(method: str) -> None:
         assert pruned.kept[cluster].mean() == pytest.approx(0.7, abs=0.05)
 
 
-def test_drawing_sentences_keeps_the_same_ones_in_every_cluster() -> None:
-    # 40 sentences of the same eight words at the same cost: with half of each word gone, 20 whole sentences are left.
-    words, sentences = 8, 40
-    entries = Entries(
-        np.ones(words * sentences, dtype=np.float32),
-        np.tile(np.arange(words, dtype=np.int32), sentences),
-        np.arange(0, words * sentences + 1, words),
-        np.arange(words * sentences),
-    )
-    drawn = prune(entries, PruneSettings(rate=0.5, draw="sentences", seed=3)).kept.reshape(sentences, words)
-    assert sorted(Counter(drawn.sum(axis=1).tolist()).items()) == [(0, 20), (words, 20)]
-    scattered = prune(entries, PruneSettings(rate=0.5, seed=3)).kept.reshape(sentences, words)
-    assert (scattered.sum(axis=0) == 20).all()
-    assert ((scattered.sum(axis=1) > 0) & (scattered.sum(axis=1) < words)).sum() > 30
-    other = prune(entries, PruneSettings(rate=0.5, draw="sentences", seed=4)).kept.reshape(sentences, words)
-    assert (other != drawn).any()
-
-
-@pytest.mark.parametrize("strategy", ["cost-clusters", "random"])
-def test_drawing_sentences_keeps_as_many_of_every_cluster(strategy: str) -> None:
-    entries = zipf_entries(tokens=5000, families=80)
-    settings = PruneSettings(strategy=strategy, rate=0.3, groups="ngram")
-    by_entries, by_sentences = prune(entries, settings), prune(entries, replace(settings, draw="sentences"))
-    assert by_entries.rate == by_sentences.rate
-    groups = group_entries(entries.values, entries.offsets, entries.rows, 2)
-    for group in as_lists(groups):
-        assert by_entries.kept[group].sum() == by_sentences.kept[group].sum()
-
-
 def test_bigram_groups_are_finer() -> None:
     entries = zipf_entries(tokens=5000, families=80)
     token, bigram = prune(entries, PruneSettings()), prune(entries, PruneSettings(groups="ngram"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.combine import Candidates
-from ibidem.decode.mounting import mount
+from ibidem.decode.mounts import mount
 from ibidem.evaluate.bench.contenders import Contender, memory_contender
 
 if TYPE_CHECKING:

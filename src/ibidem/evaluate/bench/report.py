@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ibidem.decode.mounting import mount
+from ibidem.decode.mounts import mount
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
 from ibidem.evaluate.bench.growth import grow_keys, time_search

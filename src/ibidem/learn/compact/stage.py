@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.compact import compact_keys, load_compactor, read_notes, store_compactor
+from ibidem.compact import compact_keys, load_compactor, store_compactor
 from ibidem.decode.mounting import check_complete, check_identity
-from ibidem.errors import MismatchError, UsageError
+from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
+from ibidem.learn.compact.given import read_given
 from ibidem.learn.compact.reduction import Material, train_compactor
 from ibidem.learn.compact.trained import TrainedCompactor
-from ibidem.learn.digests import UNPRUNED, digest, extracted, stored
+from ibidem.learn.digests import UNPRUNED, digest, extracted, given_digest, stored
 from ibidem.progress import Progress, silent
 from ibidem.retrieve.compacted import ARTEFACT
 
@@ -38,7 +39,7 @@ _DEPENDENT_ARTEFACTS = ("index", "combiner_fixed", "combiner_adaptive")
 def compact_digest(settings: CompactSettings, compactor: Path | None, clusters: str | None, base: str) -> str:
     """What the compact keys depend on; `clusters` and `base` are the digests of the clusters and the extraction."""
     if compactor is not None:
-        return digest("given", _payload_digest(compactor), base)
+        return given_digest(_payload_digest(compactor), base)
     return digest(settings.relevant(), clusters if settings.needs_clusters else None, base)
 
 
@@ -94,17 +95,6 @@ def compact_memory(
     return memory
 
 
-def check_compactor(path: Path, fingerprint: str) -> None:
-    """Refuse a compactor's file that cannot be read, or that belongs to another base model than this one."""
-    load_compactor(path)
-    notes = read_notes(path.read_bytes())
-    if notes.get("model_fingerprint") != fingerprint:
-        raise MismatchError(
-            f"{path} was trained for another base model ('{notes.get('model')}', or another state of it): give one "
-            "trained for the memory's own, or train one."
-        )
-
-
 def drop_keys(memory: Memory) -> Memory:
     """Keep the compact keys alone; nothing that was made from the others can be made anew."""
     with memory.edit() as edit:
@@ -150,8 +140,8 @@ def _train(
 
 
 def _take(compactor: Path, memory: Memory) -> TrainedCompactor:
-    check_compactor(compactor, _model_of(memory))
-    return TrainedCompactor(load_compactor(compactor), {"given": compactor.name})
+    given = read_given(compactor, memory.identity.name, _model_of(memory))
+    return TrainedCompactor(given.compactor, {"given": given.name})
 
 
 def _model_of(memory: Memory) -> str:

@@ -13,7 +13,6 @@ GROUPS = ("token", "ngram")
 METHODS = ("greedy", "dbscan", "birch")
 RULES = ("exact", "floor")
 SCALES = ("log", "perplexity")
-DRAWS = ("entries", "sentences")
 _FINEST = 10**6
 
 
@@ -34,8 +33,6 @@ class PruneSettings:
     one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
     min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
     rule: exact removes the share asked for; floor is the code's rounding, which leaves every two alone.
-    draw: what is drawn by lot for the random choices: entries one by one, as in the code, or sentences, which puts
-    the same sentences first in every cluster: what one keeps is whole chains of words, not words here and there.
     seed: of the random choices.
     """
 
@@ -49,7 +46,6 @@ class PruneSettings:
     method: str = "greedy"
     min_samples: int = 4
     rule: str = "exact"
-    draw: str = "entries"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,7 +55,6 @@ class PruneSettings:
             ("clustering of costs", self.method, METHODS),
             ("keeping rule", self.rule, RULES),
             ("scale of costs", self.scale, SCALES),
-            ("draw", self.draw, DRAWS),
         ):
             if chosen not in options:
                 raise UsageError(f"Unknown {name} '{chosen}': use one of {', '.join(options)}.")

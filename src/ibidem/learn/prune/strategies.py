@@ -79,13 +79,13 @@ def sample_cost_clusters(entries: Entries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every cluster of similar cost inside a group: Algorithm 1."""
     groups = _group(entries, settings)
     clusters = cluster_costs(entries.costs, groups, settings)
-    return _report(_keep_sample(entries, clusters, settings), clusters, groups, settings)
+    return _report(_keep_sample(clusters, _count(clusters, settings), settings.seed), clusters, groups, settings)
 
 
 def sample_groups(entries: Entries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every group (the paper's RP: Algorithm 1 without its first step)."""
     groups = _group(entries, settings)
-    return _report(_keep_sample(entries, groups, settings), groups, groups, settings)
+    return _report(_keep_sample(groups, _count(groups, settings), settings.seed), groups, groups, settings)
 
 
 def drop_low_probabilities(entries: Entries, settings: PruneSettings) -> Pruned:
@@ -133,17 +133,9 @@ def _count(clusters: Parts, settings: PruneSettings) -> NDArray[np.int64]:
     return COUNTERS[settings.rule](clusters.sizes, settings.kept_share)
 
 
-def _keep_sample(entries: Entries, parts: Parts, settings: PruneSettings) -> NDArray[np.bool_]:
-    """Keep a random sample of each part -> mask [entries]."""
-    generator, counts = np.random.default_rng(settings.seed), _count(parts, settings)
-    if settings.draw == "sentences":
-        lots = generator.random(len(entries.offsets) - 1)
-        return _keep_lowest(parts, counts, lots[np.searchsorted(entries.offsets, entries.rows, side="right") - 1])
-    return _keep_drawn(parts, counts, generator)
-
-
-def _keep_drawn(parts: Parts, counts: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.bool_]:
+def _keep_sample(parts: Parts, counts: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     """Keep counts [parts] entries of each part, every choice of so many equally likely -> mask [entries]."""
+    generator = np.random.default_rng(seed)
     kept = np.zeros(len(parts.order), dtype=np.bool_)
     for which, block in parts.blocks():
         shuffled = generator.permutation(len(block.order))

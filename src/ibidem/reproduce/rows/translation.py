@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ibidem.decode import BaseScorer, SearchSettings, Translator
-from ibidem.decode.mounting import load_combiner, mount
+from ibidem.decode.mounting import load_combiner
+from ibidem.decode.mounts import mount
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.reproduce.bench import below

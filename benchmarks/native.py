@@ -1,0 +1,251 @@
+"""Every kernel of the native library against what does the same in torch or faiss.
+
+    python benchmarks/native.py [--rows 5 40 160 320] [--keys 1000000 | -m memories/it] [--build]
+
+Rows are sentences times a beam of five. Times are medians in microseconds of a call with so many rows, rounds of all
+ways interleaved: `cpu` is the process's own time, of all its threads, which other processes cannot touch; `wall` is
+what a user waits. Search is over the keys of a memory, or over drawn ones; its recall is that of the drawn queries,
+among the exact neighbours. `--build` also times how the indexes are built, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, mix
+from ibidem.combine.native import speed_up
+from ibidem.evaluate import describe_machine
+from ibidem.memory import Memory
+from ibidem.model import BaseModel, load_model
+from ibidem.model.lean import LeanDecoding, LeanNetwork
+from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.native import NativeEngine
+from ibidem.native import best_of_mixture, native
+from ibidem.native.linear import NativeLinear
+from ibidem.retrieve import ArrayKeys, ExactIndex, build_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from ibidem.model.linear import Linear
+    from ibidem.retrieve import Index, Keys
+
+    Ways = dict[str, Callable[[], Any]]
+
+BEAM, K, VOCABULARY, WIDTH = 5, 8, 16_000, 512
+STEPS, SOURCE = 10, 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 160, 320])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("-m", "--memory", help="whose keys are searched")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="how many to draw where no memory is given")
+    parser.add_argument("--index", nargs="+", default=["native", "IVF8192,SQ8;nprobe=32"], help="settings to compare")
+    parser.add_argument("--build", action="store_true", help="time the building of the indexes too")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    warnings.simplefilter("ignore")
+    library = native()
+    if library is None:
+        parser.error("the native library is not here")
+    report: dict[str, Any] = {"build": library.build, "threads": arguments.threads, "rounds": arguments.rounds}
+    kernels: dict[str, Callable[[int], Ways]] = {
+        "mixture": mixture_ways,
+        "metak": metak_ways,
+        "linear_512_1536": partial(linear_ways, 1536),
+        "linear_512_16000": partial(linear_ways, VOCABULARY),
+    }
+    if library.multiplies_bytes:
+        kernels["decoder_step"] = StepWays(load_model(device="cpu"))
+    indexes, queries, report["search"] = prepare_search(arguments)
+    kernels["search"] = partial(search_ways, indexes, queries)
+    for name, make in kernels.items():
+        report[name] = {
+            **report.get(name, {}),
+            **{rows: compare(make(rows), arguments.rounds) for rows in arguments.rows},
+        }
+    report["machine"] = describe_machine()
+    print(json.dumps(report, indent=2))
+
+
+@torch.inference_mode()
+def compare(ways: Ways, rounds: int) -> dict[str, dict[str, float]]:
+    """Median microseconds of each way; the first round warms up."""
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    wall: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, call in ways.items():
+            began, used = time.perf_counter_ns(), time.process_time_ns()
+            call()
+            if number:
+                cpu[name].append((time.process_time_ns() - used) / 1000)
+                wall[name].append((time.perf_counter_ns() - began) / 1000)
+    return {
+        name: {"cpu": round(statistics.median(cpu[name]), 1), "wall": round(statistics.median(wall[name]), 1)}
+        for name in ways
+    }
+
+
+def mixture_ways(rows: int) -> Ways:
+    """The best 2 x beam tokens of the base model alone and of the mixture; torch mixes sparsely, as `mix` does."""
+    generator = torch.Generator().manual_seed(rows)
+    logits = torch.randn(rows, VOCABULARY, generator=generator) * 4
+    weights = torch.rand(rows, K + 1, generator=generator)
+    weights /= weights.sum(1, keepdim=True)
+    values = torch.randint(0, VOCABULARY, (rows, K), generator=generator)
+    parts = Weights(weights[:, 0].contiguous(), weights[:, 1:].contiguous())
+    count = 2 * BEAM
+    return {
+        "native": lambda: best_of_mixture(logits, count, base=parts.base, weights=parts.neighbours, values=values),
+        "native_base": lambda: best_of_mixture(logits, count),
+        "torch": lambda: mix(logits.log_softmax(1), parts, values).topk(count),
+        "torch_base": lambda: logits.log_softmax(1).topk(count),
+    }
+
+
+def metak_ways(rows: int) -> Ways:
+    generator = torch.Generator().manual_seed(rows)
+    combiner = AdaptiveCombiner(MetaK(K, scale=20.0).eval().requires_grad_(False), temperature=10.0)
+    distances = (torch.rand(rows, K, generator=generator) * 40).sort(1).values
+    values = torch.randint(0, 50, (rows, K), generator=generator)
+    fast = speed_up(combiner)
+    return {"native": lambda: fast.weigh(distances, values), "torch": lambda: combiner.weigh(distances, values)}
+
+
+def linear_ways(outputs: int, rows: int) -> Ways:
+    generator = torch.Generator().manual_seed(rows)
+    weight, bias = torch.randn(outputs, WIDTH, generator=generator), torch.randn(outputs, generator=generator)
+    x = torch.randn(rows, WIDTH, generator=generator)
+    layers: dict[str, Linear] = {
+        "native": NativeLinear(weight, bias),
+        "torch_int8": Int8Linear(weight, bias),
+        "torch_fp32": PlainLinear(weight, bias),
+    }
+    return {name: partial(layer, x) for name, layer in layers.items()}
+
+
+class StepWays:
+    """Steps of the shipped model's decoder, ten and more after the first, with hypotheses that change their order."""
+
+    def __init__(self, model: BaseModel) -> None:
+        def lean(linear: Any) -> LeanNetwork:
+            return LeanNetwork(model.network, model.projection, None, linear)
+
+        self._starts: dict[str, Callable[..., Any]] = {
+            "native": NativeEngine(lean(NativeLinear)).start,
+            "torch_int8": partial(LeanDecoding, lean(Int8Linear)),
+            "torch_fp32": partial(LeanDecoding, lean(PlainLinear)),
+        }
+
+    def __call__(self, rows: int) -> Ways:
+        return {name: self._stepper(start, rows) for name, start in self._starts.items()}
+
+    def _stepper(self, start: Callable[..., Any], rows: int) -> Callable[[], Any]:
+        generator = torch.Generator().manual_seed(rows)
+        count = rows // BEAM
+        sources = torch.randint(3, VOCABULARY, (count, SOURCE), generator=generator)
+        tokens = torch.randint(3, VOCABULARY, (rows, 1), generator=generator)
+        order = torch.randint(0, BEAM, (count, BEAM), generator=generator) + torch.arange(count)[:, None] * BEAM
+        decoding = start(sources, torch.ones_like(sources), BEAM)
+
+        def step() -> None:
+            decoding.step(tokens)
+            decoding.reorder(order.view(-1))
+
+        for _ in range(STEPS):
+            step()
+        return step
+
+
+def prepare_search(arguments: argparse.Namespace) -> tuple[dict[str, Index], Tensor, dict[str, Any]]:
+    """Indexes over a memory's keys or drawn ones, queries near the keys, and what the indexes are like."""
+    keys: Keys = (
+        Memory.open(arguments.memory).search_keys
+        if arguments.memory
+        else ArrayKeys(draw_keys(arguments.keys, np.random.default_rng(1)))
+    )
+    generator = np.random.default_rng(2)
+    near = keys.gather(generator.integers(keys.size, size=2048)).astype(np.float32)
+    other = keys.gather(generator.integers(keys.size, size=2048)).astype(np.float32)
+    queries = torch.from_numpy(near + 0.1 * (other - near))
+    exact = ExactIndex(keys).search(queries[:512], 16).distances[:, -1:]
+    indexes: dict[str, Index] = {}
+    about: dict[str, Any] = {"keys": keys.size, "dimension": keys.dimension}
+    for setting in arguments.index:
+        began, used = time.perf_counter(), time.process_time()
+        index = build_index(keys, setting, seed=1)
+        seconds = {"cpu": round(time.process_time() - used, 1), "wall": round(time.perf_counter() - began, 1)}
+        found = index.search(queries[:512], 16)
+        true = measure(keys, queries[:512], found.entries)
+        recall = (true <= exact.double() * (1 + 1e-5)).double().mean()
+        about[setting] = {"description": index.description, "recall@16": round(float(recall), 4)}
+        if arguments.build:
+            about[setting]["seconds_to_build"] = seconds
+        indexes[setting] = index
+    return indexes, queries, about
+
+
+def measure(keys: Keys, queries: Tensor, entries: Tensor) -> Tensor:
+    """Exact distances [q, k] float64, infinite where there is no neighbour."""
+    held = keys.gather(entries.clamp(min=0).flatten().numpy()).astype(np.float64)
+    away = queries.double()[:, None] - torch.from_numpy(held).view(*entries.shape, -1)
+    return away.square().sum(2).masked_fill(entries < 0, torch.inf)
+
+
+def search_ways(indexes: dict[str, Index], queries: Tensor, rows: int) -> Ways:
+    """Every call asks for other queries, as decoding does; all indexes for the same."""
+
+    def asker(index: Index) -> Callable[[], Any]:
+        place = 0
+
+        def ask() -> None:
+            nonlocal place
+            place = place + rows if place + 2 * rows <= len(queries) else 0
+            index.search(queries[place : place + rows], 2 * K)
+
+        return ask
+
+    return {setting: asker(index) for setting, index in indexes.items()}
+
+
+def draw_keys(count: int, generator: np.random.Generator, dimension: int = 64) -> Any:
+    """Keys [count, dimension] float16 with the traits of decoder states: words by Zipf's law, each with senses of its
+    own shape, few latent dimensions, near-duplicates.
+    """
+    latent, words = 32, 8000
+    senses = np.repeat(np.arange(words), np.maximum(1, np.sqrt(400_000 / np.arange(1, words + 1)).astype(int) // 4))
+    weight = 1 / (1.0 + senses) / np.bincount(senses)[senses]
+    centres = generator.standard_normal((words, latent))[senses] + 0.5 * generator.standard_normal(
+        (len(senses), latent)
+    )
+    spread = 0.6 * np.exp(0.3 * generator.standard_normal((len(senses), 1))) * np.arange(1, latent + 1) ** -0.5
+    inner = generator.standard_normal((latent, 256)) * 0.9 / latent**0.5
+    outer = generator.standard_normal((256, dimension)) / 16
+    keys = np.empty((count, dimension), np.float16)
+    for first in range(0, count, 100_000):
+        size = min(100_000, count - first)
+        chosen = generator.choice(len(senses), size, p=weight / weight.sum())
+        points = centres[chosen] + spread[chosen] * generator.standard_normal((size, latent))
+        copies = size // 7
+        points[:copies] = points[size - copies :] + 0.02 * generator.standard_normal((copies, latent))
+        noise = 0.02 * generator.standard_normal((size, dimension))
+        keys[first : first + size] = np.tanh(points @ inner) @ outer + noise
+    return keys
+
+
+if __name__ == "__main__":
+    main()

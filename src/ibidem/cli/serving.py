@@ -1,0 +1,189 @@
+"""serve: the HTTP server with its web page, and its keys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli.console import note, use_threads
+from ibidem.cli.overrides import override
+from ibidem.cli.translation import (
+    K,
+    MemoryChoice,
+    Temperature,
+    Weight,
+    check_memory_given,
+    choose_memories,
+    fixed_by_hand,
+)
+from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from ibidem.model import BaseModel
+
+_KEY = "IBIDEM_API_KEY"
+
+
+def serve(
+    memory: MemoryChoice = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; one that others can reach needs keys.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for any.")] = 5000,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--keys",
+            envvar="IBIDEM_KEYS",
+            help=f"File with the hashes of API keys, one of which every request then needs; or set {_KEY}.",
+            show_default=False,
+        ),
+    ] = None,
+    new_key: Annotated[
+        str | None,
+        typer.Option(
+            "--new-key",
+            metavar="NOTE",
+            help="Make a key, add its hash to --keys, print it once, and leave.",
+            show_default=False,
+        ),
+    ] = None,
+    without_keys: Annotated[bool, typer.Option("--without-keys", help="Serve everybody who can reach --host.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", help="A name by which clients call the server, such as that of a proxy.", show_default=False
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Origin of web pages that may call the server.", show_default=False),
+    ] = None,
+    learn_into: Annotated[
+        str | None,
+        typer.Option(
+            "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
+        ),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no suggestions, and change no memory.")] = False,
+    model: options.Model = None,
+    combiner: options.Combiner = None,
+    k: K = None,
+    weight: Weight = None,
+    temperature: Temperature = None,
+    index: options.IndexSetting = None,
+    beam: options.Beam = 4,
+    length_penalty: options.LengthPenalty = 1.0,
+    batch_size: options.BatchSize = 32,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    source_prefix: options.SourcePrefix = "",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A limit, such as characters=5000 or rate=2.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
+
+    A memory whose folder does not exist yet is created, and learns from the first suggestion on.
+    """
+    from ibidem.serve.settings import Limits
+
+    limits = override(Limits(), assignments or ())
+    if new_key is not None:
+        _print_new_key(keys, new_key)
+        return
+    _check_extra()
+    from ibidem.decode import SearchSettings, Translator
+    from ibidem.learn import create_memory
+    from ibidem.memory import Memory
+    from ibidem.serve import server
+    from ibidem.serve.settings import ServeSettings
+
+    hashes = _read_keys(keys)
+    if not hashes and not without_keys and not server.is_loopback(host):
+        raise UsageError(
+            f"Everybody who can reach {host} could read and change the memories: make a key with "
+            "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or say --without-keys."
+        )
+    settings = ServeSettings(
+        limits=limits,
+        keys_required=bool(hashes),
+        hosts=(*ServeSettings.hosts, *(allow_host or ())) if server.is_loopback(host) else tuple(allow_host or ()),
+        origins=tuple(allow_origin or ()),
+        read_only=read_only,
+        learn_into=learn_into,
+    )
+    by_hand = fixed_by_hand(k, weight, temperature)
+    memories = choose_memories(memory)
+    check_memory_given(memories, by_hand or combiner)
+    use_threads(threads)
+    base: BaseModel | str | None = model
+    missing = [folder for folder, _ in memories if not Memory.exists(folder)]
+    if missing and not read_only:
+        base = Translator(
+            model,
+            device=device,
+            dtype=dtype,
+            source_language=source_language,
+            target_language=target_language,
+            source_prefix=source_prefix,
+        ).model
+        for folder in missing:
+            create_memory(folder, base)
+            note(f"{folder} is new, and empty.")
+    translator = Translator(
+        base,
+        memories,
+        combiner=by_hand or combiner,
+        index=index,
+        settings=SearchSettings(beam=beam, length_penalty=length_penalty),
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    service = server.make_service(translator, settings, hashes)
+    server.serve(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
+
+
+def _check_extra() -> None:
+    """Say what to install where the server's packages are missing."""
+    try:
+        import fastapi  # noqa: F401
+        import h11  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"`ibidem serve` needs {error.name}: install it with pip install 'ibidem[serve]'.") from error
+
+
+def _read_keys(path: Path | None) -> list[str]:
+    """The hashes of all keys that were given."""
+    from ibidem.serve.keys import hash_key, read_keys
+
+    hashes = [] if path is None else read_keys(path)
+    if path is not None and not hashes:
+        raise UsageError(f"{path} holds no key: make one with `ibidem serve --new-key NOTE --keys {path}`.")
+    key = os.environ.get(_KEY)
+    return [*hashes, hash_key(key)] if key else hashes
+
+
+def _print_new_key(path: Path | None, remark: str) -> None:
+    from ibidem.serve.keys import add_key
+
+    if path is None:
+        raise UsageError("A new key needs a file for its hash: give --keys FILE.")
+    key = add_key(path, remark)
+    note(f"This key is shown once; {path} keeps its hash.")
+    print(key)

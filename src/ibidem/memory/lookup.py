@@ -1,0 +1,147 @@
+"""Sentence pairs of a memory by number, by id, by text and by origin: sealed ones, and those of the tail after them.
+
+A pair's number is its place; a pair that was removed keeps its number until the journal is sealed. Its id stays the
+same for good, and is never given to another pair.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ibidem.errors import UsageError
+from ibidem.memory.damage import DamagedFile
+from ibidem.memory.pairs import StoredPair
+from ibidem.memory.removals import numbers_among, serials_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ibidem.memory.segment import Segment
+    from ibidem.memory.tail import Tail
+
+
+class Lookup:
+    """Looks pairs up; `removed`: the ids of pairs that are no longer in the segments, rising."""
+
+    def __init__(
+        self, segments: Sequence[Segment], origins: Sequence[str], tail: Tail, removed: NDArray[np.int64]
+    ) -> None:
+        self._segments = segments
+        self._origins = origins
+        self._tail = tail
+        self._removed = removed
+        self._first_entries = np.cumsum([0] + [segment.record.entries for segment in segments], dtype=np.int64)
+        self._first_pairs = np.cumsum([0] + [segment.record.pairs for segment in segments], dtype=np.int64)
+        self._sealed_pairs, self._sealed_entries = int(self._first_pairs[-1]), int(self._first_entries[-1])
+
+    def pair(self, number: int) -> StoredPair:
+        """The pair with this number; raises UsageError out of range."""
+        self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
+        if number >= self._sealed_pairs:
+            return self._tail.pair(number - self._sealed_pairs, self._sealed_entries)
+        place, local = _place(self._first_pairs, number)
+        return next(self._sealed(place, local, local + 1))
+
+    def pairs(self) -> Iterator[StoredPair]:
+        """All pairs that were not removed, in the order in which they came."""
+        for place, segment in enumerate(self._segments):
+            for pair in self._sealed(place, 0, segment.record.pairs):
+                if pair.id not in self._tail.removed:
+                    yield pair
+        for index in np.flatnonzero(self._tail.alive).tolist():
+            yield self._tail.pair(index, self._sealed_entries)
+
+    def tokens(self, number: int) -> NDArray[np.int32]:
+        """The ids of the target tokens of the pair with this number."""
+        self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
+        if number >= self._sealed_pairs:
+            first, last = self._tail.offsets[number - self._sealed_pairs :][:2].tolist()
+            return self._tail.values[first:last]
+        place, local = _place(self._first_pairs, number)
+        segment = self._segments[place]
+        first, last = segment.offsets[local : local + 2].tolist()
+        return segment.array("values").read(first, last)
+
+    def locate(self, entry: int) -> tuple[int, int]:
+        """The number of the pair of an entry, and the entry's position in it; raises UsageError out of range."""
+        self._check(entry, self._sealed_entries + self._tail.entries, "entry")
+        if entry >= self._sealed_entries:
+            local = entry - self._sealed_entries
+            index = int(np.searchsorted(self._tail.offsets, local, side="right")) - 1
+            return self._sealed_pairs + index, local - int(self._tail.offsets[index])
+        place, local = _place(self._first_entries, entry)
+        pair, position = self._segments[place].locate(local)
+        return int(self._first_pairs[place]) + pair, position
+
+    def id_of(self, number: int) -> int:
+        """The id of the pair with this number."""
+        if number >= self._sealed_pairs:
+            return self._tail.first_id + number - self._sealed_pairs
+        return int(serials_of(np.array([number]), self._removed)[0])
+
+    def number_of(self, id: int) -> int:
+        """The number of the pair with this id; raises UsageError if there is none, or none any more."""
+        place = int(np.searchsorted(self._removed, id))
+        gone = id in self._tail.removed or (place < len(self._removed) and self._removed[place] == id)
+        if gone or not 0 <= id < self._tail.next_id:
+            why = "it was removed" if gone else f"ids up to {self._tail.next_id - 1} were given so far"
+            raise UsageError(f"there is no pair with the id {id}: {why}")
+        if id >= self._tail.first_id:
+            return self._sealed_pairs + id - self._tail.first_id
+        return int(numbers_among(np.array([id]), self._removed)[0])
+
+    def find(self, source: str, target: str | None = None) -> list[int]:
+        """The ids of the pairs that have these texts, or this source."""
+        texts = [text.encode("utf-8", "surrogatepass") for text in (source, target) if text is not None]
+        found = [segment.find(*texts) for segment in self._segments]
+        return [*self._sealed_ids(found), *self._tail.find(source, target)]
+
+    def find_origin(self, origin: str) -> list[int]:
+        """The ids of the pairs of this origin."""
+        if origin not in self._origins:
+            return self._tail.find_origin(origin)
+        number = self._origins.index(origin)
+        found = [segment.find_origin(number) for segment in self._segments]
+        return [*self._sealed_ids(found), *self._tail.find_origin(origin)]
+
+    def entries(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the entries of sealed pairs with these ids, which rise."""
+        numbers = numbers_among(ids, self._removed)
+        places = np.searchsorted(self._first_pairs, numbers, side="right") - 1
+        parts = [
+            self._segments[place].entries_of(numbers[places == place] - self._first_pairs[place])
+            + self._first_entries[place]
+            for place in np.unique(places).tolist()
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def _sealed_ids(self, found: Sequence[NDArray[np.int64]]) -> list[int]:
+        """The ids of pairs found in each segment, less those that were removed."""
+        parts = [pairs + first for pairs, first in zip(found, self._first_pairs, strict=False)]
+        ids = serials_of(np.concatenate([np.empty(0, np.int64), *parts]), self._removed)
+        return [id for id in ids.tolist() if id not in self._tail.removed]
+
+    def _sealed(self, place: int, start: int, stop: int) -> Iterator[StoredPair]:
+        segment = self._segments[place]
+        entry, number = int(self._first_entries[place]), int(self._first_pairs[place]) + start
+        ids = serials_of(np.arange(number, number + stop - start), self._removed).tolist()
+        for id, (source, target, origin, location, first, last) in zip(ids, segment.pairs(start, stop), strict=True):
+            if not 0 <= origin < len(self._origins):
+                raise DamagedFile(segment.file("origins"), f"origin {origin} is not in the manifest")
+            entries = range(entry + first, entry + last)
+            yield StoredPair(source, target, self._origins[origin], location, entries, id)
+
+    @staticmethod
+    def _check(number: int, count: int, what: str) -> None:
+        if not 0 <= number < count:
+            raise UsageError(f"there is no {what} {number}: this memory has {count}, numbered from 0")
+
+
+def _place(firsts: NDArray[np.int64], number: int) -> tuple[int, int]:
+    """The segment in which a numbered thing lies, and its number there."""
+    place = int(np.searchsorted(firsts, number, side="right")) - 1
+    return place, number - int(firsts[place])

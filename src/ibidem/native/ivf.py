@@ -1,0 +1,203 @@
+"""An inverted file over int8 codes: its arrays as the library takes them, search, assignment and packing."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ibidem.native.library import dense, require, threads_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+# Keys of a block, and what stands in `norms` where no key is; as in native/codes.h.
+LANES = 16
+NO_KEY = 1 << 30
+MOST_DIMENSIONS = 1024
+
+# Queries that a thread should have at least, and keys to be assigned or packed.
+_LEAST_QUERIES = 2
+_LEAST_KEYS = 1024
+
+
+class _Coding(ctypes.Structure):
+    _fields_ = (("dimension", ctypes.c_int64), ("mean", ctypes.c_void_p), ("scale", ctypes.c_float))
+
+
+class _Ivf(ctypes.Structure):
+    """Ivf of native/ivf.h."""
+
+    _fields_ = (
+        ("coding", _Coding),
+        ("groups", ctypes.c_int64),
+        ("group_blocks", ctypes.c_void_p),
+        ("group_offsets", ctypes.c_void_p),
+        ("centroid_blocks", ctypes.c_void_p),
+        ("list_offsets", ctypes.c_void_p),
+        ("blocks", ctypes.c_void_p),
+        ("entries", ctypes.c_void_p),
+        ("keys", ctypes.c_void_p),
+        ("key_bytes", ctypes.c_int64),
+    )
+
+
+class _SearchSettings(ctypes.Structure):
+    _fields_ = (
+        ("k", ctypes.c_int64),
+        ("probes", ctypes.c_int64),
+        ("pool", ctypes.c_int64),
+        ("patience", ctypes.c_float),
+        ("groups", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How far a search looks: at most `probes` lists, none farther than `patience` times the worst of the pool.
+
+    pool: candidates by codes whose distance is then measured exactly; groups: of centroids, looked into at least.
+    """
+
+    probes: int
+    pool: int
+    patience: float
+    groups: int
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How numbers become codes: round((x - mean) * scale), from -127 to 127; mean: [d] float32."""
+
+    mean: NDArray[np.float32]
+    scale: float
+
+    def packed(self) -> Any:
+        return _Coding(len(self.mean), self.mean.ctypes.data, self.scale)
+
+
+@dataclass(frozen=True)
+class Centroids:
+    """Centroids in groups; every 16 of a group are a block, and the place of a centroid is the number of its list.
+
+    group_blocks, centroid_blocks: see `new_blocks`; group_offsets: [groups + 1] int32, in blocks of centroids.
+    """
+
+    coding: Coding
+    group_blocks: NDArray[np.int8]
+    group_offsets: NDArray[np.int32]
+    centroid_blocks: NDArray[np.int8]
+
+    @property
+    def places(self) -> int:
+        """Of centroids, and so of lists; some are empty."""
+        return LANES * len(self.centroid_blocks)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Keys in lists.
+
+    list_offsets: [places + 1] int32, in blocks; entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks,
+    d] float16 or float32.
+    """
+
+    list_offsets: NDArray[np.int32]
+    blocks: NDArray[np.int8]
+    entries: NDArray[np.int32]
+    keys: NDArray[Any]
+
+
+class Ivf:
+    """Centroids, with or without the lists of keys."""
+
+    def __init__(self, centroids: Centroids, lists: Lists | None = None) -> None:
+        # What the library points to must live as long as this.
+        self._arrays = (centroids, lists)
+        self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_offsets) - 1)
+        for name in ("group_blocks", "group_offsets", "centroid_blocks"):
+            setattr(self._parts, name, getattr(centroids, name).ctypes.data)
+        if lists is not None:
+            for name in ("list_offsets", "blocks", "entries", "keys"):
+                setattr(self._parts, name, getattr(lists, name).ctypes.data)
+            self._parts.key_bytes = lists.keys.itemsize
+
+    def search(
+        self,
+        queries: Tensor,
+        k: int,
+        probing: Probing,
+        live: NDArray[np.uint16] | None = None,
+        threads: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Distances [q, k] float32 and entries [q, k] int64 of about the nearest keys; inf and -1 where there are none.
+
+        queries: [q, d]; one that is not finite or too long has no neighbours. live: a bit for each place, 16 a block,
+        0 for an entry that is to be passed over; threads: at most, given None all that torch has.
+        """
+        plain = dense(queries)
+        settings = _SearchSettings(k, probing.probes, max(probing.pool, k), probing.patience, probing.groups)
+        distances = torch.empty(len(plain), k)
+        entries = torch.empty(len(plain), k, dtype=torch.int64)
+        done = require().ivf_search(
+            ctypes.byref(self._parts),
+            ctypes.byref(settings),
+            None if live is None else live.ctypes.data,
+            plain.data_ptr(),
+            len(plain),
+            distances.data_ptr(),
+            entries.data_ptr(),
+            min(threads or sys.maxsize, threads_for(len(plain), _LEAST_QUERIES)),
+        )
+        _check(done)
+        return distances, entries
+
+    def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
+        """The list of the nearest centroid found for each key [n, d], looking into so many groups at least."""
+        plain = np.ascontiguousarray(keys, np.float32)
+        settings = _SearchSettings(1, 1, 1, 1.0, groups)
+        lists = np.empty(len(plain), np.int32)
+        done = require().ivf_assign(
+            ctypes.byref(self._parts),
+            ctypes.byref(settings),
+            plain.ctypes.data,
+            len(plain),
+            lists.ctypes.data,
+            threads_for(len(plain), _LEAST_KEYS),
+        )
+        _check(done)
+        return lists
+
+
+def block_bytes(dimension: int) -> int:
+    """A block is 16 norms in int32, and the codes of 16 keys."""
+    return LANES * (4 + dimension)
+
+
+def clear_blocks(blocks: NDArray[np.int8]) -> None:
+    """Put no key into any place of blocks [n, block_bytes]."""
+    blocks[:] = 0
+    blocks[:, : 4 * LANES] = np.full(LANES, NO_KEY, "<i4").view(np.int8)
+
+
+def pack(coding: Coding, keys: NDArray[np.float32], places: NDArray[np.int64], blocks: NDArray[np.int8]) -> None:
+    """Write the codes of keys [n, d] into their places [n] of blocks."""
+    plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
+    require().ivf_pack(
+        ctypes.byref(coding.packed()),
+        plain.ctypes.data,
+        len(plain),
+        targets.ctypes.data,
+        blocks.ctypes.data,
+        threads_for(len(plain), _LEAST_KEYS),
+    )
+
+
+def _check(done: int) -> None:
+    if not done:
+        raise MemoryError("there is no room to search in")

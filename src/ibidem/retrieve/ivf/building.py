@@ -1,0 +1,154 @@
+"""Building the native index in two passes over the keys: one assigns them to lists, one writes them there."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ibidem.errors import MemoryFolderError
+from ibidem.native.ivf import LANES, Centroids, Ivf, clear_blocks, pack
+from ibidem.retrieve.ivf.file import NativeFile, Shape, create
+from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.ivf.training import ASSIGN_GROUPS, limit_threads, ranks, train_centroids
+from ibidem.retrieve.keys import finite
+from ibidem.retrieve.recall import draw_probe, recall_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ibidem.retrieve.ivf.settings import NativeSettings
+    from ibidem.retrieve.keys import Keys
+
+TRAIN_PER_LIST = 40
+MOST_PROBES = 512
+RECALL_SAMPLES = 256
+
+_ELEMENTS = 1 << 24
+# Where the target is not reached, looking farther must be worth at least this recall.
+_NO_GAIN = 0.002
+
+
+def build_native(
+    keys: Keys,
+    settings: NativeSettings,
+    *,
+    seed: int,
+    threads: int | None,
+    report: Callable[[str, int, int], None],
+    scratch: Path | None = None,
+) -> NativeIndex:
+    """Build the index in a file without a name, in `scratch` or where the system keeps such files."""
+    with limit_threads(threads):
+        sample = _draw_sample(keys, settings.lists, seed)
+        report("train", 0, len(sample))
+        centroids = train_centroids(sample, settings.lists, seed)
+        report("train", len(sample), len(sample))
+        del sample
+        rows = max(1, _ELEMENTS // keys.dimension)
+        lists = _assign(keys, centroids, rows)
+        file = _write(keys, settings.lists, centroids, lists, rows, scratch, report)
+        index = NativeIndex(file, settings, threads=threads)
+        return _tune(index, keys, seed, report)
+
+
+def _draw_sample(keys: Keys, lists: int, seed: int) -> NDArray[np.float32]:
+    """Keys to train on, [n, d], in the order of their entries."""
+    wanted = min(keys.size, TRAIN_PER_LIST * lists)
+    ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
+    return finite(keys.gather(ids), None)
+
+
+def _assign(keys: Keys, centroids: Centroids, rows: int) -> NDArray[np.int32]:
+    """The list [size] of each key."""
+    ivf = Ivf(centroids)
+    lists = np.empty(keys.size, np.int32)
+    done = 0
+    for block in keys.blocks(rows):
+        if done + len(block) > keys.size:
+            break
+        lists[done : done + len(block)] = ivf.assign(finite(block, done), ASSIGN_GROUPS)
+        done += len(block)
+    if done != keys.size:
+        raise MemoryFolderError(
+            f"The keys should be {keys.size}, but {done} were read. Check the memory with `ibidem verify`."
+        )
+    return lists
+
+
+def _write(
+    keys: Keys,
+    list_count: int,
+    centroids: Centroids,
+    lists: NDArray[np.int32],
+    rows: int,
+    scratch: Path | None,
+    report: Callable[[str, int, int], None],
+) -> NativeFile:
+    sizes = np.bincount(lists, minlength=centroids.places)
+    offsets = np.zeros(centroids.places + 1, np.int32)
+    offsets[1:] = np.cumsum(-(-sizes // LANES))
+    shape = Shape(
+        size=keys.size,
+        dimension=keys.dimension,
+        key_bytes=next(iter(keys.blocks(1))).itemsize,
+        lists=list_count,
+        groups=len(centroids.group_offsets) - 1,
+        centroid_blocks=len(centroids.centroid_blocks),
+        blocks=int(offsets[-1]),
+    )
+    try:
+        with tempfile.TemporaryFile(dir=scratch) as unnamed:
+            file = create(unnamed, shape, centroids.coding.scale)
+    except OSError as error:
+        raise MemoryFolderError(
+            f"There is no place to build the index in ({error}): {shape.bytes >> 20} MiB are needed, "
+            "and TMPDIR names another folder."
+        ) from error
+    for name in ("group_blocks", "group_offsets", "centroid_blocks"):
+        getattr(file.centroids, name)[:] = getattr(centroids, name)
+    file.centroids.coding.mean[:] = centroids.coding.mean
+    file.lists.list_offsets[:] = offsets
+    file.lists.entries[:] = -1
+    clear_blocks(file.lists.blocks)
+    cursors = LANES * offsets[:-1].astype(np.int64)
+    done = 0
+    for block in keys.blocks(rows):
+        own = lists[done : done + len(block)]
+        counts = np.bincount(own, minlength=centroids.places)
+        places = cursors[own] + ranks(own, counts)
+        cursors += counts
+        pack(centroids.coding, block.astype(np.float32), places, file.lists.blocks)
+        file.lists.entries[places] = np.arange(done, done + len(block))
+        file.lists.keys[places] = block
+        done += len(block)
+        report("add", done, keys.size)
+    return file
+
+
+def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int, int], None]) -> NativeIndex:
+    """Measure recall against exact search, and look into more lists until it is as wanted."""
+    report("measure", 0, 1)
+    probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed)
+    target, limit = index.settings.target_recall, min(MOST_PROBES, index.settings.lists)
+    tried = [replace(index, recall=recall_at(index, keys, probe))]
+    while target is not None and _recall(tried[-1]) < target and tried[-1].settings.nprobe < limit:
+        wider = replace(index, settings=tried[-1].settings.wider())
+        tried.append(replace(wider, recall=recall_at(wider, keys, probe)))
+    report("measure", 1, 1)
+    best = max(map(_recall, tried))
+    if target is None or best >= target:
+        return tried[-1]
+    chosen = next(each for each in tried if _recall(each) >= best - _NO_GAIN)
+    note = f"recall@16 is {_recall(chosen):.3f}, below {target}: the setting 'exact' finds every neighbour."
+    return replace(chosen, settings=replace(chosen.settings, notes=(*chosen.settings.notes, note)))
+
+
+def _recall(index: NativeIndex) -> float:
+    assert index.recall is not None
+    return index.recall

@@ -1,0 +1,132 @@
+"""The native index as one file: a page of numbers, and arrays that are mapped where they lie.
+
+The same index is always the same bytes, so that a checksum of the file is one of the index.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import astuple, dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from ibidem.native.ivf import LANES, MOST_DIMENSIONS, Centroids, Coding, Lists, block_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_MAGIC = b"ibidem-native-1\n"
+_HEADER = struct.Struct("<16s7qd")
+_PAGE = 4096
+_KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers from which all else follows; key_bytes: of a component, 2 or 4; blocks: of 16 keys or centroids."""
+
+    size: int
+    dimension: int
+    key_bytes: int
+    lists: int
+    groups: int
+    centroid_blocks: int
+    blocks: int
+
+    def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
+        """Of every array where it begins, its type and its shape."""
+        width = block_bytes(self.dimension)
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "mean": ("<f4", (self.dimension,)),
+            "group_offsets": ("<i4", (self.groups + 1,)),
+            "group_blocks": ("i1", (-(-self.groups // LANES), width)),
+            "centroid_blocks": ("i1", (self.centroid_blocks, width)),
+            "list_offsets": ("<i4", (LANES * self.centroid_blocks + 1,)),
+            "blocks": ("i1", (self.blocks, width)),
+            "entries": ("<i4", (LANES * self.blocks,)),
+            "keys": (_KEY_TYPES[self.key_bytes], (LANES * self.blocks, self.dimension)),
+        }
+        sections = {}
+        begin = _PAGE
+        for name, (kind, shape) in arrays.items():
+            dtype = np.dtype(kind)
+            sections[name] = (begin, dtype, shape)
+            begin += -(-dtype.itemsize * math.prod(shape) // _PAGE) * _PAGE
+        return sections
+
+    @property
+    def bytes(self) -> int:
+        """Of the file."""
+        begin, dtype, shape = self.sections()["keys"]
+        return begin + -(-dtype.itemsize * math.prod(shape) // _PAGE) * _PAGE
+
+
+@dataclass(frozen=True)
+class NativeFile:
+    """A mapped file: all its bytes, and the arrays in it."""
+
+    shape: Shape
+    centroids: Centroids
+    lists: Lists
+    bytes: NDArray[np.uint8]
+
+
+def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:
+    """Fill an empty file with zeros under a header, mapped for writing."""
+    file.truncate(shape.bytes)
+    file.seek(0)
+    file.write(_HEADER.pack(_MAGIC, *astuple(shape), scale))
+    file.flush()
+    return _mapped(np.memmap(file, np.uint8, "r+"), shape, scale)
+
+
+def open_file(path: Path) -> NativeFile:
+    """Map a file for reading; raises ValueError for what is no such file, or not whole."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        raise ValueError("it is too short")
+    magic, *numbers, scale = _HEADER.unpack(header)
+    if magic != _MAGIC:
+        raise ValueError("it is of another kind or version")
+    shape = Shape(*numbers)
+    _check_numbers(shape, path.stat().st_size)
+    mapped = _mapped(np.memmap(path, np.uint8, "r"), shape, scale)
+    _check_arrays(mapped)
+    return mapped
+
+
+def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> NativeFile:
+    arrays = {
+        name: everything[begin : begin + dtype.itemsize * math.prod(size)].view(dtype).reshape(size)
+        for name, (begin, dtype, size) in shape.sections().items()
+    }
+    coding = Coding(arrays.pop("mean"), scale)
+    lists = Lists(*(arrays.pop(name) for name in ("list_offsets", "blocks", "entries", "keys")))
+    return NativeFile(shape, Centroids(coding, **arrays), lists, everything)
+
+
+def _check_numbers(shape: Shape, size: int) -> None:
+    # Every count is bound by the bytes that are there, so nothing absurd is asked of memory on a header's word.
+    sane = all(0 <= number <= size for number in astuple(shape)) and shape.key_bytes in _KEY_TYPES
+    if not sane or shape.dimension % 4 or not 4 <= shape.dimension <= MOST_DIMENSIONS or not shape.groups:
+        raise ValueError("its numbers cannot be meant")
+    if shape.bytes != size:
+        raise ValueError(f"it should have {shape.bytes} bytes and has {size}")
+
+
+def _check_arrays(file: NativeFile) -> None:
+    """What the library follows without looking must lead into the file."""
+    for offsets, end in (
+        (file.centroids.group_offsets, file.shape.centroid_blocks),
+        (file.lists.list_offsets, file.shape.blocks),
+    ):
+        if offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+            raise ValueError("its lists do not follow one another")
+    entries = file.lists.entries
+    if int((entries >= 0).sum()) != file.shape.size or (entries >= file.shape.size).any():
+        raise ValueError("it names keys that are not there")

@@ -1,0 +1,96 @@
+"""What the index setting 'native' and its parameters mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ibidem.errors import UsageError
+from ibidem.native import native
+from ibidem.native.ivf import MOST_DIMENSIONS
+
+NAME = "native"
+EXAMPLE = "native;nprobe=64"
+TARGET_RECALL = 0.99
+NPROBE, GAMMA, REFINE = 32, 1.5, 32
+# Enough keys in a list that its last block of sixteen is not most of it.
+_KEYS_PER_LIST = 48
+_WHOLE = ("lists", "nprobe", "refine")
+
+
+@dataclass(frozen=True)
+class NativeSettings:
+    """How the native index is built and searched.
+
+    lists: that the keys are divided among; nprobe: the most of them that a query looks into; gamma: none whose centroid
+    is farther than this times the worst candidate (squared distances); refine: candidates whose exact distance decides.
+    target_recall: look farther after building, until recall@16 reaches this.
+    """
+
+    lists: int
+    nprobe: int = NPROBE
+    gamma: float = GAMMA
+    refine: int = REFINE
+    target_recall: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> int:
+        """Of centroids, that a query looks into."""
+        return max(32, min(self.nprobe, 64 + self.nprobe // 4))
+
+    def wider(self) -> NativeSettings:
+        """The same, looking into more lists: some √2 times as many, and somewhat farther ones."""
+        return replace(self, nprobe=max(self.nprobe + 1, round(self.nprobe * 2**0.5)), gamma=self.gamma * 1.04)
+
+
+def default_lists(size: int) -> int:
+    """About 5 √N lists, a power of two, and enough keys in each."""
+    wanted = 1 << round(math.log2(5 * math.sqrt(max(1, size))))
+    most = 1 << max(0, (size // _KEYS_PER_LIST).bit_length() - 1)
+    return min(wanted, most)
+
+
+def suits(dimension: int) -> bool:
+    """Whether keys of so many dimensions can be searched natively, and the library is here."""
+    return native() is not None and dimension % 4 == 0 and 4 <= dimension <= MOST_DIMENSIONS
+
+
+def resolve_native(setting: str, size: int, dimension: int) -> NativeSettings:
+    """Read 'native' or 'native;name=value;…' for size keys of some dimensions."""
+    if native() is None:
+        raise UsageError(
+            f"The index setting {setting!r} needs ibidem's native library, which was not built here or does not run on "
+            "this CPU. Use 'auto'."
+        )
+    if dimension % 4 or dimension > MOST_DIMENSIONS:
+        raise UsageError(
+            f"The native index takes keys of 4, 8, … {MOST_DIMENSIONS} dimensions, not of {dimension}. Use 'auto'."
+        )
+    numbers = dict(_read(setting, part.strip()) for part in setting.split(";")[1:])
+    lists = int(numbers.get("lists", default_lists(size)))
+    if size and lists > size:
+        raise UsageError(f"The index {setting!r} has {lists} lists, but there are {size} keys. Leave 'lists=' out.")
+    fixed = numbers.keys() & {"nprobe", "gamma", "refine"}
+    return NativeSettings(
+        lists=lists,
+        nprobe=int(numbers.get("nprobe", NPROBE)),
+        gamma=numbers.get("gamma", GAMMA),
+        refine=int(numbers.get("refine", REFINE)),
+        target_recall=None if fixed else TARGET_RECALL,
+    )
+
+
+def _read(setting: str, assignment: str) -> tuple[str, float]:
+    name, _, text = assignment.partition("=")
+    name = name.strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if name not in (*_WHOLE, "gamma") or not 1 <= value < 2**31 or (name in _WHOLE and value != int(value)):
+        raise UsageError(
+            f"The index setting {setting!r} has {assignment!r}, which is no parameter of it. Use nprobe=, refine= or "
+            f"lists= with a whole number, or gamma= with a number, each at least 1, as in {EXAMPLE!r}."
+        )
+    return name, value

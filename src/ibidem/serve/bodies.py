@@ -1,0 +1,115 @@
+"""Bodies of requests: JSON, forms, and streams that are counted while they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import email.policy
+import json
+from email.parser import BytesParser
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from ibidem.serve.refusal import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from starlette.requests import Request
+
+    from ibidem.serve.settings import Limits
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_MOST_FIELDS = 2_000
+_FORM = "application/x-www-form-urlencoded"
+_PARTS = "multipart/form-data"
+
+
+async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
+    """The parts of a body as they come; refused once they are too many bytes, or a part takes too long.
+
+    Bytes are counted as they arrive: what the header says is only a reason to refuse sooner.
+    """
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refusal(415, "Compressed bodies are not read: send the body as it is.")
+    declared = request.headers.get("content-length", "")
+    taken = 0
+    parts = request.stream()
+    while True:
+        if taken > limit or (declared.isdigit() and int(declared[:20]) > limit):
+            raise Refusal(413, f"The body is larger than {limit:,} bytes.")
+        try:
+            async with asyncio.timeout(seconds):
+                part = await anext(parts, None)
+        except TimeoutError:
+            raise Refusal(408, "The body took too long to arrive.") from None
+        if part is None:
+            return
+        taken += len(part)
+        if taken <= limit:
+            yield part
+
+
+async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
+    """The fields of a JSON object or of a form; a form's field that is there twice is a list, no body is no field."""
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
+    except TimeoutError:
+        raise Refusal(408, "The body took too long to arrive.") from None
+    if not body:
+        return {}
+    content_type = request.headers.get("content-type", "application/json")
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        # `curl -d` and others say that JSON is a form.
+        if kind == _FORM and not body.lstrip().startswith(b"{"):
+            return _collect(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+        if kind == _PARTS:
+            return _collect(_read_parts(content_type, body))
+        fields = json.loads(body)
+    except (ValueError, RecursionError, LookupError):
+        raise Refusal(400, f"The body is no {'form' if kind in (_FORM, _PARTS) else 'JSON'} in UTF-8.") from None
+    if not isinstance(fields, dict):
+        raise Refusal(400, "The body is no JSON object.")
+    return fields
+
+
+def parse(model: type[Model], fields: Mapping[str, Any]) -> Model:
+    """The fields as a request, refused with the name of the first that is missing or wrong."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "body"
+        if first["type"] == "missing":
+            raise Refusal(400, f"Invalid request: missing {name} parameter") from None
+        raise Refusal(400, f"Invalid request: {name}: {first['msg']}") from None
+
+
+def _collect(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    collected: dict[str, Any] = {}
+    for name, value in fields:
+        if name not in collected:
+            collected[name] = value
+        elif isinstance(collected[name], list):
+            collected[name].append(value)
+        else:
+            collected[name] = [collected[name], value]
+    return collected
+
+
+def _read_parts(content_type: str, body: bytes) -> list[tuple[str, str]]:
+    head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
+    message = BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
+    fields = []
+    for part in message.iter_parts():
+        name = part.get_param("name", header="content-disposition")
+        payload = part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(payload, bytes):
+            fields.append((name, payload.decode(part.get_content_charset("utf-8"))))
+    if len(fields) > _MOST_FIELDS:
+        raise ValueError("too many fields")
+    return fields

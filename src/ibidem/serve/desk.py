@@ -1,0 +1,88 @@
+"""The base model and the memories of a server, by their names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ibidem.decode import BaseScorer, BlendedScorer, Translator
+from ibidem.errors import UsageError
+from ibidem.serve.choice import Choice, Line
+from ibidem.text.language import primary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode import Hypothesis, Scorer
+    from ibidem.model import BaseModel
+
+
+class Desk:
+    """Translates lines with any choice of the translator's memories; only the decoding thread may call it."""
+
+    def __init__(self, translator: Translator) -> None:
+        source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
+        if not source or not target:
+            raise UsageError(
+                f"The model {translator.model.name} does not say which languages it translates: name them with "
+                "--source-language and --target-language."
+            )
+        self.source, self.target = primary(source), primary(target)
+        self.mounts = {mount.memory.path.resolve().name: mount for mount in translator.mounts}
+        if len(self.mounts) < len(translator.mounts):
+            raise UsageError("Two memories have folders of the same name, by which clients call them: rename one.")
+        # It has no memories of its own: every batch gives it a scorer over those that were chosen.
+        self._translator = Translator(translator.model, settings=translator.settings, batch_size=translator.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Lines that are decoded together."""
+        return self._translator.batch_size
+
+    @property
+    def model(self) -> BaseModel:
+        """The base model."""
+        return self._translator.model
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The names of the memories by their folders."""
+        return {str(mount.memory.path): name for name, mount in self.mounts.items()}
+
+    @property
+    def default(self) -> tuple[tuple[str, float], ...]:
+        """All memories with the weights that the server was started with."""
+        return tuple((name, mount.share) for name, mount in self.mounts.items())
+
+    def translate(self, choice: Choice, lines: Sequence[str]) -> list[Line]:
+        """The translation of each line."""
+        translator = self._translator
+        translator.scorer = self._join(choice.memories)
+        settings = translator.settings
+        count = choice.alternatives + 1
+        if count > 1:
+            settings = replace(settings, n_best=count, beam=max(count, settings.beam))
+        found = translator.search(lines, settings=settings)
+        explanations = translator.explain_found(lines, found) if choice.explain else [None] * len(lines)
+        texts = [self._texts(parts) for parts in found]
+        return [
+            Line(best, tuple(others), explanation)
+            for (best, *others), explanation in zip(texts, explanations, strict=True)
+        ]
+
+    def _texts(self, parts: list[list[Hypothesis]]) -> list[str]:
+        """The best translations of a line, each once; a very long line has one only."""
+        decode = self._translator.model.tokens.decode
+        if len(parts) != 1:
+            return [" ".join(decode(part[0].tokens) for part in parts)]
+        return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
+
+    def _join(self, memories: Sequence[tuple[str, float]]) -> Scorer:
+        """A scorer over these memories as they are now."""
+        mounts = [self.mounts[name] for name, _ in memories]
+        for mount in mounts:
+            mount.refresh()
+        scorers = [mount.scorer for mount in mounts]
+        if len(scorers) == 1:
+            return scorers[0]
+        return BlendedScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()

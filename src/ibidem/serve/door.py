@@ -1,0 +1,114 @@
+"""What every request passes before anything reads it, and every answer on its way out.
+
+A browser sends what any web page tells it to, also to a server on the same machine. Three rules keep other
+people's pages out of a server that has no keys:
+
+- it answers only to its own names, so that a page whose name was made to point here (DNS rebinding) reads nothing;
+- a request that changes anything or costs work must not come from a page of another origin. Browsers say where one
+  comes from (`Origin`, `Sec-Fetch-Site`), programs send neither. A content type would be no such sign: LibreTranslate's
+  clients send forms, which any page can send as well;
+- answers carry no permission for other origins (CORS), unless the server was started with their names.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from ibidem.serve.answers import refuse
+from ibidem.serve.refusal import Refusal
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from ibidem.serve.metrics import Metrics
+    from ibidem.serve.settings import ServeSettings
+
+logger = logging.getLogger("ibidem.serve")
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_UNCOUNTED = ("/health",)
+
+
+class Door:
+    """An ASGI application around another."""
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.monotonic()
+        status = 0
+
+        async def send_out(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        self._inside += 1
+        try:
+            self._check(scope)
+            await self._app(scope, receive, send_out)
+        except Refusal as refusal:
+            await refuse(refusal, scope["path"])(scope, receive, send_out)
+        except Exception:
+            # The application has answered already, with no more than that something went wrong.
+            logger.exception("A request to %s failed.", _route(scope))
+        finally:
+            self._inside -= 1
+            self._metrics.count_request(_route(scope), status or 499, time.monotonic() - began)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        settings = self._settings
+        host = headers.get("host", "")
+        if settings.hosts and _host_name(host) not in settings.hosts:
+            raise Refusal(421, "This server is not called by that name.")
+        if scope["method"] not in _SAFE and not self._is_welcome(headers, host):
+            raise Refusal(403, "Pages of other origins may not use this server.")
+        if self._inside > settings.limits.concurrency and scope["path"] not in _UNCOUNTED:
+            raise Refusal(503, "Too many requests at once: try again.", retry_after=1)
+
+    def _is_welcome(self, headers: Headers, host: str) -> bool:
+        origin = headers.get("origin")
+        if origin is None:
+            return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        return origin in self._settings.origins or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _host_name(host: str) -> str:
+    """The host without its port, in lower case."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _route(scope: Scope) -> str:
+    """The path as the application declares it; clients must not make up labels."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "other"

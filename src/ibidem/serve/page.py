@@ -1,0 +1,44 @@
+"""The one web page: files that lie in the folder beside this one, read once."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from pathlib import PurePath
+
+from fastapi import APIRouter
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response
+
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_PAGE = "page.html"
+
+
+def make_routes() -> APIRouter:
+    """The page, its style, its scripts and its icon, each by its name."""
+    router = APIRouter(include_in_schema=False)
+    for file in resources.files("ibidem.serve").joinpath("static").iterdir():
+        path = "/" if file.name == _PAGE else f"/{file.name}"
+        sender = _Sender(file.read_bytes(), _KINDS[PurePath(file.name).suffix])
+        router.add_api_route(path, sender.send, methods=["GET", "HEAD"], response_model=None)
+    return router
+
+
+class _Sender:
+    """Sends one file, or nothing to a browser that has it."""
+
+    def __init__(self, content: bytes, kind: str) -> None:
+        self._content = content
+        self._headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
+        self._kind = kind
+
+    async def send(self, request: Request) -> Response:
+        """The file, or 304."""
+        if request.headers.get("if-none-match") == self._headers["ETag"]:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._content, headers=self._headers, media_type=self._kind)

@@ -1,0 +1,58 @@
+"""HTTP/1.1 that answers at once, and has no endless patience with clients that are slow on purpose."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TC003 - a base class's annotations
+import socket
+from typing import TYPE_CHECKING
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+HEADER_SECONDS = 20.0
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's own, which would wait forever for the end of a header; this one has patience for some seconds."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # An answer is two packets, and the second would wait for the client to say that it has the first: 40 ms.
+        # asyncio sees to that only for sockets that were made with the protocol's number.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._patience = self.loop.call_later(HEADER_SECONDS, self._lose_patience)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._regain_patience()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if not begun:
+            self._regain_patience()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(HEADER_SECONDS, self._lose_patience)
+
+    def _regain_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _lose_patience(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,30 @@
+// The theme, before anything is drawn: a script of its own, which the page waits for.
+"use strict";
+
+(() => {
+  const THEMES = ["auto", "light", "dark"];
+
+  const stored = () => {
+    try { return localStorage.getItem("theme"); } catch { return null; }
+  };
+  let theme = THEMES.includes(stored()) ? stored() : "auto";
+
+  function set() {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    const button = document.getElementById("theme");
+    if (button) button.textContent = `Theme: ${theme}`;
+  }
+
+  function change() {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    try { localStorage.setItem("theme", theme); } catch { /* it lasts as long as the page */ }
+    set();
+  }
+
+  set();
+  document.addEventListener("DOMContentLoaded", () => {
+    set();
+    document.getElementById("theme").addEventListener("click", change);
+  });
+})();

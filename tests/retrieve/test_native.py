@@ -1,0 +1,356 @@
+"""Building, searching, saving and loading the native index, with exact search as the oracle."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.retrieve import (
+    ArrayKeys,
+    ExactIndex,
+    JoinedIndex,
+    NativeIndex,
+    build_index,
+    exact_part,
+    load_native,
+    main_part,
+    measure_recall,
+    resolve,
+)
+from ibidem.retrieve.ivf import building, training
+from ibidem.retrieve.ivf.settings import default_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+pytestmark = pytest.mark.usefixtures("native_build")
+
+
+def build(keys: ArrayKeys, setting: str = "native", seed: int = 1) -> NativeIndex:
+    index = build_index(keys, setting, seed=seed, threads=1)
+    assert isinstance(index, NativeIndex)
+    return index
+
+
+EVERYWHERE = "native;nprobe=1000000;gamma=1000000;refine=1000"
+
+
+def test_recall_against_exact_search(clustered: ArrayKeys) -> None:
+    index = build(clustered)
+    assert (index.size, index.dimension) == (6000, 32)
+    assert index.recall is not None
+    assert index.recall >= 0.99
+    assert measure_recall(index, clustered, samples=300, seed=3) >= 0.98
+    assert "recall@16 0.99" in index.description or "recall@16 1.0" in index.description
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_search_of_all_lists_is_exact(data: st.DataObject) -> None:
+    """Every candidate refined, so neither codes nor lists may lose anything, whatever the shape."""
+    size = data.draw(st.sampled_from([1, 2, 15, 16, 17, 100, 333]))
+    dimension = data.draw(st.sampled_from([4, 8, 12, 20, 36, 64, 100, 260]))
+    lists = data.draw(st.integers(1, min(size, 40)))
+    generator = np.random.default_rng(data.draw(st.integers(0, 999)))
+    kind = data.draw(st.sampled_from([np.float16, np.float32]))
+    keys = generator.standard_normal((size, dimension)) * data.draw(st.sampled_from([0.01, 1.0, 100.0]))
+    # Duplicates, and for some components no spread at all.
+    keys[generator.integers(size, size=size // 3)] = keys[0]
+    keys[:, generator.integers(dimension)] = 3.0
+    source = ArrayKeys(keys.astype(kind))
+    k = data.draw(st.sampled_from([1, 7, 16, 64]))
+    queries = torch.from_numpy(generator.standard_normal((5, dimension)).astype(np.float32))
+    found = build(source, f"{EVERYWHERE};lists={lists}").search(queries, k)
+    true = ExactIndex(source).search(queries, k)
+    torch.testing.assert_close(found.distances, true.distances, rtol=1e-4, atol=1e-6)
+    held = source.gather(np.arange(size)).astype(np.float64)
+    for row, query in enumerate(queries.double().numpy()):
+        ids = found.entries[row][found.entries[row] >= 0].numpy()
+        assert len(set(ids.tolist())) == len(ids) == min(k, size)
+        np.testing.assert_allclose(found.distances[row, : len(ids)], np.square(held[ids] - query).sum(1), rtol=1e-4)
+
+
+def test_distances_are_exact_and_ascending(clustered: ArrayKeys) -> None:
+    queries = torch.from_numpy(clustered.gather(np.arange(50)).astype(np.float32)) + 0.05
+    found = build(clustered).search(queries, 8)
+    held = torch.from_numpy(clustered.gather(found.entries.flatten().numpy()).astype(np.float64)).view(50, 8, -1)
+    true = (queries[:, None].double() - held).square().sum(2)
+    torch.testing.assert_close(found.distances.double(), true, rtol=1e-5, atol=0)
+    assert (found.distances.diff(dim=1) >= 0).all()
+
+
+def test_equally_near_keys_come_by_entry() -> None:
+    keys = np.zeros((100, 8), np.float16)
+    keys[50:] = 2.0
+    found = build(ArrayKeys(keys)).search(torch.full((1, 8), 2.0), 5)
+    assert found.entries.tolist() == [[50, 51, 52, 53, 54]]
+
+
+def test_parameters_change_the_search_and_not_the_index() -> None:
+    keys = ArrayKeys(np.random.default_rng(0).standard_normal((4000, 32)).astype(np.float16))
+    narrow, wide = build(keys, "native;nprobe=1"), build(keys, "native;nprobe=64;gamma=100")
+    recalls = [measure_recall(index, keys, seed=0) for index in (narrow, wide)]
+    assert recalls[0] < recalls[1] - 0.05
+    assert np.array_equal(narrow.file.bytes, wide.file.bytes)
+    patient = build(keys, "native;nprobe=64;gamma=1")
+    assert measure_recall(patient, keys, seed=0) < recalls[1]
+
+
+def test_it_looks_farther_until_recall_is_good() -> None:
+    """Keys without clusters: the nearest are in many lists."""
+    keys = ArrayKeys(np.random.default_rng(0).standard_normal((20_000, 24)).astype(np.float16))
+    stages: list[tuple[str, int, int]] = []
+    index = build_index(keys, "native", seed=1, threads=1, progress=lambda *step: stages.append(step))
+    assert isinstance(index, NativeIndex)
+    assert index.settings.nprobe > 64
+    assert index.recall is not None
+    assert index.recall > 0.97
+    assert [step for step in stages if step[0] == "add"][-1] == ("add", 20_000, 20_000)
+    assert stages[-1] == ("measure", 1, 1)
+    fixed = build(keys, "native;nprobe=64")
+    assert fixed.settings.nprobe == 64
+    assert fixed.recall is not None
+    assert fixed.recall < index.recall
+
+
+def test_recall_that_stays_low_is_said(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "MOST_PROBES", 1)
+    monkeypatch.setattr(building, "recall_at", lambda *_: 0.5)
+    assert "below 0.99" in build(clustered).settings.notes[-1]
+
+
+def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "TRAIN_PER_LIST", 20)
+    monkeypatch.setattr(building, "_ELEMENTS", 32_000)
+    one, same, other = (build(clustered, "native", seed).file.bytes for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None:
+    before = torch.get_num_threads()
+    queries = torch.from_numpy(clustered.gather(np.arange(64)).astype(np.float32))
+    answers = []
+    for threads in (1, 3):
+        index = build_index(clustered, "native", seed=1, threads=threads)
+        answers.append(index.search(queries, 8))
+    assert torch.get_num_threads() == before
+    assert torch.equal(answers[0].entries, answers[1].entries)
+
+
+def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
+    index = build(clustered, EVERYWHERE)
+    removed = np.random.default_rng(0).random(6000) < 0.7
+    hidden = np.flatnonzero(removed)
+    queries = torch.from_numpy(clustered.gather(np.arange(40)).astype(np.float32)) + 0.01
+    found = index.without(hidden[::2]).without(hidden[1::2]).search(queries, 16)
+    kept = np.flatnonzero(~removed)
+    true = ExactIndex(ArrayKeys(clustered.gather(kept))).search(queries, 16)
+    torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
+    assert not removed[found.entries.numpy()].any()
+    assert index.search(queries, 1).entries[:, 0].tolist() != found.entries[:, 0].tolist()
+    nothing = index.without(np.arange(6000)).search(queries, 3)
+    assert nothing.entries.eq(-1).all()
+
+
+def test_what_came_after_it_is_searched_beside_it(clustered: ArrayKeys) -> None:
+    """The native index measures true distances, so an exact index of newer keys needs no codes to compare with it."""
+    everything = clustered.gather(np.arange(6000))
+    gone = np.arange(7, 5000, 11)
+    main = main_part(build(ArrayKeys(everything[:5000]), EVERYWHERE), gone, np.empty(0, np.int64))
+    newer = exact_part(everything[5000:], 5000 - len(gone), np.empty(0, np.int64), main.index, "cpu")
+    joined = JoinedIndex([main, newer], 6000 - len(gone), 32)
+    queries = torch.from_numpy(everything[::40].astype(np.float32)) + 0.01
+    found, true = (
+        index.search(queries, 8) for index in (joined, ExactIndex(ArrayKeys(np.delete(everything, gone, axis=0))))
+    )
+    torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
+    assert (found.entries == true.entries).float().mean() > 0.9  # of duplicates any
+
+
+def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:
+    keys = ArrayKeys(draw_keys(160, 32, seed=1))
+    queries = torch.from_numpy(keys.gather(np.arange(4)).astype(np.float32))
+    queries[1, 4] = torch.nan
+    queries[2] = 1e20
+    index = build(keys)
+    found = index.search(queries, 200)
+    assert found.entries[1:3].eq(-1).all()
+    assert found.distances[1:3].isinf().all()
+    for row in (0, 3):
+        count = int((found.entries[row] >= 0).sum())
+        assert 50 < count <= 160
+        assert found.distances[row, :count].isfinite().all()
+        assert found.distances[row, count:].isinf().all()
+    assert index.search(queries[:0], 3).entries.shape == (0, 3)
+    assert torch.equal(index.search(queries[:1].double(), 3).entries, index.search(queries[:1], 3).entries)
+    far = index.search(torch.full((1, 32), 1e5), 3)
+    assert (far.entries >= 0).all()
+
+
+def test_save_and_load(clustered: ArrayKeys, tmp_path: Path) -> None:
+    index = build(clustered, "native;nprobe=7;gamma=2.5;refine=40")
+    path = tmp_path / "index.native"
+    path.write_text("an older index")
+    info = json.loads(json.dumps(index.save(path)))
+    assert list(tmp_path.iterdir()) == [path]
+    assert (info["kind"], info["nprobe"], info["size"], info["dimension"]) == ("native", 7, 6000, 32)
+    loaded = load_native(path, info, clustered)
+    assert (loaded.settings, loaded.recall) == (index.settings, index.recall)
+    queries = torch.from_numpy(clustered.gather(np.arange(40)).astype(np.float32))
+    for mine, other in zip(index.search(queries, 8), loaded.search(queries, 8), strict=True):
+        assert torch.equal(mine, other)
+    again = tmp_path / "again"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path) -> None:
+    path = tmp_path / "index.native"
+    info = build(clustered, "native;lists=32").save(path)
+    with pytest.raises(MemoryFolderError, match=r"6000 keys of 32.*has 5999 of 32.*ibidem index"):
+        load_native(path, info, ArrayKeys(clustered.gather(np.arange(5999))))
+    for wrong in ({}, {**info, "nprobe": 0}, {**info, "gamma": "much"}):
+        with pytest.raises(MemoryFolderError, match=r"incomplete.*ibidem index"):
+            load_native(path, wrong, clustered)
+    with pytest.raises(MemoryFolderError, match="cannot be read"):
+        load_native(tmp_path / "none", info, clustered)
+
+
+def damage(whole: bytes, how: str) -> bytes:
+    """Ways in which a file can be wrong that the library would follow into the void."""
+    header = struct.Struct("<16s7qd")
+    magic, *numbers, scale = header.unpack(whole[: header.size])
+    changed = bytearray(whole)
+    if how == "short":
+        return whole[:-1]
+    if how == "no header":
+        return whole[:50]
+    if how == "magic":
+        changed[:3] = b"abc"
+    elif how == "blocks":
+        numbers[6] += 1
+    elif how == "huge":
+        numbers[0] = 2**62
+    elif how == "negative":
+        numbers[5] = -1
+    elif how == "dimension":
+        numbers[1] = 30
+    elif how in ("list offsets", "entries"):
+        bytes_of_block = 16 * (4 + 32)
+        pages = [4 * 32, 4 * (numbers[4] + 1), -(-numbers[4] // 16) * bytes_of_block, numbers[5] * bytes_of_block]
+        begin = 4096 + sum(-(-size // 4096) * 4096 for size in pages)
+        if how == "entries":
+            for size in (4 * (16 * numbers[5] + 1), numbers[6] * bytes_of_block):
+                begin += -(-size // 4096) * 4096
+        changed[begin + 8 : begin + 12] = struct.pack("<i", 10**9)
+    if how in ("blocks", "huge", "negative", "dimension"):
+        changed[: header.size] = header.pack(magic, *numbers, scale)
+    assert bytes(changed) != whole
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "how", ["short", "no header", "magic", "blocks", "huge", "negative", "dimension", "list offsets", "entries"]
+)
+def test_a_damaged_file_is_refused(clustered: ArrayKeys, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "index.native"
+    info = build(clustered, "native;lists=32").save(path)
+    path.write_bytes(damage(path.read_bytes(), how))
+    with pytest.raises(MemoryFolderError, match=r"cannot be read.*ibidem index"):
+        load_native(path, info, clustered)
+
+
+def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
+    with pytest.raises(MemoryFolderError, match=r"could not be written.*ibidem index"):
+        build(clustered, "native;lists=8").save(tmp_path / "nowhere" / "index.native")
+
+
+def test_settings() -> None:
+    chosen = resolve("native", 4_000_000, 64)
+    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (8192, 32, 0.99)
+    given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
+    assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
+    assert given_ones.target_recall is None
+    assert [default_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
+        1,
+        1,
+        32,
+        4096,
+        4096,
+        65_536,
+    ]
+    for wrong in (
+        "native;nprobe",
+        "native;nprobe=0",
+        "native;nprobe=1.5",
+        "native;probes=3",
+        "native;gamma=nan",
+        "native;",
+    ):
+        with pytest.raises(UsageError, match="no parameter of it"):
+            resolve(wrong, 1000, 64)
+    with pytest.raises(UsageError, match="not of 30"):
+        resolve("native", 1000, 30)
+    with pytest.raises(UsageError, match="not of 1028"):
+        resolve("native", 1000, 1028)
+    with pytest.raises(UsageError, match="2000 lists"):
+        resolve("native;lists=2000", 1000, 64)
+
+
+def test_what_cannot_be_built_is_said(clustered: ArrayKeys) -> None:
+    with pytest.raises(UsageError, match="memory is empty"):
+        build(ArrayKeys(np.ones((0, 8), dtype=np.float16)))
+    spoilt = clustered.gather(np.arange(6000)).copy()
+    spoilt[4321, 3] = np.nan
+    with pytest.raises(MemoryFolderError, match="1 keys are not finite"):
+        build(ArrayKeys(spoilt))
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any), st.data())
+def test_shares_are_just(counts: list[int], data: st.DataObject) -> None:
+    total = data.draw(st.integers(0, sum(counts)))
+    shares = training.divide(counts, total)
+    assert sum(shares) == total
+    assert all(0 <= share <= count for share, count in zip(shares, counts, strict=True))
+    assert all(abs(share - count * total / sum(counts)) < 1 for share, count in zip(shares, counts, strict=True))
+
+
+@pytest.mark.parametrize("setting", ["native;nprobe=6", "native;lists=40;nprobe=40;gamma=1.2", "native;refine=300"])
+def test_without_the_library_the_same_is_found(
+    clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest, setting: str
+) -> None:
+    """A reading of the file in numpy, with all entries and without some: it knows nothing of blocks in registers."""
+    path = tmp_path / "index.native"
+    index = build(clustered, setting)
+    info = index.save(path)
+    queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 60)).astype(np.float32)) + 0.05
+    queries[3, 1] = torch.nan
+    removed = np.flatnonzero(np.random.default_rng(0).random(6000) < 0.5)
+    found = [one.search(queries, 8) for one in (index, index.without(removed))]
+    request.getfixturevalue("no_native")
+    loaded = load_native(path, info, clustered)
+    for mine, one in zip(found, (loaded, loaded.without(removed)), strict=True):
+        plain = one.search(queries, 8)
+        assert torch.equal(plain.entries, mine.entries)
+        torch.testing.assert_close(plain.distances, mine.distances)
+    with pytest.raises(UsageError, match=r"native library.*'auto'"):
+        resolve("native", 1000, 64)
+
+
+def test_a_loaded_file_cannot_be_written_to(clustered: ArrayKeys, tmp_path: Path) -> None:
+    path = tmp_path / "index.native"
+    loaded = load_native(path, build(clustered, "native;lists=8").save(path), clustered)
+    for array in (loaded.file.bytes, loaded.file.lists.keys, loaded.file.centroids.coding.mean):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0

@@ -1,0 +1,196 @@
+"""LibreTranslate's API, spoken by its own Python client and by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem.serve.schemas import Citations
+
+from .conftest import make_translator
+
+if TYPE_CHECKING:
+    from ibidem.decode import Translator
+    from ibidem.memory import Memory
+
+    from .conftest import Client
+
+PAIR = {"source": "de", "target": "en"}
+TEXTS = ["Datei öffnen", "Die Datei wurde gespeichert.", "Abbrechen"]
+
+
+def test_its_own_client_translates_lists_and_detects(client: Client, translator: Translator) -> None:
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    api = libretranslatepy.LibreTranslateAPI(client.url)
+    assert api.translate(TEXTS[0], "de", "en") == translator.translate(TEXTS[:1])[0]
+    assert api.languages() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": []},
+    ]
+    assert api.detect("Guten Tag") == [{"confidence": 100.0, "language": "de"}]
+
+
+def test_the_server_says_what_the_library_says(client: Client, translator: Translator) -> None:
+    expected = translator.translate(TEXTS)
+    assert client.post("/translate", {"q": TEXTS, **PAIR}).json == {"translatedText": expected}
+    assert client.post("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
+    assert client.form("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
+
+
+def test_bodies_of_all_kinds(client: Client, translator: Translator) -> None:
+    expected = translator.translate(TEXTS[:1])[0]
+    parts = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in {"q": TEXTS[0], **PAIR}.items()
+    )
+    sent = client.send(
+        "POST", "/translate", f"{parts}--b--\r\n".encode(), Content_Type="multipart/form-data; boundary=b"
+    )
+    assert sent.json == {"translatedText": expected}
+    address = "/translate?source=de-DE&target=EN&q=Datei%20%C3%B6ffnen"
+    assert client.get(address).json == {"translatedText": expected, "translation": expected}
+    assert client.get(address.replace("q=", "text=")).json["translation"] == expected
+
+
+def test_requests_as_weblate_and_omegat_send_them(client: Client, translator: Translator) -> None:
+    """Weblate: JSON with a list and, without a key, an empty one. OmegaT's plugins: a form, or an address."""
+    expected = translator.translate(TEXTS)
+    weblate = {"api_key": "", "q": TEXTS, **PAIR}
+    assert client.post("/translate", weblate).json["translatedText"] == expected
+    assert {language["code"] for language in client.get("/languages").json} == {"de", "en"}
+    assert client.form("/translate?api_key=any", {"q": TEXTS[0], **PAIR}).json["translatedText"] == expected[0]
+    fake = "/translate?source=de-DE&target=en-US&text=Abbrechen"
+    assert client.get(fake).json["translation"] == expected[2]
+
+
+def test_lines_and_indentation_stay(client: Client, translator: Translator) -> None:
+    one, two = translator.translate(TEXTS[:2])
+    text = f"\n  {TEXTS[0]}\r\n\r\n{TEXTS[1]}\t\n"
+    assert client.post("/translate", {"q": text, **PAIR}).json["translatedText"] == f"\n  {one}\r\n\r\n{two}\t\n"
+    assert client.post("/translate", {"q": [" ", ""], **PAIR}).json["translatedText"] == [" ", ""]
+
+
+def test_a_language_that_is_not_named_is_the_servers(client: Client) -> None:
+    found = client.post("/translate", {"q": "Datei"}).json
+    assert found["detectedLanguage"] == {"confidence": 100.0, "language": "de"}
+    assert client.post("/translate", {"q": "1 2 3", "source": "auto"}).json["detectedLanguage"]["confidence"] == 0
+    for wrong in ({"source": "fr", "target": "en"}, {"source": "de", "target": "de"}):
+        refused = client.post("/translate", {"q": "Datei", **wrong})
+        assert refused.status == 400
+        assert "is not supported" in refused.json["error"]
+
+
+def test_alternatives(client: Client, translator: Translator) -> None:
+    expected = [[text for text, _ in found] for found in translator.alternatives(TEXTS[:2], 3)]
+    found = client.post("/translate", {"q": TEXTS[:2], "alternatives": 2, **PAIR}).json
+    assert found["translatedText"] == [best for best, *_ in expected]
+    assert found["alternatives"] == [list(dict.fromkeys(others)) for _, *others in expected]
+    lines = client.post("/translate", {"q": "\n".join(TEXTS[:2]), "alternatives": 2, **PAIR}).json
+    assert lines["alternatives"][0] == "\n".join(others[0] for _, *others in expected)
+    assert client.post("/translate", {"q": "x", "alternatives": 4}).status == 400
+
+
+def test_memories_by_name(client: Client, translator: Translator, tiny: Any, memory: Memory) -> None:
+    name = memory.path.name
+    bare = make_translator(tiny, None).translate(TEXTS)
+    assert bare != translator.translate(TEXTS), "the memory makes a difference"
+    for none in ([], "none", ["none"], {}):
+        assert client.post("/translate", {"q": TEXTS, "memories": none, **PAIR}).json["translatedText"] == bare
+    assert client.form("/translate", {"q": TEXTS[0], "memories": "none"}).json["translatedText"] == bare[0]
+    for all_of_them in ([name], name, f"{name}:2", {name: 0.5}):
+        found = client.post("/translate", {"q": TEXTS, "memories": all_of_them, **PAIR})
+        assert found.json["translatedText"] == translator.translate(TEXTS)
+    for wrong in ("../memory", str(memory.path), "other", f"{name}:0", f"{name}:nan", {name: -1}, f"{name}:x"):
+        refused = client.post("/translate", {"q": TEXTS, "memories": wrong, **PAIR})
+        assert refused.status == 400, wrong
+        assert str(memory.path.parent) not in refused.json["error"] or wrong == str(memory.path)
+
+
+def test_an_explanation_adds_up(client: Client, translator: Translator, memory: Memory) -> None:
+    text = "\n".join(TEXTS)
+    found = client.post("/translate", {"q": text, "explain": True, **PAIR}).json
+    citations = Citations.model_validate(found["explanation"])
+    assert citations.translation == found["translatedText"]
+    assert [word.text for word in citations.words if word.text] == found["translatedText"].split()
+    for word in citations.words:
+        assert citations.translation[word.start : word.end] == word.text
+        for token in word.tokens:
+            agreeing = sum(neighbour.vote for neighbour in token.neighbours if neighbour.agrees)
+            assert math.isclose(token.probability, token.base_weight * token.base_probability + agreeing, rel_tol=1e-6)
+    assert len(citations.pairs) > 3
+    expected = translator.explain(TEXTS)
+    assert len(citations.pairs) == len(
+        {(n.pair.memory, n.pair.id) for line in expected for token in line.tokens for n in token.neighbours}
+    )
+    stored = {pair.target for pair in memory.sentences()}
+    assert {pair.target for pair in citations.pairs} <= stored
+    assert {pair.memory for pair in citations.pairs} == {memory.path.name}
+    assert {pair.origin for pair in citations.pairs} == {"corpus.tsv"}
+    assert str(memory.path) not in json.dumps(found)
+
+
+def test_an_explanation_for_each_text(client: Client) -> None:
+    found = client.post("/translate", {"q": [*TEXTS, ""], "explain": True, "memories": [], **PAIR}).json
+    assert [one["translation"] for one in found["explanation"]] == found["translatedText"]
+    assert found["explanation"][-1] == {"translation": "", "words": [], "pairs": []}
+    assert all(word["verdict"].startswith("from the base model") for word in found["explanation"][0]["words"])
+
+
+def test_settings_and_health(client: Client) -> None:
+    assert client.get("/health").json == {"status": "ok"}
+    found = client.get("/frontend/settings").json
+    assert found["charLimit"] == 2000
+    assert found["keyRequired"] is False
+    assert found["language"]["source"] == {"code": "de", "name": "German"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "missing q"),
+        ({"q": 3}, "q"),
+        ({"q": ["a", None]}, "q"),
+        ({"q": "a", "format": "pdf"}, "format"),
+        ({"q": "a", "alternatives": -1}, "alternatives"),
+        ({"q": "a", "explain": "perhaps"}, "explain"),
+        ({"q": "a" * 2001}, "text limit (2000)"),
+        ({"q": ["a"] * 9}, "batch limit (8)"),
+        ({"q": "a\n" * 41}, "41 lines"),
+        ({"q": "a", "memories": ["m"] * 17}, "at most 16"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(client: Client, content: dict[str, Any], message: str) -> None:
+    refused = client.post("/translate", content)
+    assert refused.status == 400
+    assert message in refused.json["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b"[" * 5000,
+        b'{"q": ' + b"[" * 5000,
+        b'{"q": 1' + b"0" * 6000 + b"}",
+        b"null",
+    ],
+)
+def test_bodies_that_are_no_request(client: Client, body: bytes) -> None:
+    refused = client.send("POST", "/translate", body, Content_Type="application/json")
+    assert refused.status == 400
+    assert set(refused.json) == {"error"}
+
+
+def test_odd_text_is_translated_all_the_same(client: Client) -> None:
+    zoo = ["a\u200db", "\u202egnol", "\x00", "\ud83d", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
+    for text in zoo:
+        body = json.dumps({"q": text, "explain": True, **PAIR}).encode()
+        found = client.send("POST", "/translate", body, Content_Type="application/json")
+        assert found.status == 200, text
+        assert "\n" not in found.json["translatedText"]

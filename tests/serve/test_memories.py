@@ -1,0 +1,468 @@
+"""Memories over HTTP: what is learnt is used by the next translation, what is removed never again."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import shutil
+import threading
+import time
+import urllib.parse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem.errors import UsageError
+from ibidem.memory import Memory
+from ibidem.serve.jobs import safe_name
+from ibidem.serve.server import make_service, running
+from ibidem.serve.settings import Limits, ServeSettings
+
+from .conftest import Client, make_translator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ibidem.serve.service import Service
+
+OPEN = ServeSettings(Limits(rate=1e6, burst=100_000))
+GERMAN, WANTED = "Der Mandant wurde gelöscht.", "Stop"
+
+
+@pytest.fixture
+def folder(memory: Memory, tmp_path: Path) -> Path:
+    """A copy of the memory that may be changed."""
+    return shutil.copytree(memory.path, tmp_path / "mine")
+
+
+@pytest.fixture
+def service(tiny: Any, folder: Path) -> Service:
+    return make_service(make_translator(tiny, folder), OPEN)
+
+
+@pytest.fixture
+def writer(service: Service) -> Iterator[Client]:
+    with running(service) as url:
+        yield Client(url)
+
+
+def translate(client: Client, text: str = GERMAN, **more: Any) -> Any:
+    return client.post("/translate", {"q": text, "source": "de", "target": "en", **more}).json["translatedText"]
+
+
+def cited(client: Client, text: str) -> set[int]:
+    """The ids of the pairs that a translation was taken from."""
+    found = client.post("/translate", {"q": text, "explain": True}).json
+    return {pair["id"] for pair in found["explanation"]["pairs"]}
+
+
+def test_a_suggestion_is_learnt_at_once(writer: Client, folder: Path) -> None:
+    """As LibreTranslate's page and its clients send it: a form, or JSON."""
+    before = translate(writer)
+    assert before != WANTED
+    pairs = Memory.open(folder).living_pairs
+    answer = writer.form("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"})
+    assert (answer.status, answer.json) == (200, {"success": True})
+    assert translate(writer) == WANTED
+    assert Memory.open(folder).living_pairs == pairs + 1, "it is on disk"
+    assert writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}).json["success"] is True
+    assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "once is enough"
+    assert writer.get("/frontend/settings").json["suggestions"] is True
+
+
+def test_a_second_correction_takes_the_place_of_the_first(writer: Client, folder: Path) -> None:
+    """Two translations of one sentence would contradict each other, and neither be used."""
+    pairs = Memory.open(folder).living_pairs
+    for wanted in (WANTED, "Open", "Save", WANTED, WANTED):
+        writer.form("/suggest", {"q": GERMAN, "s": wanted})
+        assert translate(writer) == wanted
+        assert Memory.open(folder).living_pairs == pairs + 1
+    kept = writer.post("/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": "Open"}]}).json
+    assert (len(kept["added"]), kept["replaced"]) == (1, [])
+    stored = next(iter(Memory.open(folder).sentences()))
+    request = {"pairs": [{"source": stored.source, "target": WANTED}], "replace": True, "origin": "desk"}
+    answer = writer.post("/memories/mine/pairs", request).json
+    assert {(pair["source"], pair["target"], pair["origin"]) for pair in answer["replaced"]} == {
+        (stored.source, stored.target, "corpus.tsv")
+    }
+    assert translate(writer, stored.source) == WANTED
+    refused = writer.post(
+        "/memories/mine/pairs", {"pairs": [*request["pairs"], {"source": "a", "target": ""}], "replace": True}
+    )
+    assert refused.status == 400
+    assert Memory.open(folder).verify() == []
+
+
+def test_its_own_client_reads_what_was_suggested(writer: Client) -> None:
+    """LibreTranslate's page sends suggestions as multipart forms; its Python client has no call for them."""
+    libretranslatepy = pytest.importorskip("libretranslatepy")
+    api = libretranslatepy.LibreTranslateAPI(writer.url)
+    assert api.translate(GERMAN, "de", "en") != WANTED
+    fields = {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}
+    parts = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
+    )
+    sent = writer.send("POST", "/suggest", f"{parts}--b--\r\n".encode(), Content_Type="multipart/form-data; boundary=b")
+    assert sent.json == {"success": True}
+    assert api.translate(GERMAN, "de", "en") == WANTED
+
+
+def test_two_who_correct_the_same_sentence_at_once(writer: Client, folder: Path) -> None:
+    pairs = Memory.open(folder).living_pairs
+    answers: list[int] = []
+    suggestions = [WANTED, "Open", "Save", "Help"]
+
+    def suggest(text: str) -> None:
+        answers.extend(writer.post("/suggest", {"q": GERMAN, "s": text}).status for _ in range(4))
+
+    threads = [threading.Thread(target=suggest, args=[text]) for text in suggestions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 16
+    assert Memory.open(folder).living_pairs == pairs + 1, "the last one counts"
+    assert translate(writer) in suggestions
+
+
+def test_a_suggestion_of_several_lines(writer: Client) -> None:
+    writer.post("/suggest", {"q": f"{GERMAN}\n\nAbbrechen!", "s": f"{WANTED}\n\nOpen"})
+    assert translate(writer, f"Abbrechen!\n{GERMAN}") == f"Open\n{WANTED}"
+    assert writer.post("/suggest", {"q": "Eins\nZwei", "s": "One, two"}).status == 200
+
+
+def test_learn_cite_undo(writer: Client, folder: Path) -> None:
+    before = translate(writer)
+    added = writer.post(
+        "/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": WANTED}], "origin": "desk"}
+    ).json
+    assert added == {"added": [added["added"][0]], "known": [], "left_out": 0, "replaced": []}
+    explained = writer.post("/translate", {"q": GERMAN, "explain": True}).json
+    assert explained["translatedText"] == WANTED
+    cited = {pair["id"]: pair for pair in explained["explanation"]["pairs"]}[added["added"][0]]
+    assert cited == {
+        "memory": "mine",
+        "id": added["added"][0],
+        "source": GERMAN,
+        "target": WANTED,
+        "origin": "desk",
+        "location": 0,
+    }
+    again = writer.post("/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": WANTED}]}).json
+    assert again == {"added": [], "known": added["added"], "left_out": 0, "replaced": []}
+    removed = writer.send(
+        "DELETE", "/memories/mine/pairs", json.dumps({"ids": added["added"]}).encode(), Content_Type="application/json"
+    )
+    assert removed.json == {"removed": added["added"]}
+    assert translate(writer) == before
+    assert writer.send("DELETE", "/memories/mine/pairs", json.dumps({"ids": added["added"]}).encode()).status == 400
+    assert Memory.open(folder).verify() == []
+
+
+def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
+    def remove(**what: Any) -> Any:
+        return writer.send("DELETE", "/memories/mine/pairs", json.dumps(what).encode())
+
+    stored = next(iter(Memory.open(folder).sentences()))
+    assert len(remove(source=stored.source, target=stored.target).json["removed"]) >= 1
+    missing = remove(source=stored.source, target=stored.target)
+    assert missing.status == 400
+    assert str(folder) not in missing.body.decode()
+    left = Memory.open(folder).living_pairs
+    assert left > 100
+    assert len(remove(origin="corpus.tsv").json["removed"]) == left
+    assert writer.get("/memories").json["memories"][0] == {
+        "name": "mine",
+        "pairs": 0,
+        "entries": 0,
+        "weight": 1.0,
+        "learns": True,
+    }
+    assert translate(writer, memories=["mine"]) == translate(writer, memories=[])
+    for wrong in ({"origin": "corpus.tsv"}, {"origin": "/etc"}, {}, {"source": "x"}, {"ids": []}, {"ids": [10**30]}):
+        assert remove(**wrong).status == 400, wrong
+
+
+def test_a_memory_from_the_first_pair_on(tiny: Any, tmp_path: Path) -> None:
+    from ibidem.learn import create_memory
+
+    create_memory(tmp_path / "new", tiny)
+    with running(make_service(make_translator(tiny, tmp_path / "new"), OPEN)) as url:
+        client = Client(url)
+        before = translate(client)
+        assert client.get("/memories").json["memories"][0]["pairs"] == 0
+        client.post("/suggest", {"q": GERMAN, "s": WANTED})
+        assert translate(client) == WANTED != before
+        assert translate(client, memories="none") == before
+
+
+def test_several_memories(tiny: Any, folder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(folder, tmp_path / "other")
+    settings = replace(OPEN, learn_into="other")
+    with running(make_service(make_translator(tiny, [(folder, 1.0), (other, 2.0)]), settings)) as url:
+        client = Client(url)
+        listed = client.get("/memories").json["memories"]
+        assert [(info["name"], info["weight"]) for info in listed] == [("mine", 1.0), ("other", 2.0)]
+        client.post("/suggest", {"q": GERMAN, "s": WANTED})
+        assert translate(client, memories=["other"]) == WANTED
+        assert translate(client, memories=["mine"]) != WANTED
+        assert translate(client, memories=["mine", "other:50"]) == WANTED
+        assert client.post("/translate", {"q": GERMAN, "explain": True}).status == 200
+    with pytest.raises(UsageError, match="no memory third"):
+        make_service(make_translator(tiny, folder), replace(OPEN, learn_into="third"))
+    shutil.copytree(folder, tmp_path / "deeper" / "mine")
+    with pytest.raises(UsageError, match="same name"):
+        make_service(make_translator(tiny, [folder, tmp_path / "deeper" / "mine"]), OPEN)
+
+
+def test_a_server_that_only_reads(tiny: Any, folder: Path) -> None:
+    with running(make_service(make_translator(tiny, folder), replace(OPEN, read_only=True))) as url:
+        client = Client(url)
+        assert client.get("/memories").json["memories"][0]["learns"] is False
+        assert client.get("/frontend/settings").json["suggestions"] is False
+        assert client.post("/suggest", {"q": GERMAN, "s": WANTED}).status == 403
+        assert client.post("/memories/mine/pairs", {"pairs": [{"source": "a", "target": "b"}]}).status == 403
+        assert client.send("DELETE", "/memories/mine/pairs", b'{"ids": [0]}').status == 403
+        assert client.send("POST", "/memories/mine/import?file=a.tsv", b"a\tb\n").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/memories/other/pairs", {"pairs": [{"source": "a", "target": "b"}]}, 404),
+        ("/memories/..%2Fmine/pairs", {"pairs": [{"source": "a", "target": "b"}]}, 404),
+        ("/memories/mine/pairs", {"pairs": []}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "", "target": "b"}]}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a", "target": " \n"}]}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a"}]}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a", "target": "b c " * 800}]}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a", "target": "b"}] * 257}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a" * 20_000, "target": "b"}]}, 400),
+        ("/memories/mine/pairs", {"pairs": [{"source": "a", "target": "b"}], "origin": "o" * 201}, 400),
+        ("/suggest", {"q": "a"}, 400),
+        ("/suggest", {"q": "", "s": ""}, 400),
+        ("/suggest", {"q": "a", "s": "b", "source": "fr"}, 400),
+    ],
+)
+def test_what_cannot_be_learnt(writer: Client, folder: Path, path: str, content: Any, status: int) -> None:
+    before = Memory.open(folder).living_pairs
+    refused = writer.post(path, content)
+    assert refused.status == status
+    assert str(folder) not in refused.body.decode()
+    assert Memory.open(folder).living_pairs == before
+
+
+def test_odd_pairs_do_no_harm(writer: Client, folder: Path) -> None:
+    for source, target in (
+        ("a\ud800", "b\ud800"),
+        ("\x00", "\x00"),
+        ("<script>", "<img src=x>"),
+        ("😀", "😀"),
+        ("a\nb", "c"),
+    ):
+        body = json.dumps({"pairs": [{"source": source, "target": target}]}).encode()
+        assert writer.send("POST", "/memories/mine/pairs", body).status == 200
+        assert writer.post("/translate", {"q": "a", "explain": True}).status == 200
+    assert Memory.open(folder).verify() == []
+
+
+def test_what_another_program_adds_is_used(writer: Client, tiny: Any, folder: Path) -> None:
+    from ibidem.learn import Scribe
+
+    assert translate(writer) != WANTED
+    Scribe(folder, tiny).add_pair(GERMAN, WANTED)
+    assert translate(writer) == WANTED
+    assert writer.get("/memories").json["memories"][0]["pairs"] == Memory.open(folder).living_pairs
+
+
+def test_a_memory_that_another_program_holds(writer: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ibidem.learn import scribe
+
+    real = scribe.Memory.writing
+    monkeypatch.setattr(scribe.Memory, "writing", lambda memory, _: real(memory, 0.05))
+    with Memory.open(folder).edit():
+        refused = writer.post("/suggest", {"q": GERMAN, "s": WANTED})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+    assert translate(writer) != WANTED
+
+
+def test_learning_while_others_translate(writer: Client, folder: Path) -> None:
+    """Every answer is that of some moment, and what was learnt before a request counts in it."""
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def ask() -> None:
+        while not stop.is_set():
+            answer = writer.post("/translate", {"q": "Datei öffnen", "explain": True})
+            if answer.status != 200:
+                wrong.append(answer)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(12):
+        german = f"Satz {number} der Reihe"
+        (id,) = writer.post("/memories/mine/pairs", {"pairs": [{"source": german, "target": WANTED}]}).json["added"]
+        assert id in cited(writer, german)
+        if number % 2:
+            writer.send("DELETE", "/memories/mine/pairs", json.dumps({"ids": [id]}).encode())
+            assert id not in cited(writer, german)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert Memory.open(folder).verify() == []
+
+
+def send_file(client: Client, name: str, content: bytes) -> Any:
+    answer = client.send("POST", f"/memories/mine/import?file={urllib.parse.quote(name)}", content)
+    assert answer.status == 202, answer
+    return answer.json
+
+
+def wait_for(client: Client, job: Any) -> Any:
+    deadline = time.monotonic() + 60
+    while job["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        job = client.get(f"/jobs/{job['id']}").json
+    return job
+
+
+TMX = f"""<?xml version="1.0"?><tmx version="1.4"><header srclang="de"/><body>
+<tu><tuv xml:lang="de"><seg>{GERMAN}</seg></tuv><tuv xml:lang="en"><seg>{WANTED}</seg></tuv></tu>
+<tu><tuv xml:lang="de"><seg>Nur Deutsch</seg></tuv></tu>
+</body></tmx>""".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("firma.tmx", TMX),
+        ("firma.tmx.gz", gzip.compress(TMX)),
+        ("../../firma.tsv", f"{GERMAN}\t{WANTED}\n".encode()),
+        ("de/LC_MESSAGES/x.jsonl", json.dumps({"de": GERMAN, "en": WANTED}).encode()),
+    ],
+)
+def test_a_file_is_imported(writer: Client, folder: Path, name: str, content: bytes) -> None:
+    before = Memory.open(folder).living_pairs
+    job = wait_for(writer, send_file(writer, name, content))
+    assert (job["state"], job["added"], job["memory"]) == ("done", 1, "mine"), job
+    assert job["file"] == name.rpartition("/")[2]
+    assert Memory.open(folder).living_pairs == before + 1
+    explained = writer.post("/translate", {"q": GERMAN, "explain": True}).json
+    assert explained["translatedText"] == WANTED
+    assert job["file"] in {pair["origin"] for pair in explained["explanation"]["pairs"]}
+    again = wait_for(writer, send_file(writer, name, content))
+    assert (again["added"], "1 were known already" in again["message"]) == (0, True)
+    gone = writer.send("DELETE", "/memories/mine/pairs", json.dumps({"origin": job["file"]}).encode())
+    assert len(gone.json["removed"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tmx", b"<tmx", "a.tmx"),
+        ("a.tmx", b'<!DOCTYPE t [<!ENTITY e SYSTEM "file:///etc/passwd">]><tmx>&e;</tmx>', "a.tmx"),
+        ("a.gz", b"a\tb", "ending"),
+        ("a.tsv.gz", b"no gzip", "a.tsv.gz"),
+        ("passwd", b"root", "ending"),
+        ("", b"x", "ending"),
+    ],
+)
+def test_files_that_cannot_be_imported(writer: Client, name: str, content: bytes, message: str) -> None:
+    job = wait_for(writer, send_file(writer, name, content))
+    assert job["state"] == "failed"
+    assert message in job["message"]
+    assert "/tmp" not in job["message"]
+    assert "root:" not in job["message"]
+
+
+def test_imports_have_limits(tiny: Any, folder: Path) -> None:
+    limits = replace(OPEN.limits, import_bytes=5_000, import_pairs=5)
+    with running(make_service(make_translator(tiny, folder), replace(OPEN, limits=limits))) as url:
+        client = Client(url)
+        assert client.send("POST", "/memories/mine/import?file=a.tsv", b"x" * 5_001).status == 413
+        job = wait_for(client, send_file(client, "a.tsv", b"".join(b"a%d\tb\n" % i for i in range(9))))
+        assert (job["state"], "more than 5 pairs" in job["message"]) == ("failed", True)
+        assert client.get("/jobs/nothing").status == 404
+        assert client.send("POST", "/memories/other/import?file=a.tsv", b"").status == 404
+        assert client.send("POST", "/memories/mine/import", b"").status == 400
+
+
+def test_an_import_can_be_stopped_and_leaves_no_file(
+    writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    begun, free = threading.Event(), threading.Event()
+    real = service.registrar.add
+
+    def wait(*given: Any) -> Any:
+        begun.set()
+        free.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(service.registrar, "add", wait)
+    job = send_file(writer, "a.tsv", b"Neu\tNew\n")
+    assert begun.wait(20)
+    assert list(tmp_path.glob("ibidem-*"))
+    assert writer.send("DELETE", f"/jobs/{job['id']}").json["state"] == "running"
+    free.set()
+    assert wait_for(writer, job)["state"] == "cancelled"
+    assert not list(tmp_path.glob("ibidem-*"))
+
+
+def test_files_on_their_way_are_counted(writer: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise any number of half-sent files could fill the disk."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("ibidem.serve.jobs._MOST_WAITING", 1)
+    host = writer.url.removeprefix("http://")
+    slow = http.client.HTTPConnection(host, timeout=60)
+    slow.putrequest("POST", "/memories/mine/import?file=a.tsv")
+    slow.putheader("Content-Length", "8")
+    slow.endheaders()
+    slow.send(b"Neu\t")
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("ibidem-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "30")
+    slow.close()
+    while list(tmp_path.glob("ibidem-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x.tmx", "..\\x.tmx", ".x.tmx", "/etc/x.tmx", "a\x00b.tmx", "ä ö.tmx", "x" * 500 + ".tmx"]
+)
+def test_names_of_files_are_no_paths(name: str) -> None:
+    safe = safe_name(name)
+    assert "/" not in safe
+    assert "\\" not in safe
+    assert not safe.startswith(".")
+    assert safe.endswith(".tmx")
+    assert len(safe) <= 100
+
+
+def test_maintenance_in_the_background(
+    writer: Client, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal is sealed while the server runs, and nothing is lost for those who translate."""
+    from ibidem.learn import maintenance
+
+    monkeypatch.setattr(maintenance, "SEAL_BYTES", 1)
+    generation = Memory.open(folder).generation
+    writer.post("/suggest", {"q": GERMAN, "s": WANTED})
+    deadline = time.monotonic() + 30
+    while Memory.open(folder).generation == generation:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert translate(writer) == WANTED
+    assert service.registrar.list_memories()[0].pairs == Memory.open(folder).living_pairs

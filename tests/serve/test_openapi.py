@@ -1,0 +1,52 @@
+"""The OpenAPI document describes the server that serves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .conftest import Client
+
+
+def references(part: Any) -> Iterator[str]:
+    """All references in a part of the document."""
+    if isinstance(part, dict):
+        yield from ([part["$ref"]] if "$ref" in part else [])
+        part = list(part.values())
+    if isinstance(part, list):
+        for item in part:
+            yield from references(item)
+
+
+def test_every_reference_leads_somewhere(client: Client) -> None:
+    document = client.get("/openapi.json").json
+    assert document["openapi"].startswith("3.")
+    found = set(references(document))
+    assert {"#/components/schemas/TranslateRequest", "#/components/schemas/NewPair"} <= found
+    for reference in found:
+        part = document
+        for name in reference.removeprefix("#/").split("/"):
+            part = part[name]
+
+
+def test_every_call_is_described(client: Client) -> None:
+    paths = client.get("/openapi.json").json["paths"]
+    calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert calls == {
+        *("GET /translate", "POST /translate", "POST /suggest", "POST /detect", "GET /languages", "GET /health"),
+        *("GET /frontend/settings", "POST /v2/translate", "GET /v2/languages", "GET /v2/usage"),
+        *("GET /v3/translation_memories", "GET /memories", "POST /memories/{name}/pairs"),
+        *("DELETE /memories/{name}/pairs", "POST /memories/{name}/import", "GET /jobs/{id}", "DELETE /jobs/{id}"),
+        "GET /metrics",
+    }
+    for path in ("/translate", "/suggest", "/detect", "/v2/translate"):
+        assert set(paths[path]["post"]["requestBody"]["content"]) == {
+            "application/json",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+        }
+    assert "422" not in str(paths), "bodies are read by hand, and refused with 400"
+    fields = client.get("/openapi.json").json["components"]["schemas"]["TranslateRequest"]["properties"]
+    assert {"q", "source", "target", "memories", "explain"} <= set(fields)

@@ -1,0 +1,364 @@
+"""The page in a real browser: type, read, look at a word, correct it, and see it learnt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem.memory import Memory
+from ibidem.serve.keys import hash_key
+from ibidem.serve.server import make_service, running
+from ibidem.serve.settings import Limits, ServeSettings
+
+from .conftest import Client, make_translator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ibidem.decode import Translator
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPEN = ServeSettings(Limits(rate=1e6, burst=100_000))
+GERMAN, WANTED = "Die Einstellungen wurden gespeichert.", "Stop"
+NEW = "Der Mandant wurde gelöscht."
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium, without a window."""
+    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("there is no browser: install chromium and chromedriver (Debian: chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    profile = tmp_path_factory.mktemp("browser")
+    for argument in ("--headless=new", "--disable-dev-shm-usage", "--no-proxy-server", f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+class Page:
+    """The page of a server, as somebody sees it who sits before it."""
+
+    def __init__(self, driver: Any, url: str) -> None:
+        self.driver = driver
+        driver.get_log("browser")
+        driver.set_window_size(1300, 900)
+        driver.get(url)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.driver.find_element(By.ID, name)
+
+    def all(self, selector: str) -> list[Any]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        waiting = WebDriverWait(self.driver, SECONDS, 0.05, (StaleElementReferenceException,))
+        return waiting.until(lambda _: condition(), what)
+
+    def write(self, text: str) -> None:
+        self["source"].clear()
+        self["source"].send_keys(text)
+
+    def wait_for_translation(self, text: str) -> None:
+        self.wait(lambda: self["translation"].text == text, f"the translation {text!r}")
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def press_with_control(self, key: str) -> None:
+        ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(key).key_up(Keys.CONTROL).perform()
+
+    def point_at(self, element: Any) -> None:
+        ActionChains(self.driver).move_to_element(element).perform()
+
+    def show_in(self, theme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def has_no_complaints(self) -> bool:
+        """Whether the browser found nothing wrong, such as a script that the content policy stopped."""
+        # An answer other than success is a complaint as well; those are expected where a test causes them.
+        found = [entry for entry in self.driver.get_log("browser") if "status of 40" not in entry["message"]]
+        assert not found
+        return True
+
+
+@pytest.fixture
+def folder(memory: Memory, tmp_path: Path) -> Path:
+    return shutil.copytree(memory.path, tmp_path / "mine")
+
+
+@pytest.fixture
+def url(tiny: Any, folder: Path) -> Iterator[str]:
+    with running(make_service(make_translator(tiny, folder), OPEN)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(driver: Any, url: str) -> Page:
+    return Page(driver, url)
+
+
+@pytest.fixture(scope="module")
+def said(translator: Translator) -> dict[str, str]:
+    """What the memory makes of the sentences here before anybody corrects it."""
+    return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
+
+
+def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> None:
+    translator = make_translator(tiny, folder)
+    before = translator.translate([GERMAN])[0]
+    assert before.startswith("The settings have been"), "the memory knows it"
+    page.write(GERMAN)
+    page.wait_for_translation(before)
+    assert page["base"].text == make_translator(tiny, None).translate([GERMAN])[0]
+
+    words = page.all("#translation .word")
+    assert [word.text for word in words] == before.split()
+    assert any("share-3" in word.get_attribute("class") for word in words), "the memory decided"
+    explained = translator.explain([GERMAN])[0].words
+    page.point_at(words[1])
+    evidence = page["evidence-body"].text
+    assert explained[1].verdict in evidence
+    neighbour = explained[1].tokens[0].neighbours[0]
+    assert neighbour.pair.target in evidence
+    assert neighbour.pair.source in evidence
+    assert f"distance {neighbour.distance:.2f}"[:12] in evidence
+    assert page.all("#evidence mark")
+    widths = [bar.size["width"] for bar in page.all("#evidence .bar.mix i")]
+    probabilities = [token.probability for token in explained[1].tokens]
+    assert [width > 0 for width in widths] == [p > 0.01 for p in probabilities]
+
+    page["correct"].click()
+    assert page["target"].get_attribute("value") == before
+    page["target"].clear()
+    page["target"].send_keys(WANTED)
+    page["learn"].click()
+    page.wait_for_translation(WANTED)
+    assert "Learnt it" in page["status"].text
+    assert page["base"].text != WANTED
+    learnt = Memory.open(folder)
+    assert learnt.find(GERMAN, WANTED), "it is on disk"
+    assert page.wait(lambda: page.all("#memories td.number")[0].text == f"{learnt.living_pairs:,}", "the new count")
+    page.point_at(page.all("#translation .word")[0])
+    assert GERMAN in page["evidence-body"].text
+
+    page["status"].find_element(By.TAG_NAME, "button").click()
+    page.wait_for_translation(before)
+    assert not Memory.open(folder).find(GERMAN, WANTED)
+    assert Memory.open(folder).find(GERMAN, "The settings have been saved."), (
+        "what the correction had replaced is there again"
+    )
+    assert page.has_no_complaints()
+
+
+def test_the_keyboard_is_enough(page: Page, folder: Path, said: dict[str, str]) -> None:
+    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "that one can begin to type")
+    page.press(GERMAN)
+    page.wait_for_translation(said[GERMAN])
+    words = page.all("#translation .word")
+    while page.driver.switch_to.active_element != words[0]:
+        page.press(Keys.TAB)
+    page.press(Keys.ARROW_RIGHT)
+    assert page.driver.switch_to.active_element == words[1]
+    assert page["evidence-body"].text.startswith(words[1].text)
+    page.press(Keys.ENTER)
+    page.press(Keys.END)
+    assert page["evidence-body"].text.startswith(words[1].text), "it is held"
+    page.press(Keys.ESCAPE, Keys.HOME)
+    assert page["evidence-body"].text.startswith(words[0].text)
+
+    page["source"].click()
+    page.press_with_control(Keys.ENTER)
+    assert page.driver.switch_to.active_element == page["target"]
+    page.press(Keys.ESCAPE)
+    assert page["translation"].is_displayed()
+    page["source"].click()
+    page.press_with_control(Keys.ENTER)
+    page.press_with_control("a")
+    page.press(WANTED)
+    page.press_with_control(Keys.ENTER)
+    page.wait_for_translation(WANTED)
+    assert Memory.open(folder).find(GERMAN, WANTED)
+    assert page.has_no_complaints()
+
+
+def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path, said: dict[str, str]) -> None:
+    """Also where the source was changed while the correction was written."""
+    page.write(GERMAN)
+    page.wait_for_translation(said[GERMAN])
+    page["correct"].click()
+    page["target"].clear()
+    page["target"].send_keys(WANTED)
+    page.write(NEW)
+    page.wait(lambda: page["memory-pane"].get_attribute("aria-busy") == "false", "the next translation")
+    page["learn"].click()
+    page.wait(lambda: "Learnt it" in page["status"].text, "the end of learning")
+    assert Memory.open(folder).find(GERMAN, WANTED)
+    assert not Memory.open(folder).find(NEW)
+
+
+def test_evidence_is_never_of_an_older_translation(page: Page, said: dict[str, str]) -> None:
+    page.write(GERMAN)
+    page.wait_for_translation(said[GERMAN])
+    page.point_at(page.all("#translation .word")[0])
+    assert page.all("#evidence .neighbour")
+    page["source"].clear()
+    page["source"].send_keys(" ")
+    page.wait(lambda: not page.all("#translation .word"), "nothing")
+    assert not page.all("#evidence .neighbour")
+
+
+def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Path, said: dict[str, str]) -> None:
+    units = "".join(
+        f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv><tuv xml:lang="en"><seg>{english}</seg></tuv></tu>'
+        for german, english in [(NEW, WANTED), *((f"Satz {number}", "Open") for number in range(400))]
+    )
+    file = tmp_path / "firma.tmx"
+    file.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
+    page.write(NEW)
+    page.wait_for_translation(said[NEW])
+    pairs = Memory.open(folder).living_pairs
+    page.driver.execute_script(
+        "window.seen = []; new MutationObserver(() => window.seen.push(document.querySelector('progress').value))"
+        ".observe(document.querySelector('progress'), {attributes: true})"
+    )
+    page.all("#memories input[type=file]")[0].send_keys(str(file))
+    page.wait(lambda: "firma.tmx: " in page["status"].text, "the end of the import")
+    page.wait_for_translation(WANTED)
+    assert page.all("#memories td.number")[0].text == f"{pairs + 401:,}"
+    assert page.driver.execute_script("return window.seen").count(1) > 0, "the bar was seen full"
+    assert page.has_no_complaints()
+
+    file.write_text("<tmx", encoding="utf-8")
+    page.all("#memories input[type=file]")[0].send_keys(str(file))
+    page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "a complaint")
+    assert "firma.tmx" in page["status"].text
+
+
+def test_text_is_never_markup(page: Page, url: str) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    pair = {"source": GERMAN, "target": evil}
+    assert Client(url).post("/memories/mine/pairs", {"pairs": [pair], "origin": evil, "replace": True}).status == 200
+    page.write(GERMAN)
+    page.wait(lambda: "<" in page["translation"].text, "the text as it was learnt")
+    for word in page.all("#translation .word"):
+        page.point_at(word)
+    assert evil in page["evidence-body"].text
+    assert not page.all("img")
+    assert page.has_no_complaints()
+
+
+def test_nothing_comes_from_elsewhere(page: Page, url: str, said: dict[str, str]) -> None:
+    page.write(GERMAN)
+    page.wait_for_translation(said[GERMAN])
+    loaded = page.driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert loaded
+    assert all(address.startswith(url) for address in loaded)
+
+
+def test_a_key_is_asked_for(driver: Any, tiny: Any, memory: Memory, said: dict[str, str]) -> None:
+    settings = ServeSettings(OPEN.limits, keys_required=True)
+    with running(make_service(make_translator(tiny, memory), settings, [hash_key("open sesame")])) as address:
+        page = Page(driver, address)
+        page.wait(lambda: page["key"].is_displayed(), "the question for a key")
+        page["key"].send_keys("abracadabra", Keys.ENTER)
+        page.wait(lambda: page["status"].text == "Invalid API key", "a refusal")
+        assert page["key"].is_displayed()
+        page["key"].send_keys("open sesame", Keys.ENTER)
+        page.wait(lambda: page.all("#memories td"), "the memories")
+        page.write(GERMAN)
+        page.wait_for_translation(said[GERMAN])
+        assert not page["key"].is_displayed()
+        page.driver.execute_script("sessionStorage.clear()")
+
+
+def test_a_server_without_a_memory(driver: Any, tiny: Any) -> None:
+    with running(make_service(make_translator(tiny, None), OPEN)) as address:
+        page = Page(driver, address)
+        page.write(GERMAN)
+        page.wait(lambda: page["translation"].text and page["translation"].text == page["base"].text, "a translation")
+        assert "base model alone" in page["memories"].text
+        page["correct"].click()
+        assert not page["learn"].is_enabled()
+
+
+# Every visible text with its colour and those of the layers behind it; every control with its name.
+CONTRASTS = """
+const parse = (colour) => { const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
+const light = (colour) => {
+  const [r, g, b] = colour.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  if (!element) return [255, 255, 255];
+  const colour = parse(getComputedStyle(element).backgroundColor);
+  return colour[3] === 1 ? colour.slice(0, 3) : over(colour, behind(element.parentElement));
+};
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const found = [];
+while (texts.nextNode()) {
+  const element = texts.currentNode.parentElement;
+  if (!texts.currentNode.data.trim() || !element.checkVisibility() || element.closest(":disabled")) continue;
+  const back = behind(element);
+  const [a, b] = [light(over(parse(getComputedStyle(element).color), back)), light(back)].sort((x, y) => y - x);
+  found.push([(a + 0.05) / (b + 0.05), texts.currentNode.data]);
+}
+return found;
+"""
+NAMELESS = """
+return [...document.querySelectorAll("button, input, textarea, select, progress, [role=group], section")].filter(
+  (one) => !one.labels?.length && !one.ariaLabel && !one.getAttribute("aria-labelledby") && !one.textContent.trim()
+).map((one) => one.outerHTML);
+"""
+
+
+def test_everybody_can_read_it(page: Page, said: dict[str, str]) -> None:
+    page.write(GERMAN)
+    page.wait_for_translation(said[GERMAN])
+    page.all("#translation .word")[0].click()
+    for theme in ("light", "dark"):
+        page.show_in(theme)
+        # Colours fade in for a moment.
+        page.wait(lambda: min(page.driver.execute_script(CONTRASTS))[0] >= 4.5, f"contrast in the {theme} theme")
+    page["correct"].click()
+    assert page.driver.execute_script(NAMELESS) == []
+    for width in (1300, 800, 500):
+        page.driver.set_window_size(width, 900)
+        assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
+
+
+def test_the_theme_that_was_chosen_stays(page: Page) -> None:
+    page.show_in("dark")
+    colours = set()
+    for name in ("auto", "light", "dark"):
+        assert page["theme"].text == f"Theme: {name}"
+        colours.add(page.driver.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        page.driver.refresh()
+        page.wait(lambda name=name: page["theme"].text == f"Theme: {name}", "the same theme")
+        page["theme"].click()
+    assert len(colours) == 2, "auto is dark here"
