@@ -69,7 +69,12 @@ GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are alike.")]
 CostScale = Annotated[str, typer.Option("--cost-scale", help="Compare costs as log (code) or perplexity (paper).")]
 CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
-Rule = Annotated[str, typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do.")]
+Rule = Annotated[
+    str,
+    typer.Option(
+        "--rule", help="exact removes in proportion; level from the largest first; floor rounds as the authors do."
+    ),
+]
 Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
 Assignments = Annotated[
     list[str] | None,

@@ -36,6 +36,7 @@ from ibidem.memory.generations import WORK
 from ibidem.memory.lock import LOCK
 from ibidem.model import load_model
 from ibidem.reproduce.finetuning import Encoded, FineTuningSettings, fine_tune
+from ibidem.retrieve.settings import is_for_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A memory with a faiss index."""
+    """A memory with an index; on a GPU the paper's is made when it is opened, and nothing is stored."""
 
     memory: Extracted | Clustered | Compacted | Pruned
     setting: str
@@ -211,7 +212,10 @@ class Indexed:
         return 60 + pairs(_corpus(self.memory)) * 2e-4
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
-        memory, index = index_memory(copy_memory(bench.folder(self.memory), folder), self.setting)
+        memory = copy_memory(bench.folder(self.memory), folder)
+        if bench.device.type == "cuda" and is_for_gpu(self.setting):
+            return {}
+        memory, index = index_memory(memory, self.setting)
         return {"description": index.description, "bytes": memory.bytes_by_array().get("index", 0)}
 
 

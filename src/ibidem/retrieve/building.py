@@ -120,7 +120,14 @@ def list_index(keys: Keys, settings: ListSettings, device: torch.device, seed: i
     given = settings.nprobe
     exact = ScanIndex(keys, device)
     probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed, exact=exact)
-    index = ListIndex(keys, device, lists=settings.lists, nprobe=given or _LIST_PROBES, seed=seed)
+    index = ListIndex(
+        keys,
+        device,
+        lists=settings.lists,
+        nprobe=given or _LIST_PROBES,
+        seed=seed,
+        code_bytes=settings.code_bytes,
+    )
     recall = recall_at(index, keys, probe)
     while given is None and recall < LIST_RECALL and index.nprobe < index.lists // _LEAST_SAVING:
         index = index.probing(round(index.nprobe * 2**0.5))

@@ -2,6 +2,8 @@
 
 The keys of these lists are looked at as int8 codes, and the best tiles measured as `ScanIndex` measures them. A list is
 read once for all queries that look into it, so what many queries save is products, and what few save is bytes.
+
+With keys that stand for product codes it is the paper's index.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from ibidem.retrieve.codes import make_codes
 from ibidem.retrieve.held import TILE, HeldKeys, check_device
 from ibidem.retrieve.neighbours import Neighbours, blank_unusable, check_search, clean_queries
 from ibidem.retrieve.partition import divide
+from ibidem.retrieve.product import code_and_decode
 from ibidem.retrieve.scan import (
     SPARE_TILES,
     can_fuse,
@@ -39,19 +42,33 @@ _MOST_ROWS = 512
 class ListIndex:
     """Keys in lists, held on a device; see `ScanIndex` for what holds of it too.
 
+    code_bytes: search what product codes of that many bytes say of the keys, not the keys.
     recall: of the k nearest, measured when the index was made.
     """
 
-    def __init__(self, keys: Keys, device: str | torch.device, *, lists: int, nprobe: int, seed: int) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        device: str | torch.device,
+        *,
+        lists: int,
+        nprobe: int,
+        seed: int,
+        code_bytes: int | None = None,
+    ) -> None:
         place = check_device(device)
         _, held, squares = HeldKeys(keys, place, resident_bytes=sys.maxsize).whole
-        partition = divide(held, squares, lists, seed)
+        partition = divide(held, squares, lists, seed, whole=code_bytes is not None)
         self._order, self._starts, self._span = partition.order, partition.starts, partition.span
         there = self._order >= 0
         places = self._order.clamp(min=0).long()
         self._keys = held[places].masked_fill_(~there[:, None], 0.0)
         self._squares = squares[places].masked_fill_(~there, torch.inf)
         del held, squares
+        if code_bytes is not None:
+            own = self._list_of_tile(len(partition.centroids)).repeat_interleave(TILE).masked_fill_(~there, -1)
+            self._keys = code_and_decode(self._keys, partition.centroids, own, code_bytes, seed)
+            self._squares = self._keys.float().square().sum(1).masked_fill_(~there, torch.inf)
         self._codes = make_codes(self._keys, self._squares)
         self._centroids = round_queries(partition.centroids, torch.float16)
         self._centroid_squares = self._centroids.float().square().sum(1)
@@ -61,6 +78,7 @@ class ListIndex:
         self.dimension = keys.dimension
         self.captures = place.type == "cuda"
         self.nprobe = min(nprobe, self.lists)
+        self.code_bytes = code_bytes
         self.recall: float | None = None
 
     @property
@@ -73,7 +91,8 @@ class ListIndex:
         """One line for cards and logs."""
         found = "" if self.recall is None else f", recall@16 {self.recall:.3f}"
         keys = f"{self.size} keys of {self.dimension} dimensions"
-        return f"{self.lists} lists of int8 codes, nprobe {self.nprobe}, {keys} on {self._device}{found}"
+        codes = "int8 codes" if self.code_bytes is None else f"what {self.code_bytes} bytes of product codes say"
+        return f"{self.lists} lists of {codes}, nprobe {self.nprobe}, {keys} on {self._device}{found}"
 
     def probing(self, nprobe: int, recall: float | None = None) -> ListIndex:
         """The same lists, of which a query looks into so many."""
@@ -108,14 +127,17 @@ class ListIndex:
         rounded = round_queries(clean, torch.float16).float()
         scores = torch.addmm(self._centroid_squares, rounded, self._centroids.float().T, alpha=-2)
         asked = scores <= scores.sort(dim=1).values[:, self.nprobe - 1 : self.nprobe]
-        sizes = (self._starts[1:] - self._starts[:-1]).long()
-        list_of_tile = torch.repeat_interleave(torch.arange(self.lists, device=self._device), sizes)
-        minima = code_minima(clean, self._codes).masked_fill_(~asked[:, list_of_tile], torch.inf)
+        minima = code_minima(clean, self._codes)
+        minima.masked_fill_(~asked[:, self._list_of_tile(self.lists)], torch.inf)
         low, tiles = minima.topk(width, dim=1, largest=False, sorted=False)
         distances = measure_tiles(clean, self._keys, self._squares, tiles)
         distances = distances.masked_fill(torch.isinf(low)[:, :, None], torch.inf)
         entries = self._order[tiles[:, :, None] * TILE + torch.arange(TILE, device=self._device)]
         return blank_unusable(*nearest(distances.flatten(1), entries.clamp(min=0).long().flatten(1), k), usable)
+
+    def _list_of_tile(self, lists: int) -> Tensor:
+        sizes = (self._starts[1:] - self._starts[:-1]).long()
+        return torch.repeat_interleave(torch.arange(lists, device=self._starts.device), sizes)
 
 
 def _few_enough(lists: int) -> bool:

@@ -45,8 +45,8 @@ def default_lists(size: int) -> int:
     return min(_MOST_LISTS, 1 << max(0, round(size / _KEYS_PER_LIST).bit_length() - 1))
 
 
-def divide(keys: Tensor, squares: Tensor, lists: int, seed: int) -> Partition:
-    """Divide keys [n, d], with their squared lengths [n] (inf: no key), among so many lists."""
+def divide(keys: Tensor, squares: Tensor, lists: int, seed: int, *, whole: bool = False) -> Partition:
+    """Divide keys [n, d], with their squared lengths [n] (inf: no key), among so many lists; whole: cut none."""
     entries = torch.isfinite(squares).nonzero()[:, 0]
     generator = torch.Generator().manual_seed(seed)
     lists = min(lists, len(entries))
@@ -54,22 +54,28 @@ def divide(keys: Tensor, squares: Tensor, lists: int, seed: int) -> Partition:
     drawn = torch.randperm(len(entries), generator=generator)[:wanted].to(keys.device)
     centroids = cluster(keys[entries[drawn]].float(), lists, generator)
     assigned = assign(keys, entries, centroids)
-    return _lay_out(entries, assigned, centroids)
+    return _lay_out(entries, assigned, centroids, whole=whole)
 
 
 def cluster(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """k-means: centres [count, d] of points [n, d], n >= count, in random order; the same for the same generator."""
     centres = points[:count].clone()
     every = torch.arange(len(points), device=points.device)
-    fixed = (points.double() * _FIXED).round().long()
     for _ in range(_ROUNDS if len(points) > count else 0):
-        assigned = assign(points, every, centres)
-        counts = torch.bincount(assigned, minlength=count)[:, None]
-        sums = torch.zeros(count, points.shape[1], dtype=torch.long, device=points.device)
-        means = (sums.index_add_(0, assigned, fixed) / counts.clamp_min(1) / _FIXED).float()
         others = torch.randint(len(points), (count,), generator=generator).to(points.device)
-        centres = torch.where(counts > 0, means, points[others])
+        centres = mean_of_each(points, assign(points, every, centres), points[others])
     return centres
+
+
+def mean_of_each(points: Tensor, assigned: Tensor, otherwise: Tensor) -> Tensor:
+    """The mean of the points [n, d] assigned [n] to each centre, and otherwise [m, d] where there are none.
+
+    The same on every run: points are summed as whole numbers, whose sums do not depend on the order.
+    """
+    counts = torch.bincount(assigned, minlength=len(otherwise))[:, None]
+    sums = torch.zeros(otherwise.shape, dtype=torch.long, device=points.device)
+    sums.index_add_(0, assigned, (points.double() * _FIXED).round().long())
+    return torch.where(counts > 0, (sums / counts.clamp_min(1) / _FIXED).float(), otherwise)
 
 
 def assign(keys: Tensor, entries: Tensor, centres: Tensor) -> Tensor:
@@ -81,12 +87,13 @@ def assign(keys: Tensor, entries: Tensor, centres: Tensor) -> Tensor:
     return torch.cat([torch.addmm(half_squares, keys[own].float(), centres.T, alpha=-1).argmin(1) for own in parts])
 
 
-def _lay_out(entries: Tensor, assigned: Tensor, centroids: Tensor) -> Partition:
+def _lay_out(entries: Tensor, assigned: Tensor, centroids: Tensor, *, whole: bool) -> Partition:
     """Put entries [n], each in the list that it is assigned to [n], into whole tiles."""
     device = entries.device
     sizes = torch.bincount(assigned, minlength=len(centroids))
     span = _LEAST_SPAN
-    while span * TILE * len(centroids) < _LONG * len(entries):
+    longest = int(sizes.max()) if whole and len(entries) else 0
+    while span * TILE < max(longest, _LONG * len(entries) / max(1, len(centroids))):
         span *= 2
     most = span * TILE
     pieces = -(-sizes // most)

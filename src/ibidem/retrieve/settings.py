@@ -65,11 +65,13 @@ class FaissSettings:
 class ListSettings:
     """An inverted file for a GPU: how many lists, and how many of them a query looks into.
 
-    nprobe: None where as many are meant as reach the target recall.
+    nprobe: None where as many are meant as reach the target recall; code_bytes: of product codes, None for the keys
+    themselves.
     """
 
     lists: int
     nprobe: int | None = None
+    code_bytes: int | None = None
 
 
 def resolve(
@@ -79,21 +81,24 @@ def resolve(
     name = setting.strip()
     if name == "exact":
         return ExactSettings()
+    on_cpu = str(device).startswith("cpu")
+    if name == "auto":
+        return _auto(size, dimension, on_cpu=on_cpu)
+    if name == "paper":
+        paper = _paper(size, dimension)
+        return _check(setting, paper, size, dimension) if on_cpu else _paper_on_gpu(paper)
     if is_for_gpu(name):
         gpu = _lists(name, size) if name.startswith("lists") else _codes(name)
         note = f"The index setting {name!r} is for a GPU: on a CPU search is exact."
-        return ExactSettings(notes=(note,)) if str(device).startswith("cpu") else gpu
-    if name == "auto":
-        return _auto(size, dimension, on_cpu=str(device).startswith("cpu"))
+        return ExactSettings(notes=(note,)) if on_cpu else gpu
     if name.partition(";")[0].strip() == NAME:
         return resolve_native(name, size, dimension)
-    faiss = _paper(size, dimension) if name == "paper" else _parse(name)
-    return _check(setting, faiss, size, dimension)
+    return _check(setting, _parse(name), size, dimension)
 
 
 def is_for_gpu(setting: str) -> bool:
-    """Whether a setting names a search that is made for a GPU."""
-    return setting.partition(";")[0].strip() in ("int8", "lists")
+    """Whether a setting names a search that a GPU has a form of its own for, made when it is opened."""
+    return setting.partition(";")[0].strip() in ("int8", "lists", "paper")
 
 
 def _check(setting: str, settings: FaissSettings, size: int, dimension: int) -> FaissSettings:
@@ -180,6 +185,14 @@ def _paper(size: int, dimension: int) -> FaissSettings:
             f"The paper's index has {PAPER_LISTS} lists; {size} keys allow {lists} ({KEYS_PER_LIST} keys a list)."
         )
     return FaissSettings(f"IVF{lists},PQ{code_bytes}", nprobe=min(DEFAULT_NPROBE, lists), notes=tuple(notes))
+
+
+def _paper_on_gpu(paper: FaissSettings) -> ExactSettings | ListSettings:
+    """The same for a GPU: as many lists, codes and probes, without faiss."""
+    if paper.nprobe is None:
+        return ExactSettings(notes=paper.notes)
+    lists, code_bytes = (int(part.lstrip("IVFPQ")) for part in paper.factory.split(","))
+    return ListSettings(lists, paper.nprobe, code_bytes)
 
 
 def _lists_that_fit(size: int) -> int:

@@ -18,7 +18,7 @@ from ibidem.learn.prune import PruneSettings
         ({"strategy": "magic"}, "use one of cost-clusters, random, low-probability, high-probability, spatial."),
         ({"groups": "word"}, "use one of token, ngram."),
         ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
-        ({"rule": "ceil"}, "use one of exact, floor."),
+        ({"rule": "ceil"}, "use one of exact, level, floor."),
         ({"rate": 1.0}, "from 0 to below 1, not 1.0"),
         ({"rate": -0.1}, "from 0 to below 1, not -0.1"),
         ({"rate": float("nan")}, "from 0 to below 1, not nan"),

@@ -11,7 +11,7 @@ from ibidem.errors import UsageError
 STRATEGIES = ("cost-clusters", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram")
 METHODS = ("greedy", "dbscan", "birch")
-RULES = ("exact", "floor")
+RULES = ("exact", "level", "floor")
 SCALES = ("log", "perplexity")
 _FINEST = 10**6
 
@@ -32,7 +32,8 @@ class PruneSettings:
     method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
     one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
     min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
-    rule: exact removes the share asked for; floor is the code's rounding, which leaves every two alone.
+    rule: exact removes the share asked for, in proportion to clusters; level too, but from the largest clusters first;
+    floor is the code's rounding, which leaves every two alone.
     seed: of the random choices.
     """
 
