@@ -18,7 +18,7 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from ibidem.evaluate import describe_machine
 from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune import Entries, PruneSettings, group_entries, prune
+from ibidem.learn.prune import AS_PRINTED, Entries, PruneSettings, group_entries, prune
 from ibidem.learn.prune.dbscan import label_densely
 
 if TYPE_CHECKING:
@@ -62,10 +62,11 @@ def main() -> None:
     work: dict[str, Callable[[], dict[str, float]]] = {"costs": partial(costs_of, log_probs, offsets)}
     for groups in ("token", "ngram"):
         for method in ("greedy", "dbscan"):
-            settings = PruneSettings(groups=groups, method=method)
+            settings = replace(AS_PRINTED, groups=groups, method=method)
             work[f"prune, {groups} groups, {method}"] = partial(prune_with, entries, settings)
+    work["prune, by itself"] = partial(prune_with, entries, PruneSettings())
     for groups in ("token", "ngram"):
-        settings = PruneSettings(groups=groups)
+        settings = replace(AS_PRINTED, groups=groups)
         chosen = choose_groups(entries, settings, arguments.seed)
         work[f"dbscan of a part, {groups} groups"] = partial(dbscan_ours, *chosen, settings)
         work[f"dbscan of a part, {groups} groups, scikit-learn"] = partial(dbscan_theirs, *chosen, settings)

@@ -64,16 +64,28 @@ Strategy = Annotated[
     ),
 ]
 CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]
-Groups = Annotated[str, typer.Option("--groups", help="Compare entries of one token (paper) or one ngram (code).")]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        help="Compare entries of one token (paper) or one ngram (code); by itself ngram for cost-clusters, else token.",
+        show_default=False,
+    ),
+]
 GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n-grams.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Costs this near are alike.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon",
+        help="Costs this near are alike; by itself as small as the rate allows (1.5: the authors').",
+        show_default=False,
+    ),
+]
 CostScale = Annotated[str, typer.Option("--cost-scale", help="Compare costs as log (code) or perplexity (paper).")]
 CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
 Rule = Annotated[
     str,
-    typer.Option(
-        "--rule", help="exact removes in proportion; level from the largest first; floor rounds as the authors do."
-    ),
+    typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do."),
 ]
 Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
 Assignments = Annotated[

@@ -30,7 +30,7 @@ def launches(rows: int) -> list[Launch]:
     """Layouts that suit so many rows, the one that is used first; a benchmark compares them."""
     if rows <= 64:
         return [Launch(16, 32, 64, 4, 4), Launch(16, 16, 64, 2, 4), Launch(16, 16, 128, 4, 3)]
-    return [Launch(32, 32, 64, 4, 4), Launch(16, 32, 128, 4, 3), Launch(64, 32, 64, 4, 3)]
+    return [Launch(16, 32, 128, 4, 3), Launch(32, 32, 64, 4, 4), Launch(64, 32, 64, 4, 3)]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

@@ -54,10 +54,14 @@ def find_obstacle(bench: Bench, thing: Row | Stage) -> str | None:
         if not bench.data.has(domain, part):
             return f"no {part} text of {domain}"
     library = _LIBRARIES.get(type(thing))
-    if library is not None and find_spec(library) is None:
+    if library is not None and find_spec(library) is None and not _made_on_gpu(bench, thing):
         return f"{library} is not installed"
     sources = thing.sources if isinstance(thing, Stage) else thing.stages
     return next((obstacle for source in sources if (obstacle := find_obstacle(bench, source))), None)
+
+
+def _made_on_gpu(bench: Bench, thing: Stage | Row) -> bool:
+    return isinstance(thing, Indexed) and thing.is_made_on(bench.device)
 
 
 def run_rows(

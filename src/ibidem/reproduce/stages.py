@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import torch
+
     from ibidem.reproduce.bench import Bench
 
 COMPACTOR = "compactor.safetensors"
@@ -208,12 +210,16 @@ class Indexed:
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
+    def is_made_on(self, device: torch.device) -> bool:
+        """Whether the device has a form of its own of this index."""
+        return device.type == "cuda" and is_for_gpu(self.setting)
+
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 60 + pairs(_corpus(self.memory)) * 2e-4
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
-        if bench.device.type == "cuda" and is_for_gpu(self.setting):
+        if self.is_made_on(bench.device):
             return {}
         memory, index = index_memory(memory, self.setting)
         return {"description": index.description, "bytes": memory.bytes_by_array().get("index", 0)}

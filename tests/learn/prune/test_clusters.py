@@ -174,7 +174,7 @@ def test_birch_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clusters_lie_inside_groups_and_are_narrow(method: str) -> None:
     entries = zipf_entries(tokens=3000, families=50)
     groups = group_entries(entries.values, entries.offsets, entries.rows)
-    clusters = cluster_costs(entries.costs, groups, PruneSettings(method=method, epsilon=0.5))
+    clusters = cluster_costs(entries.costs, groups, PruneSettings(method=method, scale="log"), 0.5)
     assert len(clusters) > len(groups)
     for cluster in as_sets(clusters):
         assert len({int(entries.values[entry]) for entry in cluster}) == 1
@@ -185,9 +185,9 @@ def test_clusters_lie_inside_groups_and_are_narrow(method: str) -> None:
 def test_on_the_scale_of_perplexity_easy_tokens_are_alike_and_hard_ones_are_not() -> None:
     costs = np.array([0.01, 0.2, 0.6, 4.0, 4.1, 4.5, 200.0, 300.0], dtype=np.float32)
     everything = Parts(np.arange(8), np.array([0, 8]))
-    apart = cluster_costs(costs, everything, PruneSettings(scale="perplexity"))
+    apart = cluster_costs(costs, everything, PruneSettings(scale="perplexity"), 1.5)
     assert as_sets(apart) == {frozenset(s) for s in ({0, 1, 2}, {3}, {4}, {5}, {6, 7})}
-    together = cluster_costs(costs, everything, PruneSettings(scale="log"))
+    together = cluster_costs(costs, everything, PruneSettings(scale="log"), 1.5)
     assert frozenset({3, 4, 5}) in as_sets(together)
 
 

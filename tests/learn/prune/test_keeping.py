@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.keeping import COUNTERS, count_exactly, count_floored, count_level
+from ibidem.learn.prune.keeping import COUNTERS, count_exactly, count_floored
 from ibidem.learn.prune.settings import RULES
 
 SIZES = st.lists(st.integers(1, 12) | st.integers(1, 3000), max_size=60)
@@ -63,26 +63,6 @@ def test_small_clusters_give_entries_up_as_often_as_others() -> None:
 def test_more_clusters_than_entries_to_keep() -> None:
     assert count_exactly(np.array([5, 1, 2], dtype=np.int64), Fraction(1, 10)).tolist() == [1, 1, 1]
     assert count_exactly(np.array([], dtype=np.int64), Fraction(1, 10)).tolist() == []
-
-
-@settings(max_examples=150, deadline=None)
-@given(SIZES, RATES)
-def test_level_counts_add_up_and_are_level(sizes: list[int], rate: float) -> None:
-    share = PruneSettings(rate=rate).kept_share
-    wanted = math.floor(share * sum(sizes) + Fraction(1, 2))
-    kept = count_level(np.array(sizes, dtype=np.int64), share).tolist()
-    assert sum(kept) == max(wanted, len(sizes))
-    cut = [count for size, count in zip(sizes, kept, strict=True) if count < size]
-    assert all(1 <= count <= size for size, count in zip(sizes, kept, strict=True))
-    if cut:
-        assert max(cut) - min(cut) <= 1
-        assert max(kept) <= min(cut) + 1
-
-
-def test_small_clusters_are_spared_at_a_level() -> None:
-    sizes = np.array([1, 2, 2, 100, 50, 3], dtype=np.int64)
-    assert count_level(sizes, Fraction(1, 4)).tolist() == [1, 2, 2, 16, 16, 3]
-    assert count_level(sizes, Fraction(9, 10)).tolist() == [1, 2, 2, 84, 50, 3]
 
 
 @pytest.mark.parametrize(

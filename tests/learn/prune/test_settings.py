@@ -18,7 +18,7 @@ from ibidem.learn.prune import PruneSettings
         ({"strategy": "magic"}, "use one of cost-clusters, random, low-probability, high-probability, spatial."),
         ({"groups": "word"}, "use one of token, ngram."),
         ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
-        ({"rule": "ceil"}, "use one of exact, level, floor."),
+        ({"rule": "ceil"}, "use one of exact, floor."),
         ({"rate": 1.0}, "from 0 to below 1, not 1.0"),
         ({"rate": -0.1}, "from 0 to below 1, not -0.1"),
         ({"rate": float("nan")}, "from 0 to below 1, not nan"),
@@ -43,5 +43,7 @@ def test_the_share_kept_is_exact() -> None:
 
 
 def test_groups_share_one_token_or_more() -> None:
-    assert PruneSettings(group_n=3).grouped_tokens == 1
-    assert PruneSettings(groups="ngram").grouped_tokens == 2
+    assert PruneSettings().grouped_tokens == 3
+    assert PruneSettings(strategy="random").grouped_tokens == 1
+    assert PruneSettings(groups="token").grouped_tokens == 1
+    assert PruneSettings(strategy="random", groups="ngram", group_n=2).grouped_tokens == 2

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import Entries, PruneSettings, cluster_costs, group_entries, parts, prune
+from ibidem.learn.prune import AS_PRINTED, Entries, PruneSettings, cluster_costs, group_entries, parts, prune
+from ibidem.learn.prune.clusters import EPSILONS
 from ibidem.learn.prune.settings import METHODS, STRATEGIES
 from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
 
@@ -44,17 +45,19 @@ def test_the_rate_asked_for_is_achieved(strategy: str, rate: float) -> None:
     assert pruned.rate == pytest.approx(1 - np.mean(pruned.kept), abs=1e-12)
     assert pruned.asked == rate
     assert abs(pruned.rate - rate) < 0.005
-    assert pruned.groups == len(np.unique(entries.values[entries.rows]))
+    families = np.unique(entries.values[entries.rows])
+    assert pruned.groups == len(families) or (strategy == "cost-clusters" and pruned.groups > len(families))
     kept_families = np.unique(entries.values[entries.rows[pruned.kept]])
-    assert len(kept_families) == pruned.groups
+    assert len(kept_families) == len(families)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_cost_cluster_keeps_its_share(method: str) -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    settings = PruneSettings(rate=0.3, method=method, epsilon=0.5)
+    settings = replace(AS_PRINTED, rate=0.3, method=method, epsilon=0.5)
     pruned = prune(entries, settings)
-    clusters = cluster_costs(entries.costs, group_entries(entries.values, entries.offsets, entries.rows), settings)
+    groups = group_entries(entries.values, entries.offsets, entries.rows)
+    clusters = cluster_costs(entries.costs, groups, settings, 0.5)
     assert pruned.clusters == len(clusters)
     small = [cluster for cluster in as_lists(clusters) if len(cluster) < 100]
     assert all(pruned.kept[cluster].any() for cluster in small)
@@ -66,19 +69,38 @@ def test_every_cost_cluster_keeps_its_share(method: str) -> None:
 
 def test_bigram_groups_are_finer() -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    token, bigram = prune(entries, PruneSettings()), prune(entries, PruneSettings(groups="ngram"))
+    token, bigram = prune(entries, AS_PRINTED), prune(entries, replace(AS_PRINTED, groups="ngram"))
     assert bigram.groups > 10 * token.groups
     assert bigram.rate == token.rate
 
 
 def test_the_authors_rule_leaves_pairs_alone() -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    settings = PruneSettings(rate=0.7, groups="ngram", rule="floor")
+    settings = replace(AS_PRINTED, rate=0.7, groups="ngram", rule="floor")
     pruned = prune(entries, settings)
     groups = group_entries(entries.values, entries.offsets, entries.rows, 2)
     assert pruned.rate < 0.6
-    for cluster in as_lists(cluster_costs(entries.costs, groups, settings)):
+    for cluster in as_lists(cluster_costs(entries.costs, groups, settings, 1.5)):
         assert np.count_nonzero(pruned.kept[cluster]) == max(min(2, len(cluster)), len(cluster) * 3 // 10)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.3, 0.6, 0.9])
+def test_groups_are_as_long_and_epsilon_as_small_as_the_rate_allows(rate: float) -> None:
+    entries = zipf_entries(tokens=5000, families=30)
+    found = prune(entries, PruneSettings(rate=rate))
+    assert found.rate == pytest.approx(rate, abs=0.005)
+    enough = len(entries) * (1 - 1.05 * rate)
+    settings = PruneSettings(rate=rate, groups="ngram")
+    for n in range(found.grouped_tokens + 1, 4):
+        assert len(group_entries(entries.values, entries.offsets, entries.rows, n)) > enough
+    groups = group_entries(entries.values, entries.offsets, entries.rows, found.grouped_tokens)
+    sizes = [len(cluster_costs(entries.costs, groups, settings, epsilon)) for epsilon in EPSILONS]
+    fitting = [epsilon for epsilon, clusters in zip(EPSILONS, sizes, strict=True) if clusters <= enough]
+    assert found.epsilon == (fitting[0] if fitting else EPSILONS[-1])
+    again = prune(
+        entries, PruneSettings(rate=rate, groups="ngram", group_n=found.grouped_tokens, epsilon=found.epsilon)
+    )
+    assert np.array_equal(again.kept, found.kept)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -93,7 +115,7 @@ def test_the_same_seed_gives_the_same_mask(strategy: str) -> None:
 def test_samples_are_uniform(strategy: str) -> None:
     """All choices of three entries of six are equally likely: chi-squared of 19 degrees, one in a thousand."""
     entries = one_family([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
-    draws = [prune(entries, PruneSettings(strategy=strategy, rate=0.5, seed=seed)).kept for seed in range(1000)]
+    draws = [prune(entries, replace(AS_PRINTED, strategy=strategy, rate=0.5, seed=seed)).kept for seed in range(1000)]
     triples = Counter(tuple(np.flatnonzero(kept).tolist()) for kept in draws)
     assert len(triples) == 20
     assert sum((count - 50) ** 2 / 50 for count in triples.values()) < 43.8
@@ -102,7 +124,7 @@ def test_samples_are_uniform(strategy: str) -> None:
 def test_cost_clusters_spare_the_rare_costs() -> None:
     """What random pruning may lose, the cost clusters keep: the one entry of another cost."""
     entries = one_family([0.1] * 9 + [8.0])
-    settings = PruneSettings(rate=0.5)
+    settings = replace(AS_PRINTED, rate=0.5)
     assert all(prune(entries, replace(settings, seed=seed)).kept[9] for seed in range(20))
     assert not all(prune(entries, replace(settings, strategy="random", seed=seed)).kept[9] for seed in range(20))
 

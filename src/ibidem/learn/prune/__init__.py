@@ -3,10 +3,11 @@
 from ibidem.learn.prune.clusters import cluster_costs
 from ibidem.learn.prune.groups import group_entries
 from ibidem.learn.prune.parts import Parts
-from ibidem.learn.prune.settings import PruneSettings
+from ibidem.learn.prune.settings import AS_PRINTED, PruneSettings
 from ibidem.learn.prune.strategies import Entries, Pruned, prune
 
 __all__ = [
+    "AS_PRINTED",
     "Entries",
     "Parts",
     "PruneSettings",

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from ibidem.learn.prune.settings import PruneSettings
 
-    Splitter = Callable[[NDArray[np.float32], NDArray[np.int64]], Parts]
+    Splitter = Callable[..., Parts]
 
 SPLITTERS: dict[str, Callable[[PruneSettings], Splitter]] = {
-    "greedy": lambda settings: partial(cover_greedily, epsilon=settings.epsilon),
-    "dbscan": lambda settings: partial(connect_densely, epsilon=settings.epsilon, min_samples=settings.min_samples),
-    "birch": lambda settings: partial(grow_trees, epsilon=settings.epsilon),
+    "greedy": lambda _: cover_greedily,
+    "dbscan": lambda settings: partial(connect_densely, min_samples=settings.min_samples),
+    "birch": lambda _: grow_trees,
 }
 
 # Costs are log-perplexities; one above 80 is beyond any doubt, and its perplexity would leave float32.
@@ -34,6 +34,39 @@ SCALES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
 }
 
 
-def cluster_costs(costs: NDArray[np.float32], groups: Parts, settings: PruneSettings) -> Parts:
+# What is tried where no epsilon is given, and how many more entries than asked for the clusters must be able to give
+# up: at the very limit every cluster is down to one entry.
+EPSILONS = tuple(10.0 ** (half / 2) for half in range(-4, 11))
+_SPARE = 0.05
+
+
+def cluster_costs(costs: NDArray[np.float32], groups: Parts, settings: PruneSettings, epsilon: float) -> Parts:
     """Cut groups into clusters of entries with similar costs [entries]; a group's clusters stay together."""
-    return refine(groups, SCALES[settings.scale](costs), SPLITTERS[settings.method](settings))
+    split = partial(SPLITTERS[settings.method](settings), epsilon=epsilon)
+    return refine(groups, SCALES[settings.scale](costs), split)
+
+
+def cluster_finely(
+    costs: NDArray[np.float32], groups: Parts, settings: PruneSettings, rate: float
+) -> tuple[Parts, float]:
+    """The clusters of the smallest epsilon tried that can give up the rate and a little more, and that epsilon.
+
+    By bisection: the larger epsilon, the fewer clusters. Where none suffices it is the largest.
+    """
+    most = len(costs) * (1 - (1 + _SPARE) * rate)
+    low, high = 0, len(EPSILONS) - 1
+    found: dict[int, Parts] = {}
+    while low < high:
+        middle = (low + high) // 2
+        found = {middle: cluster_costs(costs, groups, settings, EPSILONS[middle])}
+        if len(found[middle]) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    clusters = found[high] if high in found else cluster_costs(costs, groups, settings, EPSILONS[high])
+    return clusters, EPSILONS[high]
+
+
+def can_give_up(groups: Parts, entries: int, rate: float) -> bool:
+    """Whether groups, one entry of each kept, hold the rate and a little more, whatever their costs."""
+    return len(groups) <= entries * (1 - (1 + _SPARE) * rate)

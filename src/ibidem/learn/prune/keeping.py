@@ -47,33 +47,6 @@ def count_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64
     return kept
 
 
-def count_level(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64]:
-    """Keep round(share * entries) in all (halves up), by cutting the largest clusters to one level.
-
-    The level L is the highest at which min(L, size) of every cluster are not too many. What is still missing comes
-    from the clusters above it, one each, evenly spread over them. What is said a hundred times gives up most, and what
-    is said twice gives up nothing before all else is down to two. At least one of every cluster is kept.
-
-    sizes [clusters] -> kept [clusters].
-    """
-    wanted = _round(share, int(sizes.sum()))
-    if wanted <= len(sizes):
-        return np.ones_like(sizes)
-    distinct, often = np.unique(sizes, return_counts=True)
-    above = np.append(np.cumsum(often[::-1])[::-1], 0)  # clusters of at least each distinct size
-    reached = np.cumsum(np.diff(distinct, prepend=0) * above[:-1])  # kept in all where the level is a distinct size
-    step = int(np.searchsorted(reached, wanted, side="right"))
-    if step == len(distinct):
-        return sizes.copy()
-    level, kept = (int(distinct[step - 1]), int(reached[step - 1])) if step else (0, 0)
-    level, missing = level + (wanted - kept) // int(above[step]), (wanted - kept) % int(above[step])
-    counts = np.minimum(sizes, level)
-    larger = np.flatnonzero(sizes > level)
-    ends = (missing * np.arange(1, len(larger) + 1) + len(larger) // 2) // max(1, len(larger))
-    counts[larger] += np.diff(ends, prepend=0)
-    return counts
-
-
 def count_floored(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64]:
     """The authors' rule: max(min(2, n), floor(share * n)) of n entries.
 
@@ -85,7 +58,6 @@ def count_floored(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64
 
 COUNTERS: dict[str, Callable[[NDArray[np.int64], Fraction], NDArray[np.int64]]] = {
     "exact": count_exactly,
-    "level": count_level,
     "floor": count_floored,
 }
 

@@ -11,7 +11,7 @@ from ibidem.errors import UsageError
 STRATEGIES = ("cost-clusters", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram")
 METHODS = ("greedy", "dbscan", "birch")
-RULES = ("exact", "level", "floor")
+RULES = ("exact", "floor")
 SCALES = ("log", "perplexity")
 _FINEST = 10**6
 
@@ -22,28 +22,29 @@ class PruneSettings:
 
     strategy: cost-clusters is the paper's own, the best on average in its table; the others are its baselines.
     rate: the share of entries removed; 0.1 as in that table (the authors' code asks for the share kept instead).
-    n: longest n-gram of the cost; 2 as in the code, the paper gives none.
-    groups: which entries are compared; token as in Algorithm 1, since n-gram groups (the code) are mostly too
-    small to give anything up, and then the frequent ones must give up more.
-    group_n: length of those n-grams; 2 as in the code.
-    epsilon: half the width of a cost cluster; 1.5 as in the code, the paper gives none.
-    scale: of costs while they are compared: log as in the code, or perplexity as the paper says. The same difference
-    is much among easy tokens on the one, and little on the other; so is it among hard ones the other way round.
+    n: longest n-gram of the cost; 1, since the minimum over more makes a hard token after an easy one look easy (the
+    code has 2, the paper gives none).
+    groups: which entries are compared: those of a token (Algorithm 1), or of an n-gram (the code). None: n-grams for
+    cost-clusters, so that an entry is given up only for one with the same words before it, and tokens for the others.
+    group_n: length of those n-grams; 3 was best on a large memory (docs/results/pruning.md), 2 is the code's.
+    epsilon: half the width of a cost cluster; the paper gives none, the code has 1.5. None: as small as the rate
+    allows, on shorter n-grams where those of group_n tokens leave too little to remove.
+    scale: of costs while they are compared: perplexity as the paper says, or log as in the code. The same difference
+    is little among easy tokens on the one, and much on the other; so is it among hard ones the other way round.
     method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
     one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
     min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
-    rule: exact removes the share asked for, in proportion to clusters; level too, but from the largest clusters first;
-    floor is the code's rounding, which leaves every two alone.
+    rule: exact removes the share asked for; floor is the code's rounding, which leaves every two alone.
     seed: of the random choices.
     """
 
     strategy: str = "cost-clusters"
     rate: float = 0.1
-    n: int = 2
-    groups: str = "token"
-    group_n: int = 2
-    epsilon: float = 1.5
-    scale: str = "log"
+    n: int = 1
+    groups: str | None = None
+    group_n: int = 3
+    epsilon: float | None = None
+    scale: str = "perplexity"
     method: str = "greedy"
     min_samples: int = 4
     rule: str = "exact"
@@ -52,7 +53,7 @@ class PruneSettings:
     def __post_init__(self) -> None:
         for name, chosen, options in (
             ("pruning strategy", self.strategy, STRATEGIES),
-            ("grouping of entries", self.groups, GROUPS),
+            ("grouping of entries", self.groups or "token", GROUPS),
             ("clustering of costs", self.method, METHODS),
             ("keeping rule", self.rule, RULES),
             ("scale of costs", self.scale, SCALES),
@@ -64,7 +65,7 @@ class PruneSettings:
                 f"The pruning rate is the share of entries removed, from 0 to below 1, not {self.rate}: "
                 "0.1 removes one in ten."
             )
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+        if self.epsilon is not None and not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise UsageError(f"epsilon is a difference of costs above 0, not {self.epsilon}: use 1.5, the authors'.")
         for name, number, least in (
             ("n", self.n, 1),
@@ -83,4 +84,9 @@ class PruneSettings:
     @property
     def grouped_tokens(self) -> int:
         """How many tokens entries of one group share: 1 for families, more for n-grams."""
-        return self.group_n if self.groups == "ngram" else 1
+        groups = self.groups or ("ngram" if self.strategy == "cost-clusters" else "token")
+        return self.group_n if groups == "ngram" else 1
+
+
+AS_PRINTED = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")
+"""Algorithm 1 with the numbers of the authors' code."""

@@ -68,6 +68,8 @@ def prune_memory(
             "achieved": pruned.rate,
             "groups": pruned.groups,
             "clusters": pruned.clusters,
+            "grouped_tokens": pruned.grouped_tokens,
+            "epsilon": pruned.epsilon,
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
         memory = edit.commit()

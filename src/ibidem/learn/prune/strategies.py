@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.errors import UsageError
 from ibidem.learn.cost import check_offsets
-from ibidem.learn.prune.clusters import cluster_costs
+from ibidem.learn.prune.clusters import can_give_up, cluster_costs, cluster_finely
 from ibidem.learn.prune.groups import group_entries
 from ibidem.learn.prune.keeping import COUNTERS
 from ibidem.learn.prune.parts import Parts, refine, split_by_number
@@ -61,13 +61,18 @@ class Entries:
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """Which entries are kept [entries], in how many clusters and groups, and the share removed, and asked for."""
+    """Which entries are kept [entries], in how many clusters and groups, and the share removed, and asked for.
+
+    grouped_tokens, epsilon: of the groups and the cost clusters, where they were found by the rate.
+    """
 
     kept: NDArray[np.bool_]
     clusters: int
     groups: int
     rate: float
     asked: float
+    grouped_tokens: int
+    epsilon: float | None = None
 
 
 def prune(entries: Entries, settings: PruneSettings) -> Pruned:
@@ -77,8 +82,13 @@ def prune(entries: Entries, settings: PruneSettings) -> Pruned:
 
 def sample_cost_clusters(entries: Entries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every cluster of similar cost inside a group: Algorithm 1."""
-    groups = _group(entries, settings)
-    clusters = cluster_costs(entries.costs, groups, settings)
+    if settings.epsilon is None:
+        groups, settings = _group_as_needed(entries, settings)
+        clusters, epsilon = cluster_finely(entries.costs, groups, settings, settings.rate)
+        settings = replace(settings, epsilon=epsilon)
+    else:
+        groups = _group(entries, settings)
+        clusters = cluster_costs(entries.costs, groups, settings, settings.epsilon)
     return _report(_keep_sample(clusters, _count(clusters, settings), settings.seed), clusters, groups, settings)
 
 
@@ -129,6 +139,15 @@ def _group(entries: Entries, settings: PruneSettings) -> Parts:
     return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
 
 
+def _group_as_needed(entries: Entries, settings: PruneSettings) -> tuple[Parts, PruneSettings]:
+    """Groups of the longest n-grams, up to those asked for, that can give up as much as is asked for."""
+    for n in range(settings.grouped_tokens, 0, -1):
+        groups = group_entries(entries.values, entries.offsets, entries.rows, n)
+        if n == 1 or can_give_up(groups, len(entries), settings.rate):
+            break
+    return groups, replace(settings, groups="ngram", group_n=n)
+
+
 def _count(clusters: Parts, settings: PruneSettings) -> NDArray[np.int64]:
     return COUNTERS[settings.rule](clusters.sizes, settings.kept_share)
 
@@ -160,4 +179,5 @@ def _first(parts: Parts, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _report(kept: NDArray[np.bool_], clusters: Parts, groups: Parts, settings: PruneSettings) -> Pruned:
     removed = len(kept) - int(np.count_nonzero(kept))
-    return Pruned(kept, len(clusters), len(groups), removed / max(1, len(kept)), settings.rate)
+    rate = removed / max(1, len(kept))
+    return Pruned(kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, settings.epsilon)

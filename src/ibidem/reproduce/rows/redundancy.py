@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ibidem.learn import PruneSettings
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.prune import AS_PRINTED
 from ibidem.learn.prune.clusters import cluster_costs
 from ibidem.learn.prune.groups import group_entries
 from ibidem.learn.prune.strategies import Entries, prune
@@ -61,15 +61,16 @@ class Redundancy:
             "ngrams": {str(n): describe_sizes(found.sizes) for n, found in enumerate(grams, start=1)},
         }
         # The authors' rounding: every cluster gives up the same share, and those of two give up nothing.
-        settings = PruneSettings(rate=self.rate, groups="ngram", group_n=2, rule="floor")
+        settings = replace(AS_PRINTED, rate=self.rate, groups="ngram", rule="floor")
         bigrams = grams[1]
         chosen = choose_bigram(bigrams, values, rows, bench.model.tokens)
         if chosen is None:
             return Measured(figures)
+        assert settings.epsilon is not None
         costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
         kept = prune(Entries(costs, values, offsets, rows), settings).kept
         members = bigrams.order[bigrams.bounds[chosen] : bigrams.bounds[chosen + 1]]
-        clusters = number_clusters(cluster_costs(costs, bigrams, settings), len(costs))[members]
+        clusters = number_clusters(cluster_costs(costs, bigrams, settings, settings.epsilon), len(costs))[members]
         tokens = bench.model.tokens
         row = int(rows[members[0]])
         figures["example"] = {

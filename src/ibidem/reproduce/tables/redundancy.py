@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ibidem.learn import PruneSettings
+from ibidem.learn.prune import AS_PRINTED
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_spread, lay_out_pairs, markdown
 from ibidem.reproduce.rows.redundancy import Redundancy
@@ -14,6 +15,7 @@ from ibidem.reproduce.tables.table import grid_table
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ibidem.learn import PruneSettings
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows.row import Row
@@ -32,7 +34,7 @@ def build(plan: Plan) -> Grid:
 
     lines = {WHOLE: cell(None)}
     for n in LENGTHS:
-        lines[_name(n)] = cell(PruneSettings(rate=RATE, n=n, groups="ngram", group_n=n))
+        lines[_name(n)] = cell(replace(AS_PRINTED, rate=RATE, n=n, groups="ngram", group_n=n))
     pairs = [(WHOLE, _name(n)) for n in LENGTHS] + [(_name(n), _name(2)) for n in LENGTHS if n != 2]
     return Grid((COLUMN,), lines, tuple(pairs))
 

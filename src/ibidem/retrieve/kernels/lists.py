@@ -63,17 +63,15 @@ def _limit(scores, limits, lists, probes, block: tl.constexpr):  # type: ignore[
     row = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, block)
     score = tl.load(scores + row * lists + number, mask=number < lists, other=float("inf"))
-    # The bits of a float, with all but the sign turned round in negative ones, order like the floats.
-    bits = score.to(tl.int32, bitcast=True)
-    ranked = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    low = tl.min(ranked, axis=0)
-    high = tl.max(ranked, axis=0)
-    for _ in range(32):
-        middle = (low & high) + ((low ^ high) >> 1)
-        enough = tl.sum((ranked <= middle).to(tl.int32), axis=0) >= probes
+    low = tl.min(score, axis=0)
+    high = tl.max(tl.where(score < float("inf"), score, float("-inf")), axis=0)
+    # A list or two too many, where the last scores are nearly the same, is no harm; the limit is never too low.
+    for _ in range(16):
+        middle = 0.5 * low + 0.5 * high
+        enough = tl.sum((score <= middle).to(tl.int32), axis=0) >= probes
         high = tl.where(enough, middle, high)
-        low = tl.where(enough, low, middle + 1)
-    tl.store(limits + row, (high ^ ((high >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True))
+        low = tl.where(enough, low, middle)
+    tl.store(limits + row, high)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

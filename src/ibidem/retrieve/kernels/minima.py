@@ -51,7 +51,7 @@ def launches(rows: int, dimension: int) -> list[Launch]:
         return [Launch(16, 4, 4), Launch(16, 2, 4), Launch(16, 4, 5)]
     if rows <= 64:
         return [Launch(block, 4, 4), Launch(block, 4, 3), Launch(96 - block, 4, 4)]
-    return [Launch(128, 4, 3), Launch(64, 4, 4), Launch(128, 8, 3), Launch(128, 8, 4)]
+    return [Launch(64, 4, 4), Launch(128, 4, 3), Launch(128, 8, 3), Launch(128, 8, 4)]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
