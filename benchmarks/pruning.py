@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FAMILIES = 16_000
+EPSILON = 1.5
 LARGEST_GROUP = 3_000
 COMPARED_ENTRIES = 60_000
 
@@ -109,7 +110,7 @@ def prune_with(entries: Entries, settings: PruneSettings) -> dict[str, float]:
 
 def dbscan_ours(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:
     """DBSCAN by sorting, all groups at once."""
-    return _describe(label_densely(costs, bounds, settings.epsilon, settings.min_samples), bounds)
+    return _describe(label_densely(costs, bounds, EPSILON, settings.min_samples), bounds)
 
 
 def dbscan_theirs(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:
@@ -118,7 +119,7 @@ def dbscan_theirs(costs: NDArray[np.float32], bounds: NDArray[np.int64], setting
 
     labels = np.empty(len(costs), dtype=np.int64)
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        found = DBSCAN(eps=settings.epsilon, min_samples=settings.min_samples).fit_predict(costs[start:end, None])
+        found = DBSCAN(eps=EPSILON, min_samples=settings.min_samples).fit_predict(costs[start:end, None])
         labels[start:end] = found
     return _describe(labels, bounds)
 
