@@ -1,4 +1,4 @@
-// Keys as int8 codes in blocks of sixteen, and distances of a query to all keys of a block at once.
+// Keys as int8 codes in blocks of sixteen, and distances of a query to all keys of a block at once: for centroids.
 //
 // A block is 16 norms (int32), and then for every four dimensions the codes of all 16 keys, [groups, 16 lanes, 4].
 #pragma once
@@ -34,6 +34,8 @@ struct Coding {
 // The codes of a vector, 128 added, up to whole registers; with the sum of the codes and of their squares. Both are
 // sums of whole numbers below 2 ** 24, so floats hold them exactly.
 struct Coded {
+  static constexpr uint32_t kSigns = 0x80808080u;
+
   std::vector<uint8_t> bytes;
   int32_t sum, square;
 
@@ -52,11 +54,15 @@ struct Coded {
     square = static_cast<int32_t>(ibidem::sum(squares));
   }
 
+  // Four codes, 128 added; zeros, as codes, behind the last.
   uint32_t four(int64_t group) const {
     uint32_t codes;
     std::memcpy(&codes, bytes.data() + group * kGroup, kGroup);
     return codes;
   }
+
+  // Four codes as they are, signed.
+  uint32_t signed_four(int64_t group) const { return four(group) ^ kSigns; }
 
   // Put it into a lane of a block, with its norm: with c the code and q that of a query, |c - q|^2 = norm + |q|^2
   // - 2 c . (q + 128) where norm = |c|^2 + 256 sum of c, and that product is of signed bytes with unsigned ones.
@@ -64,56 +70,39 @@ struct Coded {
     const int32_t norm = square + 2 * kCodeZero * sum;
     std::memcpy(block + lane * sizeof(norm), &norm, sizeof(norm));
     for (int64_t group = 0; group < coding.groups(); ++group) {
-      const uint32_t codes = four(group) ^ 0x80808080u;  // takes 128 from each
+      const uint32_t codes = signed_four(group);
       std::memcpy(block + kNormBytes + (group * kLanes + lane) * kGroup, &codes, kGroup);
     }
   }
 };
 
-// A query ready to be measured against blocks. Groups: those of its dimension where they are known when compiling, so
-// that the query stays in registers, else 0.
-template <int Groups>
-class CodedQuery {
- public:
-  void set(const Coding& coding, const float* x) {
-    code_.set(coding, x);
-    groups_ = coding.groups();
+// Call visit(block, distances) with those of a query to the keys of so many blocks, whose numbers which(i) gives. Groups:
+// those of the dimension where they are known when compiling, so that the query stays in registers, else 0.
+template <int Groups, class Which, class Visit>
+void measure(const Coded& query, const Coding& coding, const int8_t* blocks, int64_t count, Which which, Visit visit) {
+  constexpr int64_t kGroupBytes = kLanes * kGroup;
+  const Ints square = splat(query.square);
+  const int64_t groups = Groups > 0 ? Groups : coding.groups(), stride = kNormBytes + groups * kGroupBytes;
+  Four spread_query[Groups > 0 ? Groups : 1];
+  if constexpr (Groups > 0) {
+#pragma GCC unroll 16
+    for (int g = 0; g < Groups; ++g) spread_query[g] = spread(query.four(g));
   }
-
-  // Call visit(block, distances) for blocks from begin to end. Ahead: how many blocks to ask for before their time, where
-  // they come from far.
-  template <int Ahead, class Visit>
-  void measure(const int8_t* blocks, int64_t begin, int64_t end, Visit visit) const {
-    const Ints square = splat(code_.square);
-    const int64_t groups = Groups > 0 ? Groups : groups_, stride = kNormBytes + groups * kGroupBytes;
-    Four query[Groups > 0 ? Groups : 1];
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t block = which(i);
+    const int8_t* bytes = blocks + block * stride;
+    // Two sums, since one would wait for its own last product.
+    Sums sums[2] = {no_sums(), no_sums()};
     if constexpr (Groups > 0) {
 #pragma GCC unroll 16
-      for (int g = 0; g < Groups; ++g) query[g] = spread(code_.four(g));
+      for (int g = 0; g < Groups; ++g) add_products(sums[g % 2], bytes + kNormBytes + g * kGroupBytes, spread_query[g]);
+    } else {
+      for (int64_t g = 0; g < groups; ++g)
+        add_products(sums[g % 2], bytes + kNormBytes + g * kGroupBytes, spread(query.four(g)));
     }
-    for (int64_t block = begin; block < end; ++block) {
-      const int8_t* bytes = blocks + block * stride;
-      if constexpr (Ahead > 0)
-        for (int64_t byte = 0; byte < stride; byte += 64) __builtin_prefetch(bytes + Ahead * stride + byte);
-      // Two sums, since one would wait for its own last product.
-      Sums sums[2] = {no_sums(), no_sums()};
-      if constexpr (Groups > 0) {
-#pragma GCC unroll 16
-        for (int g = 0; g < Groups; ++g) add_products(sums[g % 2], bytes + kNormBytes + g * kGroupBytes, query[g]);
-      } else {
-        for (int64_t g = 0; g < groups; ++g)
-          add_products(sums[g % 2], bytes + kNormBytes + g * kGroupBytes, spread(code_.four(g)));
-      }
-      const Ints products = total(sums[0] + sums[1]);
-      visit(block, load(reinterpret_cast<const int32_t*>(bytes)) + square - products - products);
-    }
+    const Ints products = total(sums[0] + sums[1]);
+    visit(block, load(reinterpret_cast<const int32_t*>(bytes)) + square - products - products);
   }
-
- private:
-  static constexpr int64_t kGroupBytes = kLanes * kGroup;
-
-  Coded code_;
-  int64_t groups_ = 0;
-};
+}
 
 }  // namespace ibidem

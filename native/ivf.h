@@ -1,4 +1,4 @@
-// An inverted file over int8 codes: keys in lists by their nearest centroid, centroids in groups by theirs.
+// An inverted file: keys in lists by their nearest centroid, centroids in groups by theirs.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +7,27 @@
 
 namespace ibidem {
 
-// The arrays of an index, wherever they lie; the layout is that of native/ivf.py. Blocks are as in codes.h. Centroids
-// stand in blocks of their groups, and list i is that of the centroid in place i, so some lists are of no centroid and
-// empty.
+// The arrays of an index, wherever they lie; the layout is that of native/ivf.py. A group of centroids is one block as in
+// codes.h, and list i is that of the centroid in place i, so some lists are of no centroid and empty.
 struct Ivf {
   Coding coding;
   int64_t groups;  // of centroids
   const int8_t* group_blocks;
-  const int32_t* group_offsets;  // [groups + 1], in blocks of centroids
   const int8_t* centroid_blocks;
-  const int32_t* list_offsets;  // [16 x blocks of centroids + 1], in blocks of keys
-  const int8_t* blocks;
-  const int32_t* entries;  // [16 x blocks], the number of the key in each place
-  const void* keys;        // [16 x blocks, dimension], halves or floats
-  int64_t key_bytes;       // 2 or 4: of a component
+  const float* steps;           // [16 x groups], as in residuals.h
+  const int32_t* list_offsets;  // [16 x groups + 1], in blocks of keys
+  const uint8_t* blocks;        // as in residuals.h
+  const int32_t* entries;       // [16 x blocks], the number of the key in each place
+  const void* keys;             // [16 x blocks, dimension], halves or floats
+  int64_t key_bytes;            // 2 or 4: of a component
 };
 
 struct SearchSettings {
   int64_t k;
-  int64_t probes;   // the most lists that are looked into
-  int64_t pool;     // candidates by codes that are measured exactly, at least k
-  float patience;   // lists farther than this times the worst of the pool are not looked into
-  int64_t groups;   // groups of centroids that are looked into, at least
+  int64_t probes;  // the most lists that are looked into, and those as near as the last of them
+  int64_t pool;    // candidates by codes that are measured exactly, at least k
+  float patience;  // lists farther than this times the worst of the pool are not looked into
+  int64_t groups;  // groups of centroids that are looked into, and those as near as the last of them
 };
 
 }  // namespace ibidem

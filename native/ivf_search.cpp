@@ -1,11 +1,11 @@
 // Search in an inverted file: lists by the distance of their centroids, as long as they can hold something near.
-#include <functional>
 #include <limits>
 
 #include "exports.h"
 #include "guard.h"
 #include "ivf.h"
 #include "pool.h"
+#include "residuals.h"
 #include "shortlist.h"
 #include "team.h"
 
@@ -14,6 +14,8 @@ namespace {
 
 // As in retrieve/neighbours.py: of longer queries no distance can be trusted.
 constexpr double kLargestSquare = 0x1p120;
+// Queries that a thread takes at once: few enough that all threads are done at about the same time.
+constexpr int64_t kLongestRun = 8, kRunsPerThread = 4;
 
 struct Found {
   float distance;
@@ -74,7 +76,7 @@ class Searcher {
     found_.clear();
     if (usable(query, ivf_.coding.dimension)) {
       code_.set(ivf_.coding, query);
-      choose_lists(settings_.probes);
+      measure_centroids();
       look_into_lists();
       if (ivf_.key_bytes == 2)
         refine(query, static_cast<const uint16_t*>(ivf_.keys));
@@ -89,64 +91,85 @@ class Searcher {
     }
   }
 
-  // The list of the nearest centroid in the groups that are looked into.
-  int32_t assign(const float* key) {
+  // The nearest centroid in the groups that are looked into: its distance and its list.
+  Ranked assign(const float* key) {
     code_.set(ivf_.coding, key);
-    choose_lists(1);
-    return static_cast<int32_t>(what_of(*std::min_element(lists_.begin(), lists_.end())));
+    measure_centroids();
+    shortlist_.collect(shortlist_.nearest(), shortlist_.nearest(), lists_);
+    return lists_.front();
   }
 
  private:
-  // Leaves at least `wanted` lists, or all of the nearest groups, in lists_, ranked by the distance of their centroids.
-  void choose_lists(int64_t wanted) {
+  // Leaves the distances of the centroids of the nearest groups in shortlist_.
+  void measure_centroids() {
     const int64_t group_blocks = (ivf_.groups + kLanes - 1) / kLanes;
-    shortlist_.clear(settings_.groups, group_blocks);
-    code_.template measure<0>(ivf_.group_blocks, 0, group_blocks,
-                  [&](int64_t block, Ints distances) { shortlist_.add(block, distances); });
-    shortlist_.collect(groups_);
-    shortlist_.clear(wanted, ivf_.group_offsets[ivf_.groups]);
-    for (Ranked ranked : groups_) {
-      const int64_t group = what_of(ranked);
-      code_.template measure<0>(ivf_.centroid_blocks, ivf_.group_offsets[group], ivf_.group_offsets[group + 1],
-                    [&](int64_t block, Ints distances) { shortlist_.add(block, distances); });
-    }
-    shortlist_.collect(lists_);
+    const auto keep = [&](int64_t block, Ints distances) { shortlist_.add(block, distances); };
+    shortlist_.clear(group_blocks);
+    measure<Groups>(code_, ivf_.coding, ivf_.group_blocks, group_blocks, [](int64_t i) { return i; }, keep);
+    shortlist_.collect(0, shortlist_.bound(settings_.groups), groups_);
+    shortlist_.clear(groups_.size());
+    const auto group = [&](int64_t i) { return what_of(groups_[i]); };
+    measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(), group, keep);
   }
 
+  // The nearest lists in rounds, each as long as all before it: few of them show how near the neighbours are, and spare
+  // most queries the rest. Then all others that may hold something near, as they lie: by now this changes little.
   void look_into_lists() {
     pool_.clear(settings_.pool);
-    std::make_heap(lists_.begin(), lists_.end(), std::greater<>());
-    for (int64_t probes = 0; probes < settings_.probes && !lists_.empty(); ++probes) {
-      std::pop_heap(lists_.begin(), lists_.end(), std::greater<>());
-      const Ranked nearest = lists_.back();
-      lists_.pop_back();
-      const float limit = settings_.patience * static_cast<float>(pool_.worst());
-      if (pool_.full() && static_cast<float>(distance_of(nearest)) > limit) return;
-      if (!lists_.empty()) prefetch(what_of(lists_.front()));
-      look_into(what_of(nearest));
+    query_.set(code_, ivf_.coding);
+    const int32_t bound = shortlist_.bound(std::min(settings_.probes, kSorted));
+    shortlist_.collect(0, bound, lists_);
+    std::sort(lists_.begin(), lists_.end());
+    plan();
+    size_t begin = 0;
+    for (size_t end = kFirstRound; begin < lists_.size(); begin = end, end *= 2) {
+      if (distance_of(lists_[begin]) > limit()) return;
+      look_into(begin, std::min(end, lists_.size()));
+    }
+    if (settings_.probes <= kSorted) return;
+    int32_t limit = this->limit();
+    if (shortlist_.reaching(limit) > settings_.probes) limit = shortlist_.bound(settings_.probes);
+    shortlist_.collect(bound + 1, limit, lists_);
+    plan();
+    look_into(0, lists_.size());
+  }
+
+  // Lists that are farther hold nothing near enough.
+  int32_t limit() const {
+    if (!pool_.full()) return kFarthest;
+    const float limit = settings_.patience * static_cast<float>(pool_.worst());
+    return limit < kFarthest ? static_cast<int32_t>(limit) : kFarthest;
+  }
+
+  // Leaves the blocks of lists_ in stops_, and where each list begins there in begins_.
+  void plan() {
+    begins_.resize(lists_.size() + 1);
+    begins_[0] = 0;
+    for (size_t i = 0; i < lists_.size(); ++i) {
+      const int32_t* offsets = ivf_.list_offsets + what_of(lists_[i]);
+      begins_[i + 1] = begins_[i] + (offsets[1] - offsets[0]);
+    }
+    stops_.resize(begins_.back());
+    for (size_t i = 0; i < lists_.size(); ++i) {
+      const int64_t list = what_of(lists_[i]);
+      Stop stop = query_.stop(ivf_.list_offsets[list], distance_of(lists_[i]), ivf_.steps[list]);
+      for (size_t at = begins_[i]; at < begins_[i + 1]; ++at, ++stop.block) stops_[at] = stop;
     }
   }
 
-  // The next list is known while this one is read, but the hardware cannot guess it.
-  void prefetch(int64_t list) const {
-    const int8_t* first = ivf_.blocks + ivf_.list_offsets[list] * ivf_.coding.block_bytes();
-    for (int64_t byte = 0; byte < std::min(kFirstBytes, ivf_.coding.block_bytes()); byte += 64)
-      __builtin_prefetch(first + byte);
-  }
-
-  void look_into(int64_t list) {
-    code_.template measure<kAhead>(ivf_.blocks, ivf_.list_offsets[list], ivf_.list_offsets[list + 1],
-                  [&](int64_t block, Ints distances) {
-                    Bits near = below(distances, splat(pool_.worst()));
-                    if (near == 0) return;
-                    if (live_ != nullptr) near &= live_[block];
-                    int32_t lanes[kLanes];
-                    store(lanes, distances);
-                    for (; near != 0; near &= near - 1) {
-                      const int lane = __builtin_ctz(near);
-                      pool_.add(lanes[lane], block * kLanes + lane);
-                    }
-                  });
+  // The lists from begin to end of those planned.
+  void look_into(size_t begin, size_t end) {
+    query_.measure(ivf_.blocks, stops_, begins_[begin], begins_[end], [&](int64_t block, Ints distances) {
+      Bits near = below(distances, splat(pool_.worst()));
+      if (near == 0) return;
+      if (live_ != nullptr) near &= live_[block];
+      int32_t lanes[kLanes];
+      store(lanes, distances);
+      for (; near != 0; near &= near - 1) {
+        const int lane = __builtin_ctz(near);
+        pool_.add(std::max(0, lanes[lane]), block * kLanes + lane);
+      }
+    });
   }
 
   template <class Key>
@@ -164,17 +187,20 @@ class Searcher {
     }
   }
 
-  static constexpr int64_t kFirstBytes = 1024;
-  static constexpr int kAhead = 4;
+  static constexpr int64_t kSorted = 32, kFirstBytes = 1024;
+  static constexpr size_t kFirstRound = 4;
 
   Searcher() = default;
 
   Ivf ivf_;
   SearchSettings settings_;
   const uint16_t* live_;
-  CodedQuery<Groups> code_;
+  Coded code_;
+  ResidualQuery<Groups / 2> query_;
   Shortlist shortlist_;
   std::vector<Ranked> groups_, lists_;
+  std::vector<Stop> stops_;
+  std::vector<size_t> begins_;
   Pool pool_;
   std::vector<Found> found_;
 };
@@ -182,20 +208,27 @@ class Searcher {
 template <int Groups>
 void search_all(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries,
                 int64_t count, float* distances, int64_t* entries, int threads) {
-  deal(threads, count, [&] {
+  // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
+  const int64_t run = std::clamp<int64_t>(count / (kRunsPerThread * threads), 1, kLongestRun);
+  deal(threads, (count + run - 1) / run, [&] {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, live);
-    return [&](int64_t i) {
-      searcher.search(queries + i * ivf.coding.dimension, distances + i * settings.k, entries + i * settings.k);
+    return [&](int64_t number) {
+      for (int64_t i = number * run; i < std::min(count, (number + 1) * run); ++i)
+        searcher.search(queries + i * ivf.coding.dimension, distances + i * settings.k, entries + i * settings.k);
     };
   });
 }
 
 template <int Groups>
 void assign_all(const Ivf& ivf, const SearchSettings& settings, const float* keys, int64_t count, int32_t* lists,
-                int threads) {
+                int32_t* distances, int threads) {
   share(threads, count, [&](int64_t begin, int64_t end) {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, nullptr);
-    for (int64_t i = begin; i < end; ++i) lists[i] = searcher.assign(keys + i * ivf.coding.dimension);
+    for (int64_t i = begin; i < end; ++i) {
+      const Ranked nearest = searcher.assign(keys + i * ivf.coding.dimension);
+      lists[i] = static_cast<int32_t>(what_of(nearest));
+      distances[i] = distance_of(nearest);
+    }
   });
 }
 
@@ -218,18 +251,18 @@ IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::Search
   });
 }
 
-// keys: [count, dimension]; lists: [count], that of the nearest centroid found.
+// keys: [count, dimension]; lists, distances: [count], of the nearest centroid found, distances in squared codes.
 IBIDEM_EXPORT int ibidem_ivf_assign(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings, const float* keys,
-                                    int64_t count, int32_t* lists, int threads) {
+                                    int64_t count, int32_t* lists, int32_t* distances, int threads) {
   using namespace ibidem;
   return guard([&] {
     auto assign = ivf->coding.groups() == kUsualGroups ? assign_all<kUsualGroups> : assign_all<0>;
-    assign(*ivf, *settings, keys, count, lists, threads);
+    assign(*ivf, *settings, keys, count, lists, distances, threads);
     return 1;
   });
 }
 
-// keys: [count, dimension]; places: [count], where each stands in the blocks.
+// Centroids into blocks of codes; keys: [count, dimension]; places: [count], where each stands in the blocks.
 IBIDEM_EXPORT void ibidem_ivf_pack(const ibidem::Coding* coding, const float* keys, int64_t count,
                                    const int64_t* places, int8_t* blocks, int threads) {
   using namespace ibidem;
@@ -238,6 +271,23 @@ IBIDEM_EXPORT void ibidem_ivf_pack(const ibidem::Coding* coding, const float* ke
     for (int64_t i = begin; i < end; ++i) {
       code.set(*coding, keys + i * coding->dimension);
       code.write(*coding, blocks + places[i] / kLanes * coding->block_bytes(), places[i] % kLanes);
+    }
+  });
+}
+
+// Keys into blocks of residuals, where no key is yet; keys: [count, dimension]; lists, places: [count].
+IBIDEM_EXPORT void ibidem_ivf_pack_residuals(const ibidem::Ivf* ivf, const float* keys, int64_t count,
+                                             const int32_t* lists, const int64_t* places, uint8_t* blocks, int threads) {
+  using namespace ibidem;
+  share(threads, count, [&](int64_t begin, int64_t end) {
+    const Coding& coding = ivf->coding;
+    const int64_t stride = residual_block_bytes(coding.dimension);
+    std::vector<int8_t> centroid(coding.dimension);
+    for (int64_t i = begin; i < end; ++i) {
+      read_codes(coding, ivf->centroid_blocks + lists[i] / kLanes * coding.block_bytes(), lists[i] % kLanes,
+                 centroid.data());
+      write_residual(coding, keys + i * coding.dimension, centroid.data(), ivf->steps[lists[i]],
+                     blocks + places[i] / kLanes * stride, places[i] % kLanes);
     }
   });
 }

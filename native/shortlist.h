@@ -1,8 +1,7 @@
-// The nearest of many places, found without sorting them all: a bound that enough of them reach.
+// The nearest of many places, found without sorting them all: by a bound on the distance that enough of them reach.
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "codes.h"
@@ -17,62 +16,73 @@ inline Ranked rank(int32_t distance, int64_t what) {
 inline int32_t distance_of(Ranked ranked) { return static_cast<int32_t>(ranked >> 32); }
 inline int64_t what_of(Ranked ranked) { return static_cast<int64_t>(ranked & 0xffffffff); }
 
-// Keeps the distances of blocks as they come, and the least of each lane in some registers in turn. Every lane has its
-// own places, so the n-th of the lanes' minima is reached by at least n places, and by few more if there are lanes enough.
+// Keeps the distances of blocks as they come. Nothing here branches on distances, which nobody can predict.
 class Shortlist {
  public:
   // Begin anew, with room for so many blocks.
-  void clear(int64_t wanted, int64_t blocks) {
-    wanted_ = wanted;
-    distances_.resize(std::max(distances_.size(), static_cast<size_t>(blocks * kLanes)));
-    blocks_.resize(std::max(blocks_.size(), static_cast<size_t>(blocks)));
+  void clear(int64_t blocks) {
+    if (distances_.size() < static_cast<size_t>(blocks * kLanes)) {
+      distances_.resize(blocks * kLanes);
+      places_.resize(blocks * kLanes);
+      near_distances_.resize((blocks + 1) * kLanes);
+      near_places_.resize((blocks + 1) * kLanes);
+    }
     count_ = 0;
-    registers_ = std::clamp<int64_t>(2 * wanted / kLanes, kFewest, kMost);
-    for (int64_t i = 0; i < registers_; ++i) least_[i] = splat(std::numeric_limits<int32_t>::max());
+    least_ = splat(kFarthest);
   }
 
   void add(int64_t block, Ints distances) {
-    Ints& least = least_[count_ % registers_];
-    least = min(least, distances);
+    least_ = min(least_, distances);
     store(distances_.data() + count_ * kLanes, distances);
-    blocks_[count_++] = static_cast<int32_t>(block);
+    store(places_.data() + count_ * kLanes, splat(static_cast<int32_t>(block * kLanes)) + counting());
+    ++count_;
   }
 
-  // Leaves at least as many of the nearest places as wanted, or all, in `places`, in no order.
-  void collect(std::vector<Ranked>& places) const {
-    places.clear();
-    const Ints limit = splat(std::min(bound(), kFarthest - 1) + 1);
-    for (int64_t i = 0; i < count_; ++i) {
-      const int32_t* distances = distances_.data() + i * kLanes;
-      for (Bits near = below(load(distances), limit); near != 0; near &= near - 1) {
-        const int lane = __builtin_ctz(near);
-        places.push_back(rank(distances[lane], int64_t{blocks_[i]} * kLanes + lane));
-      }
+  // The distance of the nearest place.
+  int32_t nearest() const { return least(least_); }
+
+  // How many places are so near.
+  int64_t reaching(int32_t distance) const {
+    const Ints limit = splat(std::min(distance, kFarthest - 1) + 1);
+    Ints counts = splat(0);
+    for (int64_t i = 0; i < count_; ++i) counts = count_below(counts, load(distances_.data() + i * kLanes), limit);
+    return sum(counts);
+  }
+
+  // A distance that so many places reach, and hardly one below: within a 128th. Where there are fewer, all reach it.
+  int32_t bound(int64_t wanted) const {
+    int32_t low = nearest() - 1, high = low, step = low / 4 + (1 << 8);
+    while (high < kFarthest - 1 && reaching(high) < wanted) {
+      low = high;
+      high = step < kFarthest - 1 - high ? high + step : kFarthest - 1;
+      step = std::min(2 * step, kFarthest);
     }
-  }
-
- private:
-  static constexpr int64_t kFewest = 4, kMost = 64;
-  static constexpr int kRounds = 24;
-
-  // By bisection, with nothing to mispredict: sorting the minima took half the time of a search for lists.
-  int32_t bound() const {
-    if (wanted_ > registers_ * kLanes) return kFarthest;
-    int32_t low = -1, high = kFarthest;
-    for (int round = 0; round < kRounds && high - low > 1; ++round) {
+    while (high - low > 1 + (high >> 7)) {
       const int32_t middle = low + (high - low) / 2;
-      const Ints limit = splat(middle + 1);
-      int64_t reached = 0;
-      for (int64_t i = 0; i < registers_; ++i) reached += __builtin_popcount(below(least_[i], limit));
-      if (reached == wanted_) return middle;
-      (reached > wanted_ ? high : low) = middle;
+      (reaching(middle) >= wanted ? high : low) = middle;
     }
     return high;
   }
 
-  std::vector<int32_t> distances_, blocks_;
-  Ints least_[kMost];
-  int64_t wanted_ = 1, registers_ = 1, count_ = 0;
+  // Leaves all places from one distance to another in `places`, in the order in which their blocks came.
+  void collect(int32_t from, int32_t to, std::vector<Ranked>& places) {
+    const Ints first = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
+    int64_t found = 0;
+    for (int64_t i = 0; i < count_; ++i) {
+      const Ints distances = load(distances_.data() + i * kLanes);
+      const Bits near = below(distances, limit) & ~below(distances, first);
+      store_some(near_distances_.data() + found, distances, near);
+      store_some(near_places_.data() + found, load(places_.data() + i * kLanes), near);
+      found += __builtin_popcount(near);
+    }
+    places.resize(found);
+    for (int64_t i = 0; i < found; ++i) places[i] = rank(near_distances_[i], near_places_[i]);
+  }
+
+ private:
+  std::vector<int32_t> distances_, places_, near_distances_, near_places_;
+  Ints least_;
+  int64_t count_ = 0;
 };
 
 }  // namespace ibidem

@@ -88,6 +88,10 @@ inline float largest(Floats a) {
 }
 
 inline Ints splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+// The number of each lane.
+inline Ints counting() {
+  return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
+}
 inline Ints load(const int32_t* p) {
   auto* eights = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(eights), _mm256_loadu_si256(eights + 1)};
@@ -104,6 +108,29 @@ inline Bits below(Ints a, Ints b) {
   const int low = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.low, a.low)));
   const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.high, a.high)));
   return static_cast<Bits>(low | high << 8);
+}
+// Counts, one more in the lanes where a < b.
+inline Ints count_below(Ints counts, Ints a, Ints b) {
+  return {_mm256_sub_epi32(counts.low, _mm256_cmpgt_epi32(b.low, a.low)),
+          _mm256_sub_epi32(counts.high, _mm256_cmpgt_epi32(b.high, a.high))};
+}
+inline int32_t sum(Ints a) {
+  const __m256i eight = _mm256_add_epi32(a.low, a.high);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline int32_t least(Ints a) {
+  const __m256i eight = _mm256_min_epi32(a.low, a.high);
+  __m128i four = _mm_min_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_min_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_min_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+// Put the lanes of these bits side by side.
+inline void store_some(int32_t* p, Ints x, Bits lanes) {
+  int32_t all[kLanes];
+  store(all, x);
+  for (; lanes != 0; lanes &= lanes - 1) *p++ = all[__builtin_ctz(lanes)];
 }
 inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Ints round_to_ints(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
@@ -147,6 +174,35 @@ inline Ints total(Sums sums) {
   const __m256i high = _mm256_hadd_epi32(sums.part[2], sums.part[3]);
   return {_mm256_permute4x64_epi64(low, 0xd8), _mm256_permute4x64_epi64(high, 0xd8)};
 }
+
+// Four signed bytes, the same for all lanes.
+struct SignedFour {
+  __m256i v;
+};
+inline SignedFour spread_signed(uint32_t four) { return {_mm256_set1_epi32(static_cast<int32_t>(four))}; }
+
+// Sixteen running sums of products of eight numbers of four bits from memory with eight signed bytes.
+struct HalfByteSums {
+  __m256i part[2];
+};
+inline HalfByteSums no_half_byte_sums() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
+// Bytes: 16 groups of four; low, high: what their halves are multiplied with. Four products of 15 and 128 at most fit
+// into sixteen bits.
+inline void add_half_bytes(HalfByteSums& sums, const uint8_t* bytes, SignedFour low, SignedFour high) {
+  auto* groups = reinterpret_cast<const __m256i*>(bytes);
+  const __m256i lower = _mm256_set1_epi8(0x0f);
+  for (int i = 0; i < 2; ++i) {
+    const __m256i both = _mm256_loadu_si256(groups + i);
+    const __m256i below = _mm256_maddubs_epi16(_mm256_and_si256(both, lower), low.v);
+    const __m256i above = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(both, 4), lower), high.v);
+    const __m256i fours = _mm256_madd_epi16(_mm256_add_epi16(below, above), _mm256_set1_epi16(1));
+    sums.part[i] = _mm256_add_epi32(sums.part[i], fours);
+  }
+}
+inline HalfByteSums operator+(HalfByteSums a, HalfByteSums b) {
+  return {{_mm256_add_epi32(a.part[0], b.part[0]), _mm256_add_epi32(a.part[1], b.part[1])}};
+}
+inline Ints total(HalfByteSums sums) { return {sums.part[0], sums.part[1]}; }
 
 // Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
 constexpr int kTileBlocks = 2;

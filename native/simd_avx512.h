@@ -45,12 +45,24 @@ inline float sum(Floats a) { return _mm512_reduce_add_ps(a.v); }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
 inline Ints splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
+// The number of each lane.
+inline Ints counting() { return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}; }
 inline Ints load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void store(int32_t* p, Ints x) { _mm512_storeu_si512(p, x.v); }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
 inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
+// Counts, one more in the lanes where a < b.
+inline Ints count_below(Ints counts, Ints a, Ints b) {
+  return {_mm512_mask_add_epi32(counts.v, _mm512_cmplt_epi32_mask(a.v, b.v), counts.v, _mm512_set1_epi32(1))};
+}
+inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
+inline int32_t least(Ints a) { return _mm512_reduce_min_epi32(a.v); }
+// Put the lanes of these bits side by side; writes sixteen lanes, of which the others mean nothing.
+inline void store_some(int32_t* p, Ints x, Bits lanes) {
+  _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), x.v));
+}
 inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Ints round_to_ints(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
 // The low byte of every lane.
@@ -75,6 +87,29 @@ inline void add_products(Sums& sums, const int8_t* bytes, Four four) {
 }
 inline Sums operator+(Sums a, Sums b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints total(Sums sums) { return {sums.v}; }
+
+// Four signed bytes, the same for all lanes.
+struct SignedFour {
+  __m512i v;
+};
+inline SignedFour spread_signed(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
+
+// Sixteen running sums of products of eight numbers of four bits from memory with eight signed bytes; those of the high
+// halves count sixteenfold until the end.
+struct HalfByteSums {
+  __m512i low, high;
+};
+inline HalfByteSums no_half_byte_sums() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+// Bytes: 16 groups of four; low, high: what their halves are multiplied with.
+inline void add_half_bytes(HalfByteSums& sums, const uint8_t* bytes, SignedFour low, SignedFour high) {
+  const __m512i both = _mm512_loadu_si512(bytes), lower = _mm512_set1_epi8(0x0f);
+  sums.low = _mm512_dpbusd_epi32(sums.low, _mm512_and_si512(both, lower), low.v);
+  sums.high = _mm512_dpbusd_epi32(sums.high, _mm512_andnot_si512(lower, both), high.v);
+}
+inline HalfByteSums operator+(HalfByteSums a, HalfByteSums b) {
+  return {_mm512_add_epi32(a.low, b.low), _mm512_add_epi32(a.high, b.high)};
+}
+inline Ints total(HalfByteSums sums) { return {_mm512_add_epi32(sums.low, _mm512_srai_epi32(sums.high, 4))}; }
 
 // Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
 constexpr int kTileBlocks = 4;

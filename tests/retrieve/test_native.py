@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.native.ivf import NO_KEY, Ivf, Probing
 from ibidem.retrieve import (
     ArrayKeys,
     ExactIndex,
@@ -26,6 +27,7 @@ from ibidem.retrieve import (
     resolve,
 )
 from ibidem.retrieve.ivf import building, training
+from ibidem.retrieve.ivf.plain import PlainIvf, _decode
 from ibidem.retrieve.ivf.settings import default_lists
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ def test_it_looks_farther_until_recall_is_good() -> None:
 
 
 def test_recall_that_stays_low_is_said(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "MOST_PROBES", 1)
+    monkeypatch.setattr(building, "MOST_GAMMA", 1.0)
     monkeypatch.setattr(building, "recall_at", lambda *_: 0.5)
     assert "below 0.99" in build(clustered).settings.notes[-1]
 
@@ -229,7 +231,7 @@ def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path)
 
 def damage(whole: bytes, how: str) -> bytes:
     """Ways in which a file can be wrong that the library would follow into the void."""
-    header = struct.Struct("<16s7qd")
+    header = struct.Struct("<16s6qd")
     magic, *numbers, scale = header.unpack(whole[: header.size])
     changed = bytearray(whole)
     if how == "short":
@@ -238,22 +240,23 @@ def damage(whole: bytes, how: str) -> bytes:
         return whole[:50]
     if how == "magic":
         changed[:3] = b"abc"
+    elif how == "older":
+        changed[:16] = b"ibidem-native-1\n"
     elif how == "blocks":
-        numbers[6] += 1
+        numbers[5] += 1
     elif how == "huge":
         numbers[0] = 2**62
     elif how == "negative":
-        numbers[5] = -1
+        numbers[4] = -1
     elif how == "dimension":
         numbers[1] = 30
-    elif how in ("list offsets", "entries"):
-        bytes_of_block = 16 * (4 + 32)
-        pages = [4 * 32, 4 * (numbers[4] + 1), -(-numbers[4] // 16) * bytes_of_block, numbers[5] * bytes_of_block]
-        begin = 4096 + sum(-(-size // 4096) * 4096 for size in pages)
-        if how == "entries":
-            for size in (4 * (16 * numbers[5] + 1), numbers[6] * bytes_of_block):
-                begin += -(-size // 4096) * 4096
-        changed[begin + 8 : begin + 12] = struct.pack("<i", 10**9)
+    elif how in ("steps", "list offsets", "entries"):
+        groups, blocks = numbers[4:]
+        sizes = [4 * 32, -(-groups // 16) * 16 * (4 + 32), groups * 16 * (4 + 32)]
+        sizes += [4 * 16 * groups] * (how != "steps")
+        sizes += [4 * (16 * groups + 1), blocks * 16 * (4 + 16)] * (how == "entries")
+        begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes)
+        changed[begin + 8 : begin + 12] = struct.pack("<i", 10**9 if how != "steps" else -1)
     if how in ("blocks", "huge", "negative", "dimension"):
         changed[: header.size] = header.pack(magic, *numbers, scale)
     assert bytes(changed) != whole
@@ -261,7 +264,20 @@ def damage(whole: bytes, how: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "how", ["short", "no header", "magic", "blocks", "huge", "negative", "dimension", "list offsets", "entries"]
+    "how",
+    [
+        "short",
+        "no header",
+        "magic",
+        "older",
+        "blocks",
+        "huge",
+        "negative",
+        "dimension",
+        "steps",
+        "list offsets",
+        "entries",
+    ],
 )
 def test_a_damaged_file_is_refused(clustered: ArrayKeys, tmp_path: Path, how: str) -> None:
     path = tmp_path / "index.native"
@@ -278,16 +294,17 @@ def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
 
 def test_settings() -> None:
     chosen = resolve("native", 4_000_000, 64)
-    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (8192, 32, 0.99)
+    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.99)
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
+    assert resolve("native;nprobe=512", 10_000, 64).gamma > resolve("native;nprobe=32", 10_000, 64).gamma >= 1
     assert [default_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
         1,
         1,
         32,
-        4096,
-        4096,
+        8192,
+        16_384,
         65_536,
     ]
     for wrong in (
@@ -346,6 +363,65 @@ def test_without_the_library_the_same_is_found(
         torch.testing.assert_close(plain.distances, mine.distances)
     with pytest.raises(UsageError, match=r"native library.*'auto'"):
         resolve("native", 1000, 64)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_library_finds_what_a_plain_reading_finds(data: st.DataObject) -> None:
+    """Whatever the shape and however far it looks; its own rounding may swap keys that are all but equally near."""
+    size, dimension = data.draw(st.sampled_from([40, 500, 3000])), data.draw(st.sampled_from([4, 20, 64, 100]))
+    generator = np.random.default_rng(data.draw(st.integers(0, 999)))
+    centres = 2 * generator.standard_normal((20, dimension))
+    source = ArrayKeys(
+        (centres[generator.integers(20, size=size)] + generator.standard_normal((size, dimension))).astype(np.float16)
+    )
+    index = build(source, f"native;nprobe=1;lists={data.draw(st.integers(1, size // 5))}")
+    queries = torch.from_numpy(source.gather(np.arange(0, size, size // 20)).astype(np.float32)) + 0.2
+    probing = Probing(
+        probes=data.draw(st.sampled_from([1, 5, 40, 200])),
+        pool=data.draw(st.sampled_from([8, 30])),
+        patience=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
+        groups=data.draw(st.sampled_from([1, 6, 1000])),
+    )
+    parts = index.file.centroids, index.file.lists
+    (far, found), (plain_far, plain) = (kind(*parts).search(queries, 8, probing) for kind in (Ivf, PlainIvf))
+    assert (found == plain).float().mean() > 0.99
+    torch.testing.assert_close(far[found == plain], plain_far[found == plain])
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_codes_are_near_their_keys(data: st.DataObject) -> None:
+    """Read by the formula of native/residuals.h: half a step at most from a key, or at the end of the steps."""
+    size, dimension = data.draw(st.sampled_from([1, 17, 400])), data.draw(st.sampled_from([4, 12, 64]))
+    keys = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((size, dimension)).astype(np.float16)
+    file = build(ArrayKeys(keys), f"native;nprobe=1;lists={data.draw(st.integers(1, max(1, size // 8)))}").file
+    coding, lists = file.centroids.coding, file.lists
+    centroids = _decode(file.centroids.centroid_blocks)[0].astype(np.float64)
+    list_of = np.repeat(np.arange(len(centroids)), 16 * np.diff(lists.list_offsets))
+    codes = lists.blocks[:, 64:].reshape(len(lists.blocks), -1, 16, 4).transpose(0, 2, 1, 3)
+    numbers = np.stack([codes & 15, codes >> 4], 3).reshape(len(list_of), -1)[:, :dimension]
+    there = lists.entries >= 0
+    left = lists.steps[list_of][:, None].astype(np.float64) * (numbers - 7.5)
+    norms = lists.blocks[:, :64].copy().view(np.float32).reshape(-1)
+    assert (norms[~there] == NO_KEY).all()
+    expected = (left * (left + 2 * centroids[list_of])).sum(1)
+    np.testing.assert_allclose(norms[there], expected[there], rtol=1e-3, atol=1e-2)
+    exact = (keys[lists.entries[there]].astype(np.float64) - coding.mean) * coding.scale - centroids[list_of[there]]
+    steps = lists.steps[list_of[there]][:, None]
+    inside = np.abs(exact) <= 7.5 * steps
+    assert (np.abs(exact - left[there]) <= 0.501 * steps + 1e-4)[inside].all()
+    assert np.isin(numbers[there][~inside & (steps > 0)], (0, 15)).all()
+
+
+@given(st.integers(1, 300), st.integers(0, 99))
+def test_groups_take_sixteen_at_most(count: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(count, 4, generator=generator)
+    places = training.arrange(points, points[: -(-count // 13)])
+    assert len(set(places.tolist())) == count
+    assert places.min() >= 0
+    assert places.max() < 16 * -(-count // 13)
 
 
 def test_a_loaded_file_cannot_be_written_to(clustered: ArrayKeys, tmp_path: Path) -> None:

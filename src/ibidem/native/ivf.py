@@ -1,4 +1,4 @@
-"""An inverted file over int8 codes: its arrays as the library takes them, search, assignment and packing."""
+"""An inverted file over codes of four bits: its arrays as the library takes them, search, assignment and packing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-# Keys of a block, and what stands in `norms` where no key is; as in native/codes.h.
+# Keys of a block, and its norm where no key is; as in native/codes.h and native/residuals.h.
 LANES = 16
 NO_KEY = 1 << 30
+# The largest step of a list, with which half of the numbers span all codes.
+MOST_STEP = 127 / 7.5
 MOST_DIMENSIONS = 1024
 
 # Queries that a thread should have at least, and keys to be assigned or packed.
@@ -37,8 +39,8 @@ class _Ivf(ctypes.Structure):
         ("coding", _Coding),
         ("groups", ctypes.c_int64),
         ("group_blocks", ctypes.c_void_p),
-        ("group_offsets", ctypes.c_void_p),
         ("centroid_blocks", ctypes.c_void_p),
+        ("steps", ctypes.c_void_p),
         ("list_offsets", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
@@ -83,14 +85,13 @@ class Coding:
 
 @dataclass(frozen=True)
 class Centroids:
-    """Centroids in groups; every 16 of a group are a block, and the place of a centroid is the number of its list.
+    """Centroids in groups of at most 16; a group is a block, and the place of a centroid is the number of its list.
 
-    group_blocks, centroid_blocks: see `new_blocks`; group_offsets: [groups + 1] int32, in blocks of centroids.
+    group_blocks: of the centres of groups; centroid_blocks: [groups, block_bytes].
     """
 
     coding: Coding
     group_blocks: NDArray[np.int8]
-    group_offsets: NDArray[np.int32]
     centroid_blocks: NDArray[np.int8]
 
     @property
@@ -103,12 +104,13 @@ class Centroids:
 class Lists:
     """Keys in lists.
 
-    list_offsets: [places + 1] int32, in blocks; entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks,
-    d] float16 or float32.
+    steps: [places] float32, by which residuals are coded; list_offsets: [places + 1] int32, in blocks; blocks: [blocks,
+    residual_block_bytes]; entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
     """
 
+    steps: NDArray[np.float32]
     list_offsets: NDArray[np.int32]
-    blocks: NDArray[np.int8]
+    blocks: NDArray[np.uint8]
     entries: NDArray[np.int32]
     keys: NDArray[Any]
 
@@ -119,11 +121,11 @@ class Ivf:
     def __init__(self, centroids: Centroids, lists: Lists | None = None) -> None:
         # What the library points to must live as long as this.
         self._arrays = (centroids, lists)
-        self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_offsets) - 1)
-        for name in ("group_blocks", "group_offsets", "centroid_blocks"):
+        self._parts = _Ivf(centroids.coding.packed(), len(centroids.centroid_blocks))
+        for name in ("group_blocks", "centroid_blocks"):
             setattr(self._parts, name, getattr(centroids, name).ctypes.data)
         if lists is not None:
-            for name in ("list_offsets", "blocks", "entries", "keys"):
+            for name in ("steps", "list_offsets", "blocks", "entries", "keys"):
                 setattr(self._parts, name, getattr(lists, name).ctypes.data)
             self._parts.key_bytes = lists.keys.itemsize
 
@@ -157,36 +159,70 @@ class Ivf:
         _check(done)
         return distances, entries
 
-    def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
-        """The list of the nearest centroid found for each key [n, d], looking into so many groups at least."""
+    def assign(self, keys: NDArray[np.float32], groups: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The list [n] of the nearest centroid found for each key [n, d], and how far that is, in squared codes.
+
+        groups: of centroids, looked into at least.
+        """
         plain = np.ascontiguousarray(keys, np.float32)
         settings = _SearchSettings(1, 1, 1, 1.0, groups)
-        lists = np.empty(len(plain), np.int32)
+        lists, distances = np.empty(len(plain), np.int32), np.empty(len(plain), np.int32)
         done = require().ivf_assign(
             ctypes.byref(self._parts),
             ctypes.byref(settings),
             plain.ctypes.data,
             len(plain),
             lists.ctypes.data,
+            distances.ctypes.data,
             threads_for(len(plain), _LEAST_KEYS),
         )
         _check(done)
-        return lists
+        return lists, distances
+
+    def pack(
+        self,
+        keys: NDArray[np.float32],
+        lists: NDArray[np.int32],
+        places: NDArray[np.int64],
+        blocks: NDArray[np.uint8],
+    ) -> None:
+        """Write what the centroids of their lists [n] leave of keys [n, d] into places [n] of blocks that were free."""
+        plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
+        require().ivf_pack_residuals(
+            ctypes.byref(self._parts),
+            plain.ctypes.data,
+            len(plain),
+            np.ascontiguousarray(lists, np.int32).ctypes.data,
+            targets.ctypes.data,
+            blocks.ctypes.data,
+            threads_for(len(plain), _LEAST_KEYS),
+        )
 
 
 def block_bytes(dimension: int) -> int:
-    """A block is 16 norms in int32, and the codes of 16 keys."""
+    """Of 16 centroids: their norms in int32, and codes of eight bits."""
     return LANES * (4 + dimension)
 
 
+def residual_block_bytes(dimension: int) -> int:
+    """Of 16 keys: their norms in float32, and codes of four bits, for whole eights of dimensions."""
+    return LANES * (4 + 4 * -(-dimension // 8))
+
+
 def clear_blocks(blocks: NDArray[np.int8]) -> None:
-    """Put no key into any place of blocks [n, block_bytes]."""
+    """Put no centroid into any place of blocks [n, block_bytes]."""
     blocks[:] = 0
     blocks[:, : 4 * LANES] = np.full(LANES, NO_KEY, "<i4").view(np.int8)
 
 
+def clear_residual_blocks(blocks: NDArray[np.uint8]) -> None:
+    """Put no key into any place of blocks [n, residual_block_bytes]."""
+    blocks[:] = 0
+    blocks[:, : 4 * LANES] = np.full(LANES, NO_KEY, "<f4").view(np.uint8)
+
+
 def pack(coding: Coding, keys: NDArray[np.float32], places: NDArray[np.int64], blocks: NDArray[np.int8]) -> None:
-    """Write the codes of keys [n, d] into their places [n] of blocks."""
+    """Write the codes of centroids [n, d] into their places [n] of blocks."""
     plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
     require().ivf_pack(
         ctypes.byref(coding.packed()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native.ivf import LANES, Centroids, Ivf, clear_blocks, pack
+from ibidem.native.ivf import LANES, MOST_STEP, Centroids, Ivf, clear_residual_blocks
 from ibidem.retrieve.ivf.file import NativeFile, Shape, create
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.ivf.training import ASSIGN_GROUPS, limit_threads, ranks, train_centroids
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from ibidem.retrieve.ivf.settings import NativeSettings
     from ibidem.retrieve.keys import Keys
 
-TRAIN_PER_LIST = 40
-MOST_PROBES = 512
+TRAIN_PER_LIST = 24
+MOST_GAMMA = 1.6
 RECALL_SAMPLES = 256
+# The step of a list in root mean squares of what its centroid leaves: that of least error for a normal distribution.
+STEP = 0.335
 
 _ELEMENTS = 1 << 24
 # Where the target is not reached, looking farther must be worth at least this recall.
@@ -51,8 +53,8 @@ def build_native(
         report("train", len(sample), len(sample))
         del sample
         rows = max(1, _ELEMENTS // keys.dimension)
-        lists = _assign(keys, centroids, rows)
-        file = _write(keys, settings.lists, centroids, lists, rows, scratch, report)
+        lists, steps = _assign(keys, centroids, rows)
+        file = _write(keys, settings.lists, centroids, lists, steps, rows, scratch, report)
         index = NativeIndex(file, settings, threads=threads)
         return _tune(index, keys, seed, report)
 
@@ -64,21 +66,25 @@ def _draw_sample(keys: Keys, lists: int, seed: int) -> NDArray[np.float32]:
     return finite(keys.gather(ids), None)
 
 
-def _assign(keys: Keys, centroids: Centroids, rows: int) -> NDArray[np.int32]:
-    """The list [size] of each key."""
+def _assign(keys: Keys, centroids: Centroids, rows: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The list [size] of each key, and for each list [places] the step of its codes."""
     ivf = Ivf(centroids)
     lists = np.empty(keys.size, np.int32)
+    squares = np.zeros(centroids.places)
     done = 0
     for block in keys.blocks(rows):
         if done + len(block) > keys.size:
             break
-        lists[done : done + len(block)] = ivf.assign(finite(block, done), ASSIGN_GROUPS)
+        own, distances = ivf.assign(finite(block, done), ASSIGN_GROUPS)
+        squares += np.bincount(own, distances, minlength=centroids.places)
+        lists[done : done + len(block)] = own
         done += len(block)
     if done != keys.size:
         raise MemoryFolderError(
             f"The keys should be {keys.size}, but {done} were read. Check the memory with `ibidem verify`."
         )
-    return lists
+    components = keys.dimension * np.maximum(1, np.bincount(lists, minlength=centroids.places))
+    return lists, np.minimum(MOST_STEP, STEP * np.sqrt(squares / components)).astype(np.float32)
 
 
 def _write(
@@ -86,6 +92,7 @@ def _write(
     list_count: int,
     centroids: Centroids,
     lists: NDArray[np.int32],
+    steps: NDArray[np.float32],
     rows: int,
     scratch: Path | None,
     report: Callable[[str, int, int], None],
@@ -98,8 +105,7 @@ def _write(
         dimension=keys.dimension,
         key_bytes=next(iter(keys.blocks(1))).itemsize,
         lists=list_count,
-        groups=len(centroids.group_offsets) - 1,
-        centroid_blocks=len(centroids.centroid_blocks),
+        groups=len(centroids.centroid_blocks),
         blocks=int(offsets[-1]),
     )
     try:
@@ -110,12 +116,14 @@ def _write(
             f"There is no place to build the index in ({error}): {shape.bytes >> 20} MiB are needed, "
             "and TMPDIR names another folder."
         ) from error
-    for name in ("group_blocks", "group_offsets", "centroid_blocks"):
+    for name in ("group_blocks", "centroid_blocks"):
         getattr(file.centroids, name)[:] = getattr(centroids, name)
     file.centroids.coding.mean[:] = centroids.coding.mean
+    file.lists.steps[:] = steps
     file.lists.list_offsets[:] = offsets
     file.lists.entries[:] = -1
-    clear_blocks(file.lists.blocks)
+    clear_residual_blocks(file.lists.blocks)
+    ivf = Ivf(file.centroids, file.lists)
     cursors = LANES * offsets[:-1].astype(np.int64)
     done = 0
     for block in keys.blocks(rows):
@@ -123,7 +131,7 @@ def _write(
         counts = np.bincount(own, minlength=centroids.places)
         places = cursors[own] + ranks(own, counts)
         cursors += counts
-        pack(centroids.coding, block.astype(np.float32), places, file.lists.blocks)
+        ivf.pack(block.astype(np.float32), own, places, file.lists.blocks)
         file.lists.entries[places] = np.arange(done, done + len(block))
         file.lists.keys[places] = block
         done += len(block)
@@ -135,9 +143,9 @@ def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int,
     """Measure recall against exact search, and look into more lists until it is as wanted."""
     report("measure", 0, 1)
     probe = draw_probe(keys, k=16, samples=RECALL_SAMPLES, seed=seed)
-    target, limit = index.settings.target_recall, min(MOST_PROBES, index.settings.lists)
+    target = index.settings.target_recall
     tried = [replace(index, recall=recall_at(index, keys, probe))]
-    while target is not None and _recall(tried[-1]) < target and tried[-1].settings.nprobe < limit:
+    while target is not None and _recall(tried[-1]) < target and tried[-1].settings.gamma < MOST_GAMMA:
         wider = replace(index, settings=tried[-1].settings.wider())
         tried.append(replace(wider, recall=recall_at(wider, keys, probe)))
     report("measure", 1, 1)

@@ -12,29 +12,37 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.native.ivf import LANES, MOST_DIMENSIONS, Centroids, Coding, Lists, block_bytes
+from ibidem.native.ivf import (
+    LANES,
+    MOST_DIMENSIONS,
+    MOST_STEP,
+    Centroids,
+    Coding,
+    Lists,
+    block_bytes,
+    residual_block_bytes,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-_MAGIC = b"ibidem-native-1\n"
-_HEADER = struct.Struct("<16s7qd")
+_MAGIC = b"ibidem-native-2\n"
+_HEADER = struct.Struct("<16s6qd")
 _PAGE = 4096
 _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers from which all else follows; key_bytes: of a component, 2 or 4; blocks: of 16 keys or centroids."""
+    """The numbers from which all else follows; key_bytes: of a component, 2 or 4; blocks: of 16 keys."""
 
     size: int
     dimension: int
     key_bytes: int
     lists: int
     groups: int
-    centroid_blocks: int
     blocks: int
 
     def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
@@ -42,11 +50,11 @@ class Shape:
         width = block_bytes(self.dimension)
         arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
             "mean": ("<f4", (self.dimension,)),
-            "group_offsets": ("<i4", (self.groups + 1,)),
             "group_blocks": ("i1", (-(-self.groups // LANES), width)),
-            "centroid_blocks": ("i1", (self.centroid_blocks, width)),
-            "list_offsets": ("<i4", (LANES * self.centroid_blocks + 1,)),
-            "blocks": ("i1", (self.blocks, width)),
+            "centroid_blocks": ("i1", (self.groups, width)),
+            "steps": ("<f4", (LANES * self.groups,)),
+            "list_offsets": ("<i4", (LANES * self.groups + 1,)),
+            "blocks": ("u1", (self.blocks, residual_block_bytes(self.dimension))),
             "entries": ("<i4", (LANES * self.blocks,)),
             "keys": (_KEY_TYPES[self.key_bytes], (LANES * self.blocks, self.dimension)),
         }
@@ -106,7 +114,7 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
         for name, (begin, dtype, size) in shape.sections().items()
     }
     coding = Coding(arrays.pop("mean"), scale)
-    lists = Lists(*(arrays.pop(name) for name in ("list_offsets", "blocks", "entries", "keys")))
+    lists = Lists(*(arrays.pop(name) for name in ("steps", "list_offsets", "blocks", "entries", "keys")))
     return NativeFile(shape, Centroids(coding, **arrays), lists, everything)
 
 
@@ -121,12 +129,11 @@ def _check_numbers(shape: Shape, size: int) -> None:
 
 def _check_arrays(file: NativeFile) -> None:
     """What the library follows without looking must lead into the file."""
-    for offsets, end in (
-        (file.centroids.group_offsets, file.shape.centroid_blocks),
-        (file.lists.list_offsets, file.shape.blocks),
-    ):
-        if offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
-            raise ValueError("its lists do not follow one another")
+    offsets = file.lists.list_offsets
+    if offsets[0] != 0 or offsets[-1] != file.shape.blocks or (np.diff(offsets) < 0).any():
+        raise ValueError("its lists do not follow one another")
+    if not ((file.lists.steps >= 0) & (file.lists.steps <= MOST_STEP)).all():
+        raise ValueError("its codes cannot be read")
     entries = file.lists.entries
     if int((entries >= 0).sum()) != file.shape.size or (entries >= file.shape.size).any():
         raise ValueError("it names keys that are not there")

@@ -63,9 +63,9 @@ class NativeIndex:
         """One line for cards and logs."""
         settings = self.settings
         parts = [
-            f"native IVF of {settings.lists} lists, int8",
+            f"native IVF of {settings.lists} lists, 4-bit residuals",
             f"{self.size} keys of {self.dimension} dimensions",
-            f"nprobe {settings.nprobe}, gamma {settings.gamma:g}, refine {settings.refine}",
+            f"nprobe {settings.nprobe}, gamma {settings.gamma:.3g}, refine {settings.refine}",
         ]
         parts += [] if self.recall is None else [f"recall@16 {self.recall:.3f}"]
         return ", ".join(parts)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _NORM_BYTES = 4 * LANES
 _FOUR = 4
 _MOST = 127
+_FARTHEST = 1 << 29
+# Lists that are looked into by distance, and how many at first, as in native/ivf_search.cpp.
+_SORTED = 32
+_FIRST_ROUND = 4
 
 
 class PlainIvf:
@@ -26,7 +30,6 @@ class PlainIvf:
 
     def __init__(self, centroids: Centroids, lists: Lists) -> None:
         self._coding = centroids.coding
-        self._group_offsets = centroids.group_offsets
         self._groups, self._group_there = _decode(centroids.group_blocks)
         self._centroids, self._there = _decode(centroids.centroid_blocks)
         self._lists = lists
@@ -57,42 +60,107 @@ class PlainIvf:
         return torch.from_numpy(distances), torch.from_numpy(entries)
 
     def _candidates(
-        self, query: NDArray[np.float32], probing: Probing, pool: int, live: NDArray[np.uint16] | None
+        self, query: NDArray[np.float32], probing: Probing, capacity: int, live: NDArray[np.uint16] | None
     ) -> NDArray[np.int64]:
-        """The places [at most pool] of the keys that are nearest by their codes, in the lists that are looked into."""
+        """The places [at most capacity] of the keys nearest by their codes, in the lists that are looked into."""
         mean, scale = self._coding.mean, np.float32(self._coding.scale)
         code = np.rint(np.clip((query - mean) * scale, -_MOST, _MOST)).astype(np.int32)
-        near, places = np.empty(0, np.int64), np.empty(0, np.int64)
-        for number, distance in zip(*self._nearest_lists(code, probing), strict=True):
-            if len(near) == pool and np.float32(distance) > np.float32(probing.patience) * np.float32(near[-1]):
-                break
+        pool = _Pool(capacity, probing.patience)
+        numbers, distances = self._lists_at_hand(code, probing)
+        bound = _bound(distances, min(probing.probes, _SORTED))
+        nearest = np.flatnonzero(distances <= bound)
+        nearest = nearest[np.lexsort((numbers[nearest], distances[nearest]))]
+        begin, end = 0, _FIRST_ROUND
+        while begin < len(nearest):
+            if distances[nearest[begin]] > pool.limit():
+                return pool.places
+            self._look_into(numbers[nearest[begin:end]], distances[nearest[begin:end]], code, pool, live)
+            begin, end = end, 2 * end
+        if probing.probes > _SORTED:
+            limit = pool.limit()
+            if (distances <= limit).sum() > probing.probes:
+                limit = _bound(distances, probing.probes)
+            rest = (distances > bound) & (distances <= limit)
+            self._look_into(numbers[rest], distances[rest], code, pool, live)
+        return pool.places
+
+    def _look_into(
+        self,
+        numbers: NDArray[np.int64],
+        distances: NDArray[np.int64],
+        code: NDArray[np.int32],
+        pool: _Pool,
+        live: NDArray[np.uint16] | None,
+    ) -> None:
+        """Put the keys of lists, whose centroids are so far away, into the pool."""
+        for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
             first, last = (int(block) for block in self._lists.list_offsets[number : number + 2])
-            keys, there = _decode(self._lists.blocks[first:last])
+            squares, there = self._measure_residuals(code, number, distance)
             if live is not None:
                 there &= (live[first:last, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
             own = np.flatnonzero(there)
-            near = np.concatenate([near, _measure(keys[own], code)])
-            places = np.concatenate([places, LANES * first + own])
-            order = np.lexsort((places, near))[:pool]
-            near, places = near[order], places[order]
-        return places
+            pool.add(squares[own], LANES * first + own)
 
-    def _nearest_lists(self, code: NDArray[np.int32], probing: Probing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of the lists with the nearest centroids, in the nearest groups, and how far these are."""
+    def _lists_at_hand(self, code: NDArray[np.int32], probing: Probing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lists of all centroids in the nearest groups, and how far these are."""
         groups = np.flatnonzero(self._group_there)
-        order = np.argsort(_measure(self._groups[groups], code), kind="stable")
-        inside = np.zeros(len(self._there), bool)
-        for group in groups[order[: probing.groups]]:
-            first, last = self._group_offsets[group : group + 2]
-            inside[LANES * first : LANES * last] = True
-        numbers = np.flatnonzero(inside & self._there)
-        distances = _measure(self._centroids[numbers], code)
-        order = np.argsort(distances, kind="stable")[: probing.probes]
-        return numbers[order], distances[order]
+        distances = _measure(self._groups[groups], code)
+        groups = groups[distances <= _bound(distances, probing.groups)]
+        numbers = (LANES * groups[:, None] + np.arange(LANES)).reshape(-1)
+        numbers = numbers[self._there[numbers]]
+        return numbers, _measure(self._centroids[numbers], code)
+
+    def _measure_residuals(
+        self, code: NDArray[np.int32], number: int, distance: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Squared distances [n] of the codes of a list to a query's, and where there is a key at all [n]."""
+        first, last = self._lists.list_offsets[number : number + 2]
+        blocks, step = self._lists.blocks[first:last], self._lists.steps[number]
+        norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<f4").reshape(-1)
+        eights = -(-len(code) // 8)
+        pairs = blocks[:, _NORM_BYTES:].reshape(last - first, eights, LANES, _FOUR).transpose(0, 2, 1, 3)
+        numbers = np.stack([pairs & 15, pairs >> 4], axis=3).reshape(len(norms), 8 * eights)[:, : len(code)]
+        # float32 but for the product, which the library does not round before it is added.
+        constant = norms + (np.float32(distance) + np.float32(15) * step * np.float32(code.sum()))
+        products = -2.0 * np.float64(step) * (numbers.astype(np.int64) @ code)
+        distances = np.rint((products + constant).astype(np.float32)).astype(np.int64)
+        return np.maximum(0, distances), norms != NO_KEY
+
+
+class _Pool:
+    """The nearest places so far, sorted."""
+
+    def __init__(self, capacity: int, patience: float) -> None:
+        self._capacity, self._patience = capacity, np.float32(patience)
+        self._distances = np.empty(0, np.int64)
+        self.places = np.empty(0, np.int64)
+
+    def limit(self) -> int:
+        """Lists that are farther hold nothing near enough."""
+        if len(self.places) < self._capacity:
+            return _FARTHEST
+        return min(_FARTHEST, int(self._patience * np.float32(self._distances[-1])))
+
+    def add(self, distances: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        near, where = np.concatenate([self._distances, distances]), np.concatenate([self.places, places])
+        order = np.lexsort((where, near))[: self._capacity]
+        self._distances, self.places = near[order], where[order]
+
+
+def _bound(distances: NDArray[np.int64], wanted: int) -> int:
+    """A distance that so many reach, and hardly one below; where there are fewer, all: bound of native/shortlist.h."""
+    low = high = int(distances.min(initial=_FARTHEST)) - 1
+    step = max(0, low) // 4 + 256
+    while high < _FARTHEST - 1 and (distances <= high).sum() < wanted:
+        low, high, step = high, min(high + step, _FARTHEST - 1), 2 * step
+    while high - low > 1 + (high >> 7):
+        middle = low + (high - low) // 2
+        low, high = (low, middle) if (distances <= middle).sum() >= wanted else (middle, high)
+    return high
 
 
 def _decode(blocks: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """Codes [16 n, d] of blocks [n, block_bytes], and where there is a key at all [16 n]."""
+    """Codes [16 n, d] of blocks [n, block_bytes], and where there is a centroid at all [16 n]."""
     count, width = blocks.shape
     norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<i4")
     lanes = blocks[:, _NORM_BYTES:].reshape(count, -1, LANES, _FOUR).transpose(0, 2, 1, 3)

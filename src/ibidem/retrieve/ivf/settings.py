@@ -12,9 +12,11 @@ from ibidem.native.ivf import MOST_DIMENSIONS
 NAME = "native"
 EXAMPLE = "native;nprobe=64"
 TARGET_RECALL = 0.99
-NPROBE, GAMMA, REFINE = 32, 1.5, 32
+NPROBE, REFINE = 64, 40
 # Enough keys in a list that its last block of sixteen is not most of it.
 _KEYS_PER_LIST = 48
+# With more, finding the nearest lists would take longer than reading them.
+_MOST_LISTS = 1 << 16
 _WHOLE = ("lists", "nprobe", "refine")
 
 
@@ -22,33 +24,43 @@ _WHOLE = ("lists", "nprobe", "refine")
 class NativeSettings:
     """How the native index is built and searched.
 
-    lists: that the keys are divided among; nprobe: the most of them that a query looks into; gamma: none whose centroid
-    is farther than this times the worst candidate (squared distances); refine: candidates whose exact distance decides.
-    target_recall: look farther after building, until recall@16 reaches this.
+    lists: that the keys are divided among; nprobe: about the most of them that a query looks into; gamma: none whose
+    centroid is farther than this times the worst candidate (squared distances), which spares most queries most lists;
+    refine: candidates whose exact distance decides. target_recall: look farther after building, until recall@16
+    reaches this.
     """
 
     lists: int
-    nprobe: int = NPROBE
-    gamma: float = GAMMA
+    nprobe: int
+    gamma: float
     refine: int = REFINE
     target_recall: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def groups(self) -> int:
-        """Of centroids, that a query looks into."""
-        return max(32, min(self.nprobe, 64 + self.nprobe // 4))
+        """Of centroids, that a query looks into: they hold about eight times the lists that it may want."""
+        return max(32, 2 * self.nprobe // 3)
 
     def wider(self) -> NativeSettings:
-        """The same, looking into more lists: some √2 times as many, and somewhat farther ones."""
-        return replace(self, nprobe=max(self.nprobe + 1, round(self.nprobe * 2**0.5)), gamma=self.gamma * 1.04)
+        """The same, looking somewhat farther: into a tenth more lists, with the gamma that goes with them."""
+        nprobe = min(self.lists, max(self.nprobe + 1, round(self.nprobe * 2**0.125)))
+        return replace(self, nprobe=nprobe, gamma=self.gamma * math.pow(2, 0.125 / 9))
+
+
+def gamma_for(nprobe: int) -> float:
+    """The gamma that goes with nprobe: along this line a recall costs least, on real keys (docs/results/search.md)."""
+    return max(1.0, 1.1 * math.pow(nprobe / NPROBE, 1 / 9))
 
 
 def default_lists(size: int) -> int:
-    """About 5 √N lists, a power of two, and enough keys in each."""
-    wanted = 1 << round(math.log2(5 * math.sqrt(max(1, size))))
+    """About 16 √N lists, a power of two, and enough keys in each.
+
+    Neighbours lie in about as many lists however many there are, so many short ones are less to read than few long.
+    """
+    wanted = 1 << round(math.log2(16 * math.sqrt(max(1, size))))
     most = 1 << max(0, (size // _KEYS_PER_LIST).bit_length() - 1)
-    return min(wanted, most)
+    return min(wanted, most, _MOST_LISTS)
 
 
 def suits(dimension: int) -> bool:
@@ -72,10 +84,11 @@ def resolve_native(setting: str, size: int, dimension: int) -> NativeSettings:
     if size and lists > size:
         raise UsageError(f"The index {setting!r} has {lists} lists, but there are {size} keys. Leave 'lists=' out.")
     fixed = numbers.keys() & {"nprobe", "gamma", "refine"}
+    nprobe = int(numbers.get("nprobe", NPROBE))
     return NativeSettings(
         lists=lists,
-        nprobe=int(numbers.get("nprobe", NPROBE)),
-        gamma=numbers.get("gamma", GAMMA),
+        nprobe=nprobe,
+        gamma=numbers.get("gamma", gamma_for(nprobe)),
         refine=int(numbers.get("refine", REFINE)),
         target_recall=None if fixed else TARGET_RECALL,
     )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Groups of centroids that a key is compared with when it is assigned to a list.
-ASSIGN_GROUPS = 16
+ASSIGN_GROUPS = 20
+# On average: groups are blocks of sixteen, and where nearly all are full, centroids end up far from their group.
+CENTROIDS_PER_GROUP = 13
 
 # One component in so many is clipped by its code.
 _CLIPPED = 2000
@@ -31,9 +33,10 @@ _CODING_KEYS = 1 << 16
 _KEYS_PER_CELL = 256
 _CELL_ROUNDS = 8
 _INNER_ROUNDS = 6
-_SMOOTHING_ROUNDS = 2
+_SMOOTHING_ROUNDS = 4
 _GROUP_ROUNDS = 8
-_CENTROIDS_PER_GROUP = 32
+# Groups that a centroid may ask for room.
+_NEAR_GROUPS = 8
 # Elements of distances held at once.
 _ELEMENTS = 1 << 23
 
@@ -55,14 +58,15 @@ def train_centroids(sample: NDArray[np.float32], lists: int, seed: int) -> Centr
     coding = fit_coding(sample)
     points = torch.from_numpy(sample)
     centres = _cluster_in_cells(points, lists, generator)
-    groups = cluster(centres, -(-lists // _CENTROIDS_PER_GROUP), _GROUP_ROUNDS, generator)
+    groups = cluster(centres, -(-lists // CENTROIDS_PER_GROUP), _GROUP_ROUNDS, generator)
+    places = torch.from_numpy(arrange(centres, groups))
+    number_of_place = torch.zeros(LANES * len(groups), dtype=torch.int64)
+    number_of_place[places] = torch.arange(lists)
     for _ in range(_SMOOTHING_ROUNDS):
-        centroids, places = _arrange(centres, groups, coding)
-        number_of_place = torch.zeros(centroids.places, dtype=torch.int64)
-        number_of_place[places] = torch.arange(lists)
-        assigned = number_of_place[torch.from_numpy(Ivf(centroids).assign(sample, ASSIGN_GROUPS)).long()]
-        centres = _means(points, assigned, centres)
-    return _arrange(centres, groups, coding)[0]
+        near = Ivf(_pack_centroids(centres, groups, places, coding)).assign(sample, ASSIGN_GROUPS)[0]
+        centres = _means(points, number_of_place[torch.from_numpy(near).long()], centres)
+        groups = _means(centres, places // LANES, groups)
+    return _pack_centroids(centres, groups, places, coding)
 
 
 def fit_coding(sample: NDArray[np.float32]) -> Coding:
@@ -129,23 +133,45 @@ def divide(counts: list[int], total: int) -> list[int]:
     return [int(share) for share in shares]
 
 
-def _arrange(centres: Tensor, groups: Tensor, coding: Coding) -> tuple[Centroids, Tensor]:
-    """Centroids in blocks of their nearest groups, and the place [count] of each."""
+def _pack_centroids(centres: Tensor, groups: Tensor, places: Tensor, coding: Coding) -> Centroids:
+    """Centroids in their places [count] in the blocks of their groups."""
     dimension = centres.shape[1]
-    offsets, places = arrange(nearest(centres, groups).numpy(), len(groups))
-    blocks = [np.empty((count, block_bytes(dimension)), np.int8) for count in (-(-len(groups) // LANES), offsets[-1])]
-    for block, keys, where in zip(blocks, (groups, centres), (np.arange(len(groups)), places), strict=True):
+    blocks = [np.empty((count, block_bytes(dimension)), np.int8) for count in (-(-len(groups) // LANES), len(groups))]
+    for block, keys, where in zip(blocks, (groups, centres), (np.arange(len(groups)), places.numpy()), strict=True):
         clear_blocks(block)
         pack(coding, keys.numpy(), where, block)
-    return Centroids(coding, blocks[0], offsets, blocks[1]), torch.from_numpy(places)
+    return Centroids(coding, blocks[0], blocks[1])
 
 
-def arrange(bins: NDArray[np.integer], count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Offsets [count + 1] of bins in blocks of sixteen, and the place [n] of each item in its bin."""
-    sizes = np.bincount(bins, minlength=count)
-    offsets = np.zeros(count + 1, np.int32)
-    offsets[1:] = np.cumsum(-(-sizes // LANES))
-    return offsets, LANES * offsets[bins].astype(np.int64) + ranks(bins, sizes)
+def arrange(points: Tensor, groups: Tensor) -> NDArray[np.int64]:
+    """The place [n] of each point: 16 times the number of a near group [count, d], and its rank in there.
+
+    A group takes sixteen points, those nearest to it first; whom it cannot take asks the group that is next by
+    distance, and the last ones any group with room. Needs 16 x count >= n.
+    """
+    near = min(_NEAR_GROUPS, len(groups))
+    half_squares = groups.square().sum(1) / 2
+    rows = max(1, _ELEMENTS // len(groups))
+    found = [
+        torch.addmm(half_squares, part, groups.T, alpha=-1).topk(near, largest=False)
+        for part in torch.split(points, rows)
+    ]
+    asked, far = torch.cat([each.indices for each in found]).numpy(), torch.cat([each.values for each in found])
+    # The square of the point itself, which is the same for all its groups, decides among the points of one.
+    distances = (far + points.square().sum(1, keepdim=True) / 2).numpy()
+    places, taken = np.full(len(points), -1, np.int64), np.zeros(len(groups), np.int64)
+    for choice in range(near):
+        open_ = np.flatnonzero(places < 0)
+        open_ = open_[np.argsort(distances[open_, choice], kind="stable")]
+        wish = asked[open_, choice]
+        rank = taken[wish] + ranks(wish, np.bincount(wish, minlength=len(groups)))
+        in_ = rank < LANES
+        places[open_[in_]] = LANES * wish[in_] + rank[in_]
+        taken = np.minimum(LANES, taken + np.bincount(wish, minlength=len(groups)))
+    free = np.setdiff1d(np.arange(LANES * len(groups)), places)
+    open_ = np.flatnonzero(places < 0)
+    places[open_] = free[: len(open_)]
+    return places
 
 
 def ranks(bins: NDArray[np.integer], sizes: NDArray[np.integer]) -> NDArray[np.int64]:
