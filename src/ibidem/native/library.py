@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/library.cpp.
-_INTERFACE = 1
+_INTERFACE = 2
 _FOLDER = Path(__file__).parent
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -41,6 +41,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _INT]),
     "ibidem_ivf_pack": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
+    "ibidem_beams_new": (_POINTER, [_POINTER, _POINTER, _LONG]),
+    "ibidem_beams_free": (None, [_POINTER]),
+    "ibidem_beams_advance": (_LONG, [_POINTER, _POINTER, _POINTER, _LONG, _FLOAT, _POINTER, _POINTER]),
+    "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
+    "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, _POINTER, _POINTER, _POINTER]),
     "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         None,
@@ -118,4 +123,6 @@ def threads_for(work: int, least: int) -> int:
 
 def dense(tensor: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
     """The tensor on the CPU, contiguous and of a type; itself where it is that already."""
+    if tensor.dtype is kind and tensor.is_cpu and not tensor.requires_grad and tensor.is_contiguous():
+        return tensor  # asked thousands of times a second: three calls of torch would cost more than some kernels
     return tensor.detach().to("cpu", kind).contiguous()
