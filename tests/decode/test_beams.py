@@ -1,4 +1,4 @@
-"""The native bookkeeping of hypotheses against torch's, and where scores are equal against a plain reading of the rules."""
+"""The native bookkeeping of hypotheses against torch's, and of equal scores against a plain reading of the rules."""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ class SearchSettings:
         return max(1, min(int(self.max_length_ratio * source_length) + self.max_length_extra, longest))
 
 
+@torch.inference_mode()
 def beam_search(
     model: BaseModel,
     sources: Sequence[Sequence[int]],
@@ -115,7 +116,6 @@ class Choice:
         self._prefixes = prefixes
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
-    @torch.inference_mode()
     def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
         votes = self._scorer.consult(step.states)
         beam, logits = self._rules.beam, step.logits

@@ -80,7 +80,7 @@ class NativeBeams:
         return numbers
 
     def results(self, n_best: int) -> list[list[Finished]]:
-        """The best finished hypotheses of every sentence, once all are done; an empty one where nothing was possible."""
+        """The best finished hypotheses of every sentence, once all are done; an empty one where none was possible."""
         if self.open or not 1 <= n_best <= self._beam:
             raise ValueError(f"{self.open} sentences are open, {n_best} of {self._beam} hypotheses were asked for")
         room = (ctypes.c_int64 * self._longest)()
