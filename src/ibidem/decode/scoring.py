@@ -139,14 +139,17 @@ def _make_no_votes(rows: int, device: torch.device) -> Votes:
     return Votes(nothing, numbers, numbers, Weights(torch.ones(rows, device=device), nothing), numbers.new_empty(0))
 
 
-# Nobody writes into votes, so on the CPU the same ones serve every step. What a GPU records stays its own.
+# Nobody writes into votes, so on the CPU the same ones serve every step; made outside of inference mode, they serve
+# everywhere. What a GPU records stays its own.
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
 def _no_votes(rows: int) -> Votes:
     return _make_no_votes(rows, torch.device("cpu"))
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
 def _zeros(width: int) -> Tensor:
     return torch.zeros(width, dtype=torch.long)
