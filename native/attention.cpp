@@ -37,7 +37,7 @@ void mix_columns(const std::vector<const float*>& values, const float* weights, 
 
 void Attention::attend(const float* query, int64_t size, float* found) {
   score(query, size);
-  make_probabilities();
+  make_probabilities(scores_.data(), static_cast<int64_t>(scores_.size()));
   int64_t i = 0;
   for (; i + 4 * kLanes <= size; i += 4 * kLanes) mix_columns<4>(values_, scores_.data(), i, found);
   for (; i + kLanes <= size; i += kLanes) mix_columns<1>(values_, scores_.data(), i, found);
@@ -55,18 +55,18 @@ void Attention::score(const float* query, int64_t size) {
   for (size_t j = 0; j < keys_.size(); ++j) scores_[j] = dot(query, keys_[j], size);
 }
 
-void Attention::make_probabilities() {
-  Floats highest = load(scores_.data());
-  for (size_t j = kLanes; j < scores_.size(); j += kLanes) highest = max(highest, load(scores_.data() + j));
+void make_probabilities(float* scores, int64_t count) {
+  Floats highest = load(scores);
+  for (int64_t j = kLanes; j < count; j += kLanes) highest = max(highest, load(scores + j));
   const Floats top = splat(largest(highest));
   Floats sums = splat(0.0f);
-  for (size_t j = 0; j < scores_.size(); j += kLanes) {
-    const Floats share = exponential(load(scores_.data() + j) - top);
+  for (int64_t j = 0; j < count; j += kLanes) {
+    const Floats share = exponential(load(scores + j) - top);
     sums = sums + share;
-    store(scores_.data() + j, share);
+    store(scores + j, share);
   }
   const Floats scale = splat(1.0f / sum(sums));
-  for (size_t j = 0; j < scores_.size(); j += kLanes) store(scores_.data() + j, load(scores_.data() + j) * scale);
+  for (int64_t j = 0; j < count; j += kLanes) store(scores + j, load(scores + j) * scale);
 }
 
 }  // namespace ibidem

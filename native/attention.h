@@ -6,6 +6,9 @@
 
 namespace ibidem {
 
+// The softmax of scores, in their place; count: a multiple of sixteen.
+void make_probabilities(float* scores, int64_t count);
+
 // Where the keys and values of one head begin, `size` floats each, and which of them a query may see.
 class Attention {
  public:
@@ -22,7 +25,6 @@ class Attention {
 
  private:
   void score(const float* query, int64_t size);
-  void make_probabilities();
 
   std::vector<const float*> keys_, values_;
   std::vector<float> scores_;

@@ -40,7 +40,7 @@ def swish_of(model_of: Callable[[str], BaseModel]) -> Callable[[str], BaseModel]
     @cache
     def load(kind: str) -> BaseModel:
         model = load_model(model_of(kind).name, device="cpu")
-        for layer in model.network.model.decoder.layers:
+        for layer in (*model.network.model.encoder.layers, *model.network.model.decoder.layers):
             layer.activation_fn = torch.nn.ReLU() if kind == "fsmt" else torch.nn.SiLU()
         return model
 
@@ -143,6 +143,74 @@ def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Tex
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a.logits, b.logits) for a, b in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = swish_of(kind)
+    pair = Pair(model)
+    assert pair.engine.encoder is not None
+    encoded = model.tokens.encode_sources(texts.german[:40])
+    sources = [*(ids for ids in encoded if len(ids) <= 100), [5] * 70, [5]]
+    ids, mask = model.pad(sources)
+    found = pair.engine.encoder(ids[mask.bool()], mask.sum(1))
+    errors = []
+    for mine, other in zip(found, pair.sources(ids, mask), strict=True):
+        assert mine.shape == other.shape
+        for row, length in enumerate(mask.sum(1).tolist()):
+            apart = (mine - other)[:, row, :, :length].norm(dim=(1, 3)) / other[:, row, :, :length].norm(dim=(1, 3))
+            errors.append(apart.flatten())
+    everything = torch.cat(errors)
+    assert float(everything.median()) < 1e-6
+    assert float((everything > 1e-4).double().mean()) < 0.2
+    assert float(everything.max()) < 0.3
+
+
+def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
+    swish_of: Callable[[str], BaseModel], texts: Texts
+) -> None:
+    model = swish_of("marian")
+    encoder = Pair(model).engine.encoder
+    assert encoder is not None
+    sources = model.tokens.encode_sources(texts.german[:30])
+    ids, mask = model.pad(sources)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = encoder(ids[mask.bool()], mask.sum(1))
+    finally:
+        torch.set_num_threads(before)
+    for row, source in enumerate(sources):
+        alone = encoder(torch.tensor(source), torch.tensor([len(source)]))
+        for whole, part in zip(together, alone, strict=True):
+            assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
+
+
+def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Callable[[str], BaseModel]) -> None:
+    model = swish_of("marian")
+    layers = model.network.model.encoder.layers
+    known = layers[-1].activation_fn
+    layers[-1].activation_fn = torch.nn.GELU()
+    try:
+        engine = NativeEngine(lean_network(model, NativeLinear))
+        assert engine.encoder is None
+        ids, mask = model.pad([[5, 6, 7], [8]])
+        step = engine.start(ids, mask, 1).step(torch.full((2, 1), model.tokens.start[0]))
+        assert bool(step.logits.isfinite().all())
+    finally:
+        layers[-1].activation_fn = known
+
+
+def test_what_cannot_be_encoded(swish_of: Callable[[str], BaseModel]) -> None:
+    model = swish_of("marian")
+    encoder = Pair(model).engine.encoder
+    assert encoder is not None
+    for wrong in (-1, model.vocabulary_size):
+        with pytest.raises(ValueError, match="a token is none of"):
+            encoder(torch.tensor([5, wrong]), torch.tensor([2]))
+    for tokens, lengths in (([5, 6], [3]), ([5, 6], [3, -1]), ([5] * 129, [129])):
+        with pytest.raises(ValueError, match="are not sources of"):
+            encoder(torch.tensor(tokens), torch.tensor(lengths))
 
 
 def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:

@@ -3,6 +3,7 @@
 from ibidem.compact.application import compact_keys
 from ibidem.compact.compactor import Compactor
 from ibidem.compact.linear import LinearCompactor
+from ibidem.compact.native import place_compactor
 from ibidem.compact.network import ACTIVATIONS, NetworkCompactor
 from ibidem.compact.storing import load_compactor, read_notes, restore_compactor, store_compactor
 
@@ -13,6 +14,7 @@ __all__ = [
     "NetworkCompactor",
     "compact_keys",
     "load_compactor",
+    "place_compactor",
     "read_notes",
     "restore_compactor",
     "store_compactor",

@@ -19,6 +19,7 @@ import numpy as np
 
 from ibidem.combine import FadingCombiner, typical_distance
 from ibidem.combine.fading import REACH, SHORT_REACH
+from ibidem.compact import place_compactor
 from ibidem.decode.mounting import check_complete, check_identity, load_combiner, place
 from ibidem.decode.scoring import BaseScorer, BlendedScorer, LayeredScorer, MemoryScorer, Scorer
 from ibidem.decode.values import ValueTable
@@ -138,7 +139,7 @@ class Mount:
     def _load(self, memory: Memory) -> None:
         """Open all that belongs to the space of the memory's keys."""
         compactor = compactor_of(memory)
-        self._compactor = None if compactor is None else compactor.to(self._device)
+        self._compactor = None if compactor is None else place_compactor(compactor, self._device)
         self._tuned = self._load_tuned(memory)
         self._values = ValueTable(self._device)
         self._shelves = self._reloaded = None

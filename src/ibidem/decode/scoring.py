@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import Combiner, Weights, blend, overlay
+from ibidem.decode.values import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +78,8 @@ class MemoryScorer:
         if self.index.size == 0 or len(self.values) == 0:  # an index may outlive its last entry, hidden in it
             return nobody(states)
         distances, entries = self.index.search(states, self.combiner.k)
-        values = self.values[entries.clamp_min(0)]
-        sources = torch.zeros(entries.shape[1], dtype=torch.long, device=entries.device)
-        return Votes(distances, entries, values, self.combiner.weigh(distances, values), sources)
+        values = values_of(self.values, entries)
+        return Votes(distances, entries, values, self.combiner.weigh(distances, values), _only_source(entries))
 
 
 class LayeredScorer:
@@ -121,10 +122,34 @@ def _side_by_side(found: Sequence[Votes], scorers: Sequence[Scorer], weights: We
     )
 
 
+def _only_source(entries: Tensor) -> Tensor:
+    """The sources [K] of entries [r, K] that are all of the first memory."""
+    width = entries.shape[1]
+    return _zeros(width) if entries.is_cpu else torch.zeros(width, dtype=torch.long, device=entries.device)
+
+
 def nobody(states: Tensor) -> Votes:
     """The votes where there is no memory: all weight is the base model's."""
-    rows = len(states)
-    nothing = torch.empty(rows, 0, device=states.device)
-    numbers = torch.empty(rows, 0, dtype=torch.long, device=states.device)
-    weights = Weights(torch.ones(rows, device=states.device), nothing)
-    return Votes(nothing, numbers, numbers, weights, numbers.new_empty(0))
+    return _no_votes(len(states)) if states.is_cpu else _make_no_votes(len(states), states.device)
+
+
+def _make_no_votes(rows: int, device: torch.device) -> Votes:
+    nothing = torch.empty(rows, 0, device=device)
+    numbers = torch.empty(rows, 0, dtype=torch.long, device=device)
+    return Votes(nothing, numbers, numbers, Weights(torch.ones(rows, device=device), nothing), numbers.new_empty(0))
+
+
+# Nobody writes into votes, so on the CPU the same ones serve every step; made outside of inference mode, they serve
+# everywhere. What a GPU records stays its own.
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _no_votes(rows: int) -> Votes:
+    return _make_no_votes(rows, torch.device("cpu"))
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _zeros(width: int) -> Tensor:
+    return torch.zeros(width, dtype=torch.long)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, Rules, force
+from ibidem.decode.native import SwiftBeams, begin_beams
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class SearchSettings:
         return max(1, min(int(self.max_length_ratio * source_length) + self.max_length_extra, longest))
 
 
+@torch.inference_mode()
 def beam_search(
     model: BaseModel,
     sources: Sequence[Sequence[int]],
@@ -73,7 +75,7 @@ def beam_search(
             raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
         limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
     rules = rules_of(model, settings)
-    beams = Beams(rules, limits, model.device)
+    beams = begin_beams(rules, limits, model.device)
     choose = Choice(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
     decoding = model.start(sources, settings.beam)
     tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
@@ -114,8 +116,7 @@ class Choice:
         self._prefixes = prefixes
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
-    @torch.inference_mode()
-    def __call__(self, step: Step, beams: Beams) -> Candidates:
+    def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
         votes = self._scorer.consult(step.states)
         beam, logits = self._rules.beam, step.logits
         prefixed = None

@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ibidem.native import native
+from ibidem.native.lookup import look_up
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.memory import Memory
 
 _SPARE = 1 << 16
+
+
+def values_of(table: Tensor, entries: Tensor) -> Tensor:
+    """The values [r, K] of entries [r, K], any value where there is none (-1); table: [n], that of every entry."""
+    if entries.is_cpu and table.is_cpu and native() is not None:
+        return look_up(table, entries)
+    return table[entries.clamp_min(0)]
 
 
 class ValueTable:

@@ -118,9 +118,9 @@ class LeanNetwork:
         encoder, decoder = network.model.encoder, network.model.decoder
         self.heads = network.config.decoder_attention_heads
         self.width = network.config.d_model
-        self._encoder_heads = network.config.encoder_attention_heads
-        self._embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
-        self._encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
+        self.encoder_heads = network.config.encoder_attention_heads
+        self.embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
+        self.encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
         self.decoder = [_decoder_layer(layer, linear) for layer in decoder.layers]
         both = [item for item in (projection.bias, None if bias is None else bias.reshape(-1)) if item is not None]
         self.output = linear(projection.weight, sum(both[1:], both[0]) if both else None)
@@ -149,11 +149,11 @@ class LeanNetwork:
         return encoded
 
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
-        x = self._embed_source(ids, 0)
+        x = self.embed_source(ids, 0)
         count, length, width = x.shape
         hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
-        for layer in self._encoder:
-            q, k, v = layer.project(x).view(count, length, 3, self._encoder_heads, -1).permute(2, 0, 3, 1, 4)
+        for layer in self.encoder:
+            q, k, v = layer.project(x).view(count, length, 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
             found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
             x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(count, length, width)))
             x = layer.feed(x)

@@ -1,4 +1,4 @@
-"""The lean engine's decoder in native code: one call a step, int8 products, caches that are never copied.
+"""The lean engine in native code: one call for a batch of sources and one for a step, int8 products, no copied caches.
 
 It does what `LeanDecoding` does with `Int8Linear`, which stays the way to go where the native library is missing, and
 the oracle of this one.
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from ibidem.model.decoding import Step
 from ibidem.native import native
 from ibidem.native.decoder import Layer, NativeDecoder, NativeSteps, Norm
+from ibidem.native.encoder import EncoderLayer as NativeEncoderLayer
+from ibidem.native.encoder import NativeEncoder
 from ibidem.native.linear import Activation, NativeLinear
 
 if TYPE_CHECKING:
-    from ibidem.model.lean import DecoderLayer, LeanNetwork
+    from ibidem.model.lean import DecoderLayer, EncoderLayer, LeanNetwork
     from ibidem.model.linear import Linear
 
 _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: Activation.SWISH}
@@ -36,6 +38,7 @@ class NativeEngine:
 
     def __init__(self, network: LeanNetwork) -> None:
         self._network = network
+        self.encoder = _encoder(network)
         embedding = network.embed_target
         self.decoder = NativeDecoder(
             [_layer(layer) for layer in network.decoder],
@@ -50,11 +53,12 @@ class NativeEngine:
     @torch.inference_mode()
     def start(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         """Encode sources [n, s], which are padded at their end where mask [n, s] is 0."""
-        encoded = self._network.encode(ids, mask)
-        count, length, width = encoded.shape
-        shape = (count, length, 2, self._network.heads, width // self._network.heads)
-        sources = [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self._network.decoder]
-        return NativeDecoding(NativeSteps(self.decoder, sources, mask.sum(1), beam))
+        lengths = mask.sum(1)
+        if self.encoder is None:
+            sources = self._network.attend_sources(self._network.encode(ids, mask))
+        else:
+            sources = self.encoder(ids[mask.bool()], lengths)
+        return NativeDecoding(NativeSteps(self.decoder, sources, lengths, beam))
 
 
 class NativeDecoding:
@@ -72,6 +76,36 @@ class NativeDecoding:
     def reorder(self, rows: Tensor) -> None:
         """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
         self._steps.reorder(rows)
+
+
+def _encoder(network: LeanNetwork) -> NativeEncoder | None:
+    """The network's encoder; None where native code does not know its activation."""
+    activations = {_ACTIVATIONS.get(type(layer.feed.activation)) for layer in network.encoder}
+    activation = activations.pop() if len(activations) == 1 else None
+    if activation is None:
+        return None
+    embedding = network.embed_source
+    return NativeEncoder(
+        [_encoder_layer(layer) for layer in network.encoder],
+        network.encoder_heads,
+        [_native(layer.source_project) for layer in network.decoder],
+        network.heads,
+        embedding.tokens,
+        embedding.scale,
+        embedding.positions[embedding.first :],
+        activation,
+    )
+
+
+def _encoder_layer(layer: EncoderLayer) -> NativeEncoderLayer:
+    return NativeEncoderLayer(
+        project=_native(layer.project),
+        outer=_native(layer.outer),
+        inner=_native(layer.feed.inner),
+        feed_outer=_native(layer.feed.outer),
+        norm=Norm(*layer.norm),
+        feed_norm=Norm(*layer.feed.norm),
+    )
 
 
 def _layer(layer: DecoderLayer) -> Layer:

@@ -40,14 +40,23 @@ class Layer(NamedTuple):
     feed_norm: Norm
 
 
-class _Norm(ctypes.Structure):
+class NormParts(ctypes.Structure):
+    """Norm of native/norm.h."""
+
     _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("eps", ctypes.c_float))
+
+
+def pack_norm(norm: Norm, kept: list[Tensor]) -> NormParts:
+    """A norm as the library takes it; `kept` gets what must live as long."""
+    weight, bias = dense(norm.weight), dense(norm.bias)
+    kept += [weight, bias]
+    return NormParts(weight.data_ptr(), bias.data_ptr(), norm.eps)
 
 
 class _Layer(ctypes.Structure):
     """LayerParts of native/decoder.h: the fields of `Layer`, in order."""
 
-    _fields_ = tuple((name, _Norm if name.endswith("norm") else ctypes.c_void_p) for name in Layer._fields)
+    _fields_ = tuple((name, NormParts if name.endswith("norm") else ctypes.c_void_p) for name in Layer._fields)
 
 
 class _Decoder(ctypes.Structure):
@@ -104,12 +113,8 @@ class NativeDecoder:
         )
 
     def _pack(self, layer: Layer) -> _Layer:
-        return _Layer(*(self._pack_norm(part) if isinstance(part, Norm) else part.handle for part in layer))
-
-    def _pack_norm(self, norm: Norm) -> _Norm:
-        weight, bias = dense(norm.weight), dense(norm.bias)
-        self._tensors += [weight, bias]
-        return _Norm(weight.data_ptr(), bias.data_ptr(), norm.eps)
+        packed = (pack_norm(part, self._tensors) if isinstance(part, Norm) else part.handle for part in layer)
+        return _Layer(*packed)
 
 
 class NativeSteps:

@@ -31,6 +31,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_linear_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_linear_free": (None, [_POINTER]),
     "ibidem_linear_apply": (_INT, [_POINTER, _POINTER, _LONG, _INT, _POINTER, _INT]),
+    "ibidem_encode": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT]),
     "ibidem_decoding_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG]),
     "ibidem_decoding_free": (None, [_POINTER]),
     "ibidem_decoding_step": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
@@ -42,6 +43,15 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_pack": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_pack_residuals": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _INT]),
+    "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT]),
+    "ibidem_compactor_free": (None, [_POINTER]),
+    "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
+    "ibidem_look_up": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER]),
+    "ibidem_beams_new": (_POINTER, [_POINTER, _POINTER, _LONG]),
+    "ibidem_beams_free": (None, [_POINTER]),
+    "ibidem_beams_advance": (_LONG, [_POINTER, _POINTER, _POINTER, _LONG, _FLOAT, _POINTER, _POINTER]),
+    "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
+    "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, _POINTER, _POINTER, _POINTER]),
     "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         None,
@@ -119,4 +129,6 @@ def threads_for(work: int, least: int) -> int:
 
 def dense(tensor: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
     """The tensor on the CPU, contiguous and of a type; itself where it is that already."""
+    if tensor.dtype is kind and tensor.is_cpu and not tensor.requires_grad and tensor.is_contiguous():
+        return tensor  # asked thousands of times a second: three calls of torch would cost more than some kernels
     return tensor.detach().to("cpu", kind).contiguous()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from ibidem.compact import Compactor, restore_compactor
+from ibidem.compact import Compactor, place_compactor, restore_compactor
 from ibidem.errors import DamagedMemoryError
 from ibidem.retrieve.neighbours import check_search
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from ibidem.memory import Memory
@@ -49,7 +48,6 @@ class CompactedIndex:
             f"{self.index.description}, after {self.compactor.summary()['kind']} to {self.index.dimension} dimensions"
         )
 
-    @torch.no_grad()
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find the k nearest keys of each query [q, d], d as before compaction."""
         check_search(queries, k, self.dimension)
@@ -72,4 +70,4 @@ def compactor_of(memory: Memory) -> Compactor | None:
 def accept_states(index: Index, memory: Memory, device: torch.device) -> Index:
     """An index of a memory's keys that takes the model's own states as queries."""
     compactor = compactor_of(memory)
-    return index if compactor is None else CompactedIndex(index, compactor.to(device))
+    return index if compactor is None else CompactedIndex(index, place_compactor(compactor, device))

@@ -75,23 +75,31 @@ def race(
     device: torch.device | None = None,
     progress: Progress = silent,
 ) -> Race:
-    """Translate all sources with each contender in turn, `rounds` times, after one batch each to warm up."""
+    """Translate all sources with each contender in turn, `rounds` times, after a round that does not count.
+
+    Caches, pages and threads are cold at first, and rooms for the largest batch are made when it comes.
+    """
     if not sources or rounds < 1:
         raise UsageError("A race needs at least one sentence and one round.")
-    by_length = sorted(sources, key=len)
-    batches = [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
-    for contender in contenders:
-        contender.translate(batches[len(batches) // 2], beam)
+    batches = cut_batches(sources, batch)
     done: dict[str, list[Round]] = {contender.name: [] for contender in contenders}
-    total = rounds * len(contenders)
-    for number in range(rounds):
+    total = (rounds + 1) * len(contenders)
+    for number in range(rounds + 1):
         # Each round begins with another one, so that none always comes first.
         for place in range(len(contenders)):
             contender = contenders[(number + place) % len(contenders)]
-            done[contender.name].append(_run(contender, batches, beam, device))
+            measured = _run(contender, batches, beam, device)
+            if number:
+                done[contender.name].append(measured)
             finished = number * len(contenders) + place + 1
             progress(f"Batch {batch}, beam {beam}", finished / total, finished, "runs")
     return Race(batch, beam, len(sources), done)
+
+
+def cut_batches(sources: Sequence[Sequence[int]], batch: int) -> list[list[Sequence[int]]]:
+    """The sources in batches of like length, as a translator makes them."""
+    by_length = sorted(sources, key=len)
+    return [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
 
 
 def _run(

@@ -12,7 +12,7 @@ from ibidem.errors import UsageError
 from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
 from ibidem.evaluate.bench.growth import grow_keys, time_search
 from ibidem.evaluate.bench.published import published_contender
-from ibidem.evaluate.bench.racing import Race, race
+from ibidem.evaluate.bench.racing import Race, cut_batches, race
 from ibidem.evaluate.bench.shares import measure_shares
 from ibidem.evaluate.machine import describe_machine
 from ibidem.progress import Progress, silent
@@ -85,8 +85,7 @@ def run_bench(
                 progress=progress,
             )
             races.append(found)
-            batches = [sources[first : first + batch] for first in range(0, len(sources), batch)]
-            shares[f"{batch} x {beam}"] = measure_shares(model, scorer, batches, beam)
+            shares[f"{batch} x {beam}"] = measure_shares(model, scorer, cut_batches(sources, batch), beam)
     return {
         "model": model.name,
         "entries": memory.entries,

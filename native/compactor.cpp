@@ -1,0 +1,155 @@
+// The Compact Network applied to the few states of a step: two layers with an activation between them, in float32.
+//
+// The weights are read once for all rows, sixteen outputs a register. A sum is always made in the order of the inputs, so
+// that what comes of a row does not depend on the rows beside it.
+#include <algorithm>
+#include <cstdint>
+
+#include "buffer.h"
+#include "exponential.h"
+#include "exports.h"
+#include "guard.h"
+#include "simd.h"
+#include "team.h"
+
+namespace ibidem {
+namespace {
+
+constexpr int kTileOutputs = kTileBlocks * kLanes;
+constexpr int kRows = std::max(3, kSums / kTileBlocks);
+// With so many rows threads share the rows, and with fewer the outputs.
+constexpr int64_t kManyRows = 8 * kRows;
+
+enum class Squash : int { kNone = 0, kSigmoid = 1, kTanh = 2 };
+
+Floats squash(Floats x, Squash how) {
+  const Floats one = splat(1.0f);
+  switch (how) {
+    case Squash::kSigmoid:
+      return one / (one + exponential(splat(0.0f) - x));
+    case Squash::kTanh:
+      return one - splat(2.0f) / (exponential(x + x) + one);
+    default:
+      return x;
+  }
+}
+
+class Layer {
+ public:
+  // weights: [outputs, inputs]; bias: [outputs].
+  Layer(const float* weights, const float* bias, int64_t inputs, int64_t outputs)
+      : inputs_(inputs),
+        outputs_(outputs),
+        tiles_((outputs + kTileOutputs - 1) / kTileOutputs),
+        weights_(tiles_ * inputs * kTileOutputs),
+        bias_(tiles_ * kTileOutputs) {
+    for (int64_t n = 0; n < tiles_ * kTileOutputs; ++n) {
+      bias_[n] = n < outputs ? bias[n] : 0.0f;
+      float* place = weights_.get() + n / kTileOutputs * inputs * kTileOutputs + n % kTileOutputs;
+      for (int64_t i = 0; i < inputs; ++i) place[i * kTileOutputs] = n < outputs ? weights[n * inputs + i] : 0.0f;
+    }
+  }
+
+  int64_t inputs() const { return inputs_; }
+  int64_t outputs() const { return outputs_; }
+  int64_t tiles() const { return tiles_; }
+
+  // Some tiles of the outputs of all rows; x: [rows, inputs]; out: [rows, outputs].
+  void apply(const float* x, int64_t rows, int64_t begin, int64_t end, Squash how, float* out) const {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      int64_t row = 0;
+      for (; row + kRows <= rows; row += kRows) apply_tile<kRows>(x + row * inputs_, tile, how, out + row * outputs_);
+      apply_rest<kRows - 1>(x + row * inputs_, rows - row, tile, how, out + row * outputs_);
+    }
+  }
+
+ private:
+  template <int Rows>
+  void apply_rest(const float* x, int64_t rows, int64_t tile, Squash how, float* out) const {
+    if constexpr (Rows > 0) {
+      if (rows == Rows) return apply_tile<Rows>(x, tile, how, out);
+      apply_rest<Rows - 1>(x, rows, tile, how, out);
+    }
+  }
+
+  // Its loops must unroll, or the sums leave the registers.
+  template <int Rows>
+  void apply_tile(const float* x, int64_t tile, Squash how, float* out) const {
+    Floats sums[Rows][kTileBlocks];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int b = 0; b < kTileBlocks; ++b) sums[r][b] = load(bias_.get() + tile * kTileOutputs + b * kLanes);
+    const float* weights = weights_.get() + tile * inputs_ * kTileOutputs;
+    for (int64_t i = 0; i < inputs_; ++i, weights += kTileOutputs) {
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        const Floats here = splat(x[r * inputs_ + i]);
+#pragma GCC unroll 16
+        for (int b = 0; b < kTileBlocks; ++b) sums[r][b] = fma(here, load(weights + b * kLanes), sums[r][b]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int b = 0; b < kTileBlocks; ++b) {
+        const int64_t output = tile * kTileOutputs + b * kLanes;
+        const int64_t count = std::min<int64_t>(kLanes, outputs_ - output);
+        if (count > 0) store_first(out + r * outputs_ + output, squash(sums[r][b], how), static_cast<int>(count));
+      }
+  }
+
+  int64_t inputs_, outputs_, tiles_;
+  Buffer<float> weights_;  // [tiles, inputs, outputs of a tile]
+  Buffer<float> bias_;
+};
+
+}  // namespace
+
+class Compactor {
+ public:
+  Compactor(Layer inner, Layer outer, Squash how) : inner_(std::move(inner)), outer_(std::move(outer)), how_(how) {}
+
+  void apply(const float* x, int64_t rows, float* out, int64_t threads) const {
+    static thread_local Scratch<float> room;
+    float* hidden = room.of(rows * inner_.outputs());
+    if (rows >= kManyRows) {
+      share(threads, rows, [&](int64_t begin, int64_t end) {
+        float* own = hidden + begin * inner_.outputs();
+        inner_.apply(x + begin * inner_.inputs(), end - begin, 0, inner_.tiles(), how_, own);
+        outer_.apply(own, end - begin, 0, outer_.tiles(), Squash::kNone, out + begin * outer_.outputs());
+      });
+      return;
+    }
+    share(threads, inner_.tiles(),
+          [&](int64_t begin, int64_t end) { inner_.apply(x, rows, begin, end, how_, hidden); });
+    outer_.apply(hidden, rows, 0, outer_.tiles(), Squash::kNone, out);
+  }
+
+ private:
+  Layer inner_, outer_;
+  Squash how_;
+};
+
+}  // namespace ibidem
+
+// Weights [hidden, inputs] and [outputs, hidden] with their biases; null where there is no room.
+IBIDEM_EXPORT void* ibidem_compactor_new(const float* inner_weight, const float* inner_bias, const float* outer_weight,
+                                         const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs,
+                                         int squash) {
+  using namespace ibidem;
+  return guard([&] {
+    return new Compactor(Layer(inner_weight, inner_bias, inputs, hidden),
+                         Layer(outer_weight, outer_bias, hidden, outputs), static_cast<Squash>(squash));
+  });
+}
+
+IBIDEM_EXPORT void ibidem_compactor_free(void* compactor) { delete static_cast<ibidem::Compactor*>(compactor); }
+
+// x: [rows, inputs]; out: [rows, outputs]. 0 where there is no room.
+IBIDEM_EXPORT int ibidem_compactor_apply(const void* compactor, const float* x, int64_t rows, float* out, int threads) {
+  return ibidem::guard([&] {
+    static_cast<const ibidem::Compactor*>(compactor)->apply(x, rows, out, threads);
+    return 1;
+  });
+}

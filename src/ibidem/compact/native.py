@@ -1,0 +1,59 @@
+"""A compactor ready for the states of decoding steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ibidem.compact.network import NetworkCompactor
+from ibidem.native import native
+from ibidem.native.compactor import NativeCompactor
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import torch
+    from torch import Tensor
+
+    from ibidem.compact.compactor import Compactor
+
+
+class SwiftCompactor:
+    """A Compact Network whose states on the CPU pass through native code, others through torch."""
+
+    def __init__(self, network: NetworkCompactor) -> None:
+        self._network = network
+        inner, outer = network.inner, network.outer
+        self._native = NativeCompactor((inner.weight, inner.bias), (outer.weight, outer.bias), network.activation)
+
+    @property
+    def input_dimension(self) -> int:
+        return self._network.input_dimension
+
+    @property
+    def dimension(self) -> int:
+        return self._network.dimension
+
+    def __call__(self, states: Tensor, /) -> Tensor:
+        """Compact states [n, d] to [n, c]."""
+        if states.is_cpu:
+            return self._native(states)
+        compact: Tensor = self._network(states)
+        return compact
+
+    def to(self, device: torch.device | str, /) -> Self:
+        self._network.to(device)
+        return self
+
+    def summary(self) -> dict[str, object]:
+        return self._network.summary()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._network.state_dict()
+
+
+def place_compactor(compactor: Compactor, device: torch.device | str) -> Compactor:
+    """The compactor on a device; on the CPU in native code where that is here."""
+    placed = compactor.to(device)
+    if not isinstance(placed, NetworkCompactor) or not placed.inner.weight.is_cpu or native() is None:
+        return placed
+    return SwiftCompactor(placed)

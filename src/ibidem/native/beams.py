@@ -1,0 +1,100 @@
+"""Beam search's own bookkeeping for all sentences of a batch, one call a step."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ibidem.native.library import dense, require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+class _Rules(ctypes.Structure):
+    """BeamRules of native/beams.cpp."""
+
+    _fields_ = (("beam", ctypes.c_int64), ("eos", ctypes.c_int64), ("force_end", ctypes.c_int64))
+
+
+class Finished(NamedTuple):
+    """A finished hypothesis: its tokens without the end of sentence, its score, and whether the limit ended it."""
+
+    tokens: list[int]
+    score: float
+    cut: bool
+
+
+class NativeBeams:
+    """`beam` hypotheses of each open sentence, and the best finished ones; limits: the most tokens of each sentence."""
+
+    def __init__(self, limits: Sequence[int], *, beam: int, eos: int, force_end: bool) -> None:
+        self._beam = beam
+        self._sentences = len(limits)
+        self._longest = max(limits, default=0)
+        self.open = len(limits)
+        library = require()
+        counts = torch.tensor(limits, dtype=torch.int64)
+        self._handle = library.beams_new(ctypes.byref(_Rules(beam, eos, force_end)), counts.data_ptr(), len(limits))
+        if not self._handle:
+            raise MemoryError("there is no room for the hypotheses of these sentences")
+        self._advance, self._numbers, self._result = library.beams_advance, library.beams_numbers, library.beams_result
+        weakref.finalize(self, library.beams_free, self._handle)
+
+    def advance(self, log_probs: Tensor, tokens: Tensor, counted: float) -> tuple[Tensor, Tensor]:
+        """Extend all hypotheses by one of their candidates [rows, m], best first in a row or not.
+
+        counted: what scores are divided by at this length. Gives the rows to go on with and their new tokens; sentences
+        that are done leave.
+        """
+        given, ids = dense(log_probs), dense(tokens, torch.int64)
+        rows = self.open * self._beam
+        if given.shape != ids.shape or given.ndim != 2 or len(given) != rows or given.shape[1] < 1:
+            raise ValueError(f"candidates of shape {list(given.shape)} were given to {rows} hypotheses")
+        going, last = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
+        still = self._advance(
+            self._handle,
+            given.data_ptr(),
+            ids.data_ptr(),
+            given.shape[1],
+            counted,
+            going.data_ptr(),
+            last.data_ptr(),
+        )
+        if still < 0:
+            raise MemoryError("there is no room to go on with these translations")
+        if still == self.open:
+            return going, last
+        self.open = still
+        return going[: still * self._beam], last[: still * self._beam]
+
+    def numbers(self) -> Tensor:
+        """The numbers of the open sentences [open]."""
+        numbers = torch.empty(self.open, dtype=torch.int64)
+        self._numbers(self._handle, numbers.data_ptr())
+        return numbers
+
+    def results(self, n_best: int) -> list[list[Finished]]:
+        """The best finished hypotheses of every sentence, once all are done; an empty one where none was possible."""
+        if self.open or not 1 <= n_best <= self._beam:
+            raise ValueError(f"{self.open} sentences are open, {n_best} of {self._beam} hypotheses were asked for")
+        room = (ctypes.c_int64 * self._longest)()
+        score, cut = ctypes.c_float(), ctypes.c_int()
+
+        def read(sentence: int, rank: int) -> Finished | None:
+            count = self._result(self._handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room)
+            return None if count < 0 else Finished(room[:count], score.value, bool(cut.value))
+
+        found = []
+        for sentence in range(self._sentences):
+            finished = [one for rank in range(n_best) if (one := read(sentence, rank)) is not None]
+            if not finished:
+                read(sentence, 0)
+                finished = [Finished([], score.value, cut=False)]
+            found.append(finished)
+        return found
