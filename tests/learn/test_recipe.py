@@ -31,6 +31,7 @@ from ibidem.learn import (
     tuning,
 )
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
 from ibidem.text import Corpus
@@ -222,7 +223,7 @@ def test_the_rivals(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: 
     assert memory.artefact("compactor") is not None
 
 
-@pytest.mark.parametrize("strategy", ["cost-clusters", "random", "spatial", "low-probability", "high-probability"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, strategy: str) -> None:
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
     if strategy == "spatial":
@@ -245,6 +246,21 @@ def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, stra
     assert restored.verify() == []
     with pytest.raises(UsageError, match="cannot be restored"):
         restore_memory(restored)
+
+
+def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+    covered = replace(WHOLE, prune=PruneSettings(strategy="covered", rate=0.3, seed=3))
+    memory = run(tiny, corpus_file, tmp_path / "memory", covered)
+    assert memory.manifest.stages["prune"]["achieved"] == pytest.approx(0.3, abs=0.005)
+    assert run(tiny, corpus_file, memory.path, covered).generation == memory.generation
+    other = run(tiny, corpus_file, memory.path, replace(covered, tune=replace(TUNE, k=2)))
+    assert other.generation > memory.generation
+    assert other.entries == memory.entries
+    with pytest.raises(UsageError, match="unpruned memory first"):
+        replace(covered, tuned_on="pruned")
+    untuned = extract(tiny, Corpus([corpus_file]), tmp_path / "untuned")
+    with pytest.raises(UsageError, match="ibidem tune"):
+        prune_memory(untuned, covered.prune)
 
 
 def test_pruning_for_good(learnt: Memory, tmp_path: Path) -> None:

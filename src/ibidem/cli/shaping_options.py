@@ -60,7 +60,9 @@ KeepKeys = Annotated[
 Strategy = Annotated[
     str,
     typer.Option(
-        "--strategy", help="cost-clusters (the paper's), random, spatial, low-probability or high-probability."
+        "--strategy",
+        help="cost-clusters (the paper's), covered (by the rest of a tuned memory), random, spatial, low-probability, "
+        "high-probability.",
     ),
 ]
 CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]

@@ -61,6 +61,8 @@ class LearnSettings:
     def __post_init__(self) -> None:
         if self.tuned_on not in TUNED_ON:
             raise UsageError(f"Combiners cannot be tuned on '{self.tuned_on}': use one of {', '.join(TUNED_ON)}.")
+        if self.prune.rate > 0 and self.prune.strategy == "covered" and self.tuned_on != "unpruned":
+            raise UsageError("What is covered is told by a tuned combiner: tune on the unpruned memory first.")
 
     @property
     def compacts(self) -> bool:
@@ -133,10 +135,13 @@ def _plan(
     base = extracted(memory)
     clusters = cluster_digest(settings.cluster, base) if settings.clusters else None
     compact = compact_digest(settings.compact, settings.compactor, clusters, base) if settings.compacts else None
-    pruned = prune_digest(settings.prune, compact or base, clusters) if settings.prune.rate > 0 else None
     setting = settings.index or ("auto" if model.device.type == "cpu" else None)
-    first_tuned = pruned is not None and settings.tuned_on == "unpruned"
-    tuned = tune_digest(settings.tune, dev, settings.index, None if first_tuned else pruned)
+    first_tuned = settings.prune.rate > 0 and settings.tuned_on == "unpruned"
+    whole_tuned = tune_digest(settings.tune, dev, settings.index, None)
+    pruned = None
+    if settings.prune.rate > 0:
+        pruned = prune_digest(settings.prune, compact or base, clusters, whole_tuned)
+    tuned = whole_tuned if first_tuned else tune_digest(settings.tune, dev, settings.index, pruned)
 
     def run_cluster(memory: Memory) -> Memory:
         return cluster_memory(memory, settings.cluster, device=model.device, progress=progress)

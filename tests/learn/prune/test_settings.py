@@ -15,7 +15,10 @@ from ibidem.learn.prune import PruneSettings
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"strategy": "magic"}, "use one of cost-clusters, random, low-probability, high-probability, spatial."),
+        (
+            {"strategy": "magic"},
+            "use one of cost-clusters, covered, random, low-probability, high-probability, spatial.",
+        ),
         ({"groups": "word"}, "use one of token, ngram."),
         ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
         ({"rule": "ceil"}, "use one of exact, floor."),

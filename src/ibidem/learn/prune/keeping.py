@@ -28,7 +28,7 @@ def count_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64
     sizes [clusters] -> kept [clusters].
     """
     kept = np.ones_like(sizes)
-    wanted = _round(share, int(sizes.sum()))
+    wanted = count_wanted(int(sizes.sum()), share)
     if wanted <= len(sizes):
         return kept
     distinct, often = np.unique(sizes, return_counts=True)
@@ -62,5 +62,6 @@ COUNTERS: dict[str, Callable[[NDArray[np.int64], Fraction], NDArray[np.int64]]] 
 }
 
 
-def _round(share: Fraction, number: int) -> int:
+def count_wanted(number: int, share: Fraction) -> int:
+    """round(share * number), halves up, without floats."""
     return int((2 * share.numerator * number + share.denominator) // (2 * share.denominator))

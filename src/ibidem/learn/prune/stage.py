@@ -13,6 +13,7 @@ from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.digests import UNPRUNED, digest, space, stored
+from ibidem.learn.prune.neighbourhood import find_neighbourhood
 from ibidem.learn.prune.strategies import Entries, prune
 from ibidem.progress import Progress, silent
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 STAGE = "prune"
 
 
-def prune_digest(settings: PruneSettings, space: str, clusters: str | None) -> str:
-    """What the entries that are left depend on; `space` and `clusters` are digests of what they were chosen from."""
-    return digest(settings, space, clusters if settings.strategy == "spatial" else None)
+def prune_digest(settings: PruneSettings, space: str, clusters: str | None, tuned: str | None) -> str:
+    """What the entries that are left depend on; the others are digests of what they were chosen from, and by."""
+    return digest(settings, space, {"spatial": clusters, "covered": tuned}.get(settings.strategy))
 
 
 def prune_memory(
@@ -48,7 +49,7 @@ def prune_memory(
             raise UsageError(f"{memory.path} has no entries to prune.")
         if not settings.rate:
             raise UsageError("A rate of 0 prunes nothing: give the share to remove, such as 0.1.")
-        wanted = prune_digest(settings, space(memory), stored(memory, "cluster"))
+        wanted = prune_digest(settings, space(memory), stored(memory, "cluster"), stored(memory, "tune"))
         before, earlier = memory.entries, memory.manifest.stages.get(STAGE)
         progress("Pruning", None, before, "entries")
         pruned = prune(_describe_entries(memory, settings, torch.device(device), progress), settings)
@@ -106,5 +107,6 @@ def _describe_entries(memory: Memory, settings: PruneSettings, device: torch.dev
         clusters, distances = distances_to_centres(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
+    coverage = find_neighbourhood(memory, device, progress) if settings.strategy == "covered" else None
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
-    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters)
+    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage)

@@ -10,6 +10,7 @@ import numpy as np
 from ibidem.errors import UsageError
 from ibidem.learn.cost import check_offsets
 from ibidem.learn.prune.clusters import can_give_up, cluster_costs, cluster_finely
+from ibidem.learn.prune.covering import remove_covered
 from ibidem.learn.prune.groups import group_entries
 from ibidem.learn.prune.keeping import COUNTERS
 from ibidem.learn.prune.parts import Parts, refine, split_by_number
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.prune.covering import Coverage
     from ibidem.learn.prune.settings import PruneSettings
 
 
@@ -29,7 +31,7 @@ class Entries:
     costs [entries]; values [tokens] and offsets [pairs + 1] of all tokens, also of those that are no entries
     any more; rows [entries] the tokens that are entries, increasing. For the spatial strategy also distances
     [entries] of keys to the centre of their cluster, and clusters [entries], numbered inside the family or
-    through the whole memory, negative for an entry that is in none.
+    through the whole memory, negative for an entry that is in none. For the strategy covered, who covers whom.
     """
 
     costs: NDArray[np.float32]
@@ -38,6 +40,7 @@ class Entries:
     rows: NDArray[np.int64]
     distances: NDArray[np.floating[Any]] | None = None
     clusters: NDArray[np.integer[Any]] | None = None
+    coverage: Coverage | None = None
 
     def __post_init__(self) -> None:
         check_offsets(self.offsets, len(self.values))
@@ -126,8 +129,18 @@ def drop_distant(entries: Entries, settings: PruneSettings) -> Pruned:
     return _report(kept, clusters, families, settings)
 
 
+def drop_covered(entries: Entries, settings: PruneSettings) -> Pruned:
+    """Drop what the base model and the rest of the memory say anyway; clusters are those that stand for others."""
+    if entries.coverage is None:
+        raise UsageError("What is covered depends on the neighbours of every entry: prune a memory, not bare entries.")
+    families = group_entries(entries.values, entries.offsets, entries.rows)
+    left = remove_covered(entries.coverage, len(entries), settings)
+    return replace(_report(left.kept, families, families, settings), clusters=int(left.supporting.sum()))
+
+
 STRATEGIES: dict[str, Callable[[Entries, PruneSettings], Pruned]] = {
     "cost-clusters": sample_cost_clusters,
+    "covered": drop_covered,
     "random": sample_groups,
     "low-probability": drop_low_probabilities,
     "high-probability": drop_high_probabilities,

@@ -1,0 +1,108 @@
+"""The neighbours of every entry of a memory, and what they and the base model say of its token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ibidem.decode.mounting import load_combiner, place
+from ibidem.errors import UsageError
+from ibidem.learn.prune.covering import Cover
+from ibidem.retrieve import build_index, join, open_sealed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from ibidem.combine import Combiner
+    from ibidem.memory import Memory
+    from ibidem.progress import Progress
+    from ibidem.retrieve import Index
+
+# Neighbours of which some may be gone and k must be left, and entries that are searched for at once.
+_SPARE = 2
+_ROWS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """The nearest entries of every entry, itself left out, and how a combiner weighs them.
+
+    entries [n, K] int32, -1 where there is none; distances [n, K] float32; values [n] the tokens; log_probs [n] their
+    log-probabilities by the base model; combiner: on the device where all this is weighed.
+    """
+
+    entries: NDArray[np.int32]
+    distances: NDArray[np.float32]
+    values: Tensor
+    log_probs: Tensor
+    combiner: Combiner
+    device: torch.device
+
+    @torch.inference_mode()
+    def look(self, entries: NDArray[np.int64], kept: NDArray[np.bool_]) -> Cover:
+        """What the kept entries and the base model say of the tokens of some entries [n]."""
+        ids = torch.from_numpy(entries).to(self.device)
+        near = torch.from_numpy(self.entries[entries].astype(np.int64)).to(self.device)
+        distances = torch.from_numpy(self.distances[entries]).to(self.device)
+        there = torch.from_numpy(kept).to(self.device)[near.clamp_min(0)] & (near >= 0)
+        distances, order = distances.masked_fill(~there, torch.inf).sort(dim=1, stable=True)
+        k = self.combiner.k
+        distances, near = distances[:, :k].contiguous(), near.gather(1, order[:, :k])
+        values = self.values[near.clamp_min(0)]
+        weights = self.combiner.weigh(distances, values)
+        agree = (values == self.values[ids][:, None]) & distances.isfinite()
+        said = weights.base * self.log_probs[ids].exp() + (weights.neighbours * agree).sum(1)
+        nearest = near.gather(1, agree.int().argmax(1, keepdim=True))[:, 0]
+        supporters = torch.where(agree.any(1), nearest, -1)
+        return Cover(said.float().cpu().numpy(), supporters.cpu().numpy())
+
+
+def find_neighbourhood(memory: Memory, device: torch.device, progress: Progress) -> Neighbourhood:
+    """Search for every entry; raises UsageError where no combiner was tuned that could weigh what is found."""
+    combiner = load_combiner(memory)
+    if combiner is None:
+        raise UsageError(
+            f"{memory.path} has no tuned combiner, which tells what is covered: run `ibidem tune -m {memory.path}` "
+            "first, or prune by cost-clusters."
+        )
+    index = _open_index(memory, device)
+    keys, size, width = memory.search_keys, memory.entries, _SPARE * combiner.k
+    entries, distances = np.empty((size, width), np.int32), np.empty((size, width), np.float32)
+    values = np.asarray(memory.values())
+    # Entries of one token look into the same lists, one after the other.
+    order = np.argsort(values, kind="stable")
+    for start in range(0, size, _ROWS):
+        own = order[start : start + _ROWS]
+        queries = torch.from_numpy(np.asarray(keys.gather(own), np.float32)).to(device)
+        found = index.search(queries, width + 1)
+        others = _leave_out(found.entries.cpu(), found.distances.float().cpu(), torch.from_numpy(own))
+        entries[own], distances[own] = others[0].numpy(), others[1].numpy()
+        progress("Finding neighbours", (start + len(own)) / size, start + len(own), "entries")
+    return Neighbourhood(
+        entries,
+        distances,
+        torch.from_numpy(values.astype(np.int64)).to(device),
+        torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
+        place(combiner, device),
+        device,
+    )
+
+
+def _open_index(memory: Memory, device: torch.device) -> Index:
+    """The memory's own index where it has one; else one for this alone, since pruning changes what is searched."""
+    if device.type == "cpu" and memory.artefact("index") is not None:
+        parts = open_sealed(memory, None, device).parts(memory, np.empty(0, np.int64), device)
+        return join(parts, memory.entries, memory.dimension)
+    return build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device)
+
+
+def _leave_out(entries: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Neighbours [n, K + 1] without the entry itself, or without the last where it was not found: [n, K]."""
+    itself = entries == own[:, None]
+    itself[:, -1] |= ~itself.any(dim=1)
+    shape = len(entries), entries.shape[1] - 1
+    return entries[~itself].view(shape).int(), distances[~itself].view(shape)
