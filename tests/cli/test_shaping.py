@@ -83,7 +83,7 @@ def test_compact_says_what_is_to_be_done_next(ibidem: Run, memory: Path) -> None
         (("compact", "--objectives", "nce+love"), "use nce, ranking, prediction"),
         (("compact", "--compactor", "nowhere.safetensors"), "cannot be opened"),
         (("prune", "--rate", 1.5), "0.1 removes one in ten"),
-        (("prune", "--strategy", "best"), "cost-clusters, random"),
+        (("prune", "--strategy", "best"), "cost-clusters, covered, random"),
         (("prune", "--strategy", "spatial"), "run `ibidem cluster` first"),
         (("restore",), "cannot be restored"),
     ],

@@ -148,6 +148,7 @@ def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentenc
 
 def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, sentences: list[Any], step: Step) -> None:
     """Entries added since tuning are weighed once more; what lies far from them is as it was."""
+    index_memory(Memory.open(memory), "exact")  # an approximate one may miss a neighbour that a later one finds
     translator = Translator(tiny, memory)
     assert isinstance(translator.scorer, MemoryScorer)
     before = mixture(translator, step)
