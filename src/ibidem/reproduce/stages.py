@@ -174,7 +174,7 @@ class Compacted:
 class Pruned:
     """A memory with entries left out. It takes seconds to make and room for each rate: it is removed after use."""
 
-    memory: Extracted | Clustered | Compacted
+    memory: Extracted | Clustered | Compacted | Tuned
     settings: PruneSettings
 
     resumes: ClassVar[bool] = False

@@ -54,7 +54,9 @@ def assemble(system: System) -> Parts | None:
     tuned = Tuned(searched, system.dev, system.k, replace(system.metak, seed=system.seed))
     if system.prune is None:
         return Parts(tuned, tuned)
-    pruned = Pruned(space, replace(system.prune, seed=system.seed))
+    # What is covered is told by the tuned combiner.
+    source = tuned if system.prune.strategy == "covered" else space
+    pruned = Pruned(source, replace(system.prune, seed=system.seed))
     return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
 
 

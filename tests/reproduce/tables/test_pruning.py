@@ -56,8 +56,15 @@ def test_the_curve_as_a_table(plan, results) -> None:
     grid = pruning_curve.build(plan)
     put_all(results, grid.rows, lambda row: 0.5 if row.system.prune and row.system.prune.strategy == "random" else 0.7)
     line = cells_of(pruning_curve.TABLE.lay_out(plan, results), "50 %")
-    assert len(line) == 9
+    assert len(line) == 15
     assert line[2].startswith("+")
     assert "not run" not in line
     base = cells_of(pruning_curve.TABLE.lay_out(plan, results), pruning_curve.NMT)
     assert len(set(base)) == 1
+
+
+def test_what_is_covered_is_told_by_the_tuned_memory(plan) -> None:
+    row = pruning_curve.build(plan).lines[pruning_curve.name_point("PCKMT*+covered", 0.3)]["k = 8"].rows[0]
+    parts = assemble(row.system)
+    assert parts is not None
+    assert parts.memory.sources == (parts.tuned,)

@@ -31,10 +31,10 @@ def draw_curve(
                     linestyle=LINES[style],
                     marker=MARKERS[style],
                     markerfacecolor="white" if style else "black",
-                    color="0.4" if style else "black",
+                    color="black" if style != 1 else "0.4",
                     label=label,
                 )
-            for style, (label, value) in enumerate(levels[column].items(), start=2):
+            for style, (label, value) in enumerate(levels[column].items(), start=len(lines)):
                 if is_far_below(value, drawn):
                     note = f"{label}: {value:.2f}, below this panel"
                     panel.annotate(note, (0.03, 0.02), xycoords="axes fraction", fontsize=8)
