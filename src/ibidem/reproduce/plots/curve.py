@@ -25,6 +25,8 @@ def draw_curve(
     with new_figure(3.2 * len(curves), 3.8, columns=len(curves), share_y=True) as (figure, axes):
         for panel, (column, lines) in zip(panels(axes), curves.items(), strict=True):
             for style, (label, points) in enumerate(lines.items()):
+                if len(points) == 1:  # nothing but the unpruned memory, which the others show too
+                    continue
                 panel.plot(
                     [100 * rate for rate, _ in points],
                     [bleu for _, bleu in points],
