@@ -92,17 +92,18 @@ def main() -> None:
 
 
 def given_keys(arguments: argparse.Namespace) -> Keys:
-    """A memory's keys, or clusters whose sizes fall like those of words."""
+    """A memory's keys, or clusters whose sizes fall like those of words, drawn on the GPU: there may be many."""
     if arguments.memory is not None:
         return Memory.open(arguments.memory).search_keys
-    generator = np.random.default_rng(arguments.seed)
-    centres = generator.standard_normal((30_000, arguments.dimension), dtype=np.float32)
-    shares = 1 / np.arange(10, 10 + len(centres))
+    generator = torch.Generator("cuda").manual_seed(arguments.seed)
+    centres = torch.randn(30_000, arguments.dimension, generator=generator, device="cuda")
+    shares = 1 / torch.arange(10, 10 + len(centres), device="cuda")
     keys = np.empty((arguments.entries, arguments.dimension), np.float16)
     for start in range(0, len(keys), 1 << 20):
         part = keys[start : start + (1 << 20)]
-        own = generator.choice(len(centres), len(part), p=shares / shares.sum())
-        part[:] = centres[own] + 0.5 * generator.standard_normal(part.shape, dtype=np.float32)
+        own = centres[torch.multinomial(shares, len(part), replacement=True, generator=generator)]
+        drawn = torch.randn(own.shape, generator=generator, device="cuda").mul_(0.5).add_(own)
+        part[:] = drawn.half().cpu().numpy()
     return ArrayKeys(keys)
 
 
