@@ -16,7 +16,7 @@ from ibidem.retrieve.held import TILE
 _ROUNDS = 8
 _SAMPLE_PER_LIST = 64
 _MOST_SAMPLES = 1 << 20
-_KEYS_PER_LIST = 256
+_KEYS_PER_LIST = 512
 _MOST_LISTS = 16_384
 _LEAST_SPAN = 8
 # A piece is at most this many times as long as lists are on average.
@@ -41,7 +41,7 @@ class Partition(NamedTuple):
 
 
 def default_lists(size: int) -> int:
-    """About one list for 256 keys, a power of two."""
+    """About one list for 512 keys, a power of two."""
     return min(_MOST_LISTS, 1 << max(0, round(size / _KEYS_PER_LIST).bit_length() - 1))
 
 
