@@ -93,7 +93,7 @@ def test_keys_without_clusters_are_searched_exactly() -> None:
 
 
 def test_settings() -> None:
-    assert resolve("lists", 4_300_000, 64, device="cuda") == ListSettings(16_384)
+    assert resolve("lists", 4_300_000, 64, device="cuda") == ListSettings(8_192)
     assert resolve(" lists; nprobe=96 ;lists=512", 1000, 64, device="cuda") == ListSettings(512, 96)
     assert resolve("int8", 1000, 64, device="cuda:1") == ExactSettings(coded=True)
     for wrong in ("lists;nprobe=0", "lists;probes=3", "lists;nprobe=1.5", "lists;"):
