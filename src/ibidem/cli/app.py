@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ibidem import __version__
 from ibidem.cli import benching, explaining, learning, living, memories, reproducing, serving, shaping, translation
+from ibidem.cli.groups import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 app = typer.Typer(
     help="Adapt a frozen translation model to a domain with a memory, and cite each word it took from there.",
@@ -34,23 +38,27 @@ def _options(
     pass
 
 
-app.command("learn")(learning.learn)
-app.command("translate")(translation.translate)
-app.command("explain")(explaining.explain)
-app.command("evaluate")(translation.evaluate)
-app.command("serve")(serving.serve)
-app.command("add")(living.add)
-app.command("remove")(living.remove)
-app.command("replace")(living.replace)
-app.command("inspect")(memories.inspect)
-app.command("verify")(memories.verify)
-app.command("export")(memories.export)
-app.command("extract")(learning.extract)
-app.command("cluster")(shaping.cluster)
-app.command("compact")(shaping.compact)
-app.command("tune")(learning.tune)
-app.command("prune")(shaping.prune)
-app.command("restore")(shaping.restore)
-app.command("index")(learning.index)
-app.command("bench")(benching.bench)
-app.command("reproduce")(reproducing.reproduce)
+_VERBS: dict[str, Callable[..., None]] = {
+    "learn": learning.learn,
+    "translate": translation.translate,
+    "explain": explaining.explain,
+    "evaluate": translation.evaluate,
+    "serve": serving.serve,
+    "add": living.add,
+    "remove": living.remove,
+    "replace": living.replace,
+    "inspect": memories.inspect,
+    "verify": memories.verify,
+    "export": memories.export,
+    "extract": learning.extract,
+    "cluster": shaping.cluster,
+    "compact": shaping.compact,
+    "tune": learning.tune,
+    "prune": shaping.prune,
+    "restore": shaping.restore,
+    "index": learning.index,
+    "bench": benching.bench,
+    "reproduce": reproducing.reproduce,
+}
+for _name, _verb in _VERBS.items():
+    app.command(_name)(grouped(_verb))

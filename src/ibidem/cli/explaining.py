@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import use_threads
 from ibidem.cli.lines import read_lines
-from ibidem.cli.translation import (
-    K,
-    MemoryChoice,
-    Temperature,
-    Weight,
-    check_memory_given,
-    choose_memories,
-    fixed_by_hand,
-)
+from ibidem.cli.opening import TranslatorOptions  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,47 +22,16 @@ if TYPE_CHECKING:
 
 def explain(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to translate; else lines of stdin.")] = None,
-    memory: MemoryChoice = None,
-    model: options.Model = None,
+    *,
+    opening: TranslatorOptions,
     combiner: options.Combiner = None,
-    k: K = None,
-    weight: Weight = None,
-    temperature: Temperature = None,
-    index: options.IndexSetting = None,
     neighbours: Annotated[
         int, typer.Option("--neighbours", min=0, help="Sentences to cite for each token; with --json all are given.")
     ] = 1,
-    beam: options.Beam = 4,
-    length_penalty: options.LengthPenalty = 1.0,
-    batch_size: options.BatchSize = 32,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     json: options.Json = False,
 ) -> None:
     """Translate, and show for every word who decided on it: the base model, or which sentences of the memory."""
-    from ibidem.decode import SearchSettings, Translator
-
-    by_hand = fixed_by_hand(k, weight, temperature)
-    memories = choose_memories(memory)
-    check_memory_given(memories, by_hand or combiner)
-    use_threads(threads)
-    translator = Translator(
-        model,
-        memories,
-        combiner=by_hand or combiner,
-        index=index,
-        settings=SearchSettings(beam=beam, length_penalty=length_penalty),
-        batch_size=batch_size,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
+    translator = opening.open(combiner)
     lines = iter(texts) if texts else read_lines(sys.stdin.buffer, "stdin")
     for window in translator.windows(lines):
         for explanation in translator.explain(window):

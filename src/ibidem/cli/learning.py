@@ -9,6 +9,7 @@ import typer
 from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
+from ibidem.cli.opening import ModelOptions  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.overrides import override
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ Updates = Annotated[int, typer.Option("--updates", min=1, help="Meta-k: most upd
 def learn(
     train: options.Train,
     output: options.Output,
+    *,
     dev: options.Dev = None,
-    model: options.Model = None,
+    opening: ModelOptions,
     k: K = 8,
     objective: Objective = "likelihood",
     validation: Validation = "split",
@@ -40,35 +42,12 @@ def learn(
         str,
         typer.Option("--compact", help="Search in fewer dimensions: network (the paper's), pca or svd; or none."),
     ] = "none",
-    dimension: shaping_options.Dimension = 64,
     compactor: shaping_options.Compactor = None,
-    objectives: shaping_options.Objectives = "nce",
-    nce: shaping_options.Nce = "in_batch",
-    ranking: shaping_options.Ranking = "paper",
-    activation: shaping_options.Activation = "sigmoid",
-    clusters: shaping_options.Clusters = True,
-    pivots: shaping_options.Pivots = "static",
-    negatives: shaping_options.Negatives = "family",
-    share: shaping_options.Share = 1.0,
-    batch: shaping_options.Batch = 1024,
-    learning_rate: shaping_options.LearningRate = 3e-4,
-    compact_updates: shaping_options.CompactUpdates = 30_000,
+    compacting: shaping_options.CompactOptions,
     keep_keys: shaping_options.KeepKeys = False,
-    cluster_method: shaping_options.ClusterMethod = "auto",
-    eps: shaping_options.Eps = None,
-    eps_quantile: shaping_options.EpsQuantile = 0.9,
-    min_samples: shaping_options.MinSamples = 4,
-    threshold: shaping_options.Threshold = None,
-    family_bound: shaping_options.FamilyBound = 20_000,
+    clustering: shaping_options.ClusterOptions,
     prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
-    strategy: shaping_options.Strategy = "cost-clusters",
-    cost_n: shaping_options.CostN = 1,
-    groups: shaping_options.Groups = None,
-    group_n: shaping_options.GroupN = 3,
-    epsilon: shaping_options.Epsilon = None,
-    cost_scale: shaping_options.CostScale = "perplexity",
-    cost_method: shaping_options.CostMethod = "greedy",
-    rule: shaping_options.Rule = "exact",
+    pruning: shaping_options.PruneOptions,
     final: shaping_options.Final = False,
     tuned_on: Annotated[
         str, typer.Option("--tuned-on", help="Tune the combiners on the unpruned memory (paper) or on the pruned one.")
@@ -77,12 +56,6 @@ def learn(
     assignments: shaping_options.LearnAssignments = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     format: options.Format = None,
     dev_format: options.DevFormat = None,
     catalogue_language: options.CatalogueLanguage = None,
@@ -90,68 +63,24 @@ def learn(
 ) -> None:
     """Learn a memory from parallel text: extract, cluster, compact, tune, prune, index. Interrupted, it goes on."""
     from ibidem.facade import open_corpus
-    from ibidem.learn import ClusterSettings, CompactSettings, ExtractSettings, LearnSettings, PruneSettings
+    from ibidem.learn import ExtractSettings, LearnSettings
     from ibidem.learn import learn as run
-    from ibidem.learn.compact import parse_objectives
-    from ibidem.model import load_model
 
     settings = LearnSettings(
         extract=ExtractSettings(batch_tokens=batch_tokens),
-        cluster=ClusterSettings(
-            method=cluster_method,
-            eps=eps,
-            eps_quantile=eps_quantile,
-            min_samples=min_samples,
-            threshold=threshold,
-            family_bound=family_bound,
-            seed=seed,
-        ),
-        compact=CompactSettings(
-            method=compact,
-            dimension=dimension,
-            objectives=parse_objectives(objectives),
-            nce=nce,
-            ranking=ranking,
-            activation=activation,
-            clusters=clusters,
-            pivots=pivots,
-            negatives=negatives,
-            share=share,
-            batch=batch,
-            learning_rate=learning_rate,
-            updates=compact_updates,
-            seed=seed,
-        ),
+        cluster=clustering.settings(seed),
+        compact=compacting.settings(compact, seed),
         compactor=compactor,
         keep_keys=keep_keys,
         tune=_tune_settings(k, objective, validation, updates, seed),
         tuned_on=tuned_on,
-        prune=PruneSettings(
-            strategy=strategy,
-            rate=prune,
-            n=cost_n,
-            groups=groups,
-            group_n=group_n,
-            epsilon=epsilon,
-            scale=cost_scale,
-            method=cost_method,
-            rule=rule,
-            seed=seed,
-        ),
+        prune=pruning.settings(prune, seed),
         keep_unpruned=not final,
         index=index,
-        threads=threads,
+        threads=opening.threads,
     )
     settings = override(settings, assignments or ())
-    use_threads(threads)
-    base = load_model(
-        model,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
+    base = opening.load()
     corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
     dev_corpus = open_corpus(dev, base, format=dev_format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
@@ -164,16 +93,11 @@ def learn(
 def extract(
     train: options.Train,
     output: options.Output,
-    model: options.Model = None,
+    *,
+    opening: ModelOptions,
     compactor: shaping_options.Compactor = None,
     batch_tokens: options.BatchTokens = 4096,
     seed: options.Seed = 0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
@@ -185,17 +109,8 @@ def extract(
     from ibidem.facade import open_corpus
     from ibidem.learn import ExtractSettings
     from ibidem.learn import extract as run
-    from ibidem.model import load_model
 
-    use_threads(threads)
-    base = load_model(
-        model,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
+    base = opening.load()
     corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
     settings = ExtractSettings(batch_tokens=batch_tokens)
     with shown_progress() as progress:
@@ -223,18 +138,15 @@ def index(
 
 def tune(
     memory: options.MemoryPath,
+    *,
     dev: options.Dev = None,
-    model: options.Model = None,
+    opening: ModelOptions,
     k: K = 8,
     objective: Objective = "likelihood",
     validation: Validation = "split",
     updates: Updates = 5000,
     index: options.IndexSetting = None,
     seed: options.Seed = 0,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
-    threads: options.Threads = None,
-    source_prefix: options.SourcePrefix = "",
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
@@ -243,20 +155,10 @@ def tune(
     from ibidem.facade import open_corpus
     from ibidem.learn import tune as run
     from ibidem.memory import Memory
-    from ibidem.model import load_model
 
     settings = _tune_settings(k, objective, validation, updates, seed)
-    use_threads(threads)
     opened = Memory.open(memory)
-    identity = opened.identity
-    base = load_model(
-        model or identity.name,
-        device=device,
-        dtype=dtype,
-        source_language=identity.source_language,
-        target_language=identity.target_language,
-        source_prefix=source_prefix or identity.source_prefix,
-    )
+    base = opening.load(opened.identity)
     corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
         opened = run(opened, base, corpus, settings=settings, setting=index, progress=progress)

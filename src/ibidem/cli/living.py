@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.console import note, shown_progress
+from ibidem.cli.opening import ModelOptions  # noqa: TC001 - typer reads the annotations
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,13 +34,8 @@ def add(
         ),
     ] = None,
     origin: Annotated[str, typer.Option("--origin", help="Where the pair comes from, to cite it.")] = "by hand",
-    model: options.Model = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
+    *,
+    opening: ModelOptions,
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
@@ -50,8 +46,7 @@ def add(
     given = _exactly(pair, 2, "a source and a target") if pair else None
     if given and file:
         raise UsageError("Give one pair, or files with --file, not both.")
-    use_threads(threads)
-    scribe = _open_scribe(memory, model, device, dtype, source_language, target_language, source_prefix)
+    scribe = _open_scribe(memory, opening)
     counts: dict[str, Any] = {}
     if given:
         added = [scribe.add_pair(*given, origin=origin)]
@@ -104,20 +99,16 @@ def replace(
         list[str], typer.Argument(help="Source, old target and new target; with --id the new target alone.")
     ],
     id: Annotated[int | None, typer.Option("--id", help="Id of the pair to replace.", show_default=False)] = None,
-    model: options.Model = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "float32",
-    threads: options.Threads = None,
-    source_prefix: options.SourcePrefix = "",
+    *,
+    opening: ModelOptions,
     json: options.Json = False,
 ) -> None:
     """Put a new translation in the place of an old one, both at once."""
-    use_threads(threads)
     if id is None:
         source, old, new = _exactly(texts, 3, "a source, its old target and the new one, or --id and the new one")
     else:
         (new,) = _exactly(texts, 1, "the new target alone with --id")
-    scribe = _open_scribe(memory, model, device, dtype, None, None, source_prefix, create=False)
+    scribe = _open_scribe(memory, opening, create=False)
     answer = scribe.replace_pair(source, old, new) if id is None else scribe.replace(id, new)
     if json:
         print(json_module.dumps({"added" if answer.new else "already_there": [answer.id]}))
@@ -125,32 +116,13 @@ def replace(
         print(_say([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
 
 
-def _open_scribe(
-    memory: Path,
-    model: str | None,
-    device: str,
-    dtype: str,
-    source_language: str | None,
-    target_language: str | None,
-    source_prefix: str,
-    *,
-    create: bool = True,
-) -> Scribe:
+def _open_scribe(memory: Path, opening: ModelOptions, *, create: bool = True) -> Scribe:
     """A scribe of a memory with its own model, or of a new memory with the model named."""
     from ibidem.learn import Scribe
     from ibidem.memory import Memory
-    from ibidem.model import load_model
 
     identity = Memory.open(memory).identity if Memory.exists(memory) or not create else None
-    base = load_model(
-        model if model is not None or identity is None else identity.name,
-        device=device,
-        dtype=dtype,
-        source_language=source_language or (identity.source_language if identity else None),
-        target_language=target_language or (identity.target_language if identity else None),
-        source_prefix=source_prefix or (identity.source_prefix if identity else ""),
-    )
-    return Scribe(memory, base)
+    return Scribe(memory, opening.load(identity))
 
 
 def _exactly(texts: Sequence[str], count: int, what: str) -> Sequence[str]:

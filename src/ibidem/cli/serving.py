@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import note, use_threads
+from ibidem.cli.console import note
+from ibidem.cli.opening import TranslatorOptions  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.overrides import override
-from ibidem.cli.translation import (
-    K,
-    MemoryChoice,
-    Temperature,
-    Weight,
-    check_memory_given,
-    choose_memories,
-    fixed_by_hand,
-)
 from ibidem.errors import UsageError
-
-if TYPE_CHECKING:
-    from ibidem.model import BaseModel
 
 _KEY = "IBIDEM_API_KEY"
 
 
 def serve(
-    memory: MemoryChoice = None,
+    *,
+    opening: TranslatorOptions,
+    combiner: options.Combiner = None,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; one that others can reach needs keys.")
     ] = "127.0.0.1",
@@ -70,21 +61,6 @@ def serve(
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no suggestions, and change no memory.")] = False,
-    model: options.Model = None,
-    combiner: options.Combiner = None,
-    k: K = None,
-    weight: Weight = None,
-    temperature: Temperature = None,
-    index: options.IndexSetting = None,
-    beam: options.Beam = 4,
-    length_penalty: options.LengthPenalty = 1.0,
-    batch_size: options.BatchSize = 32,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,7 +79,6 @@ def serve(
         _print_new_key(keys, new_key)
         return
     _check_extra()
-    from ibidem.decode import SearchSettings, Translator
     from ibidem.learn import create_memory
     from ibidem.memory import Memory
     from ibidem.serve import server
@@ -123,37 +98,15 @@ def serve(
         read_only=read_only,
         learn_into=learn_into,
     )
-    by_hand = fixed_by_hand(k, weight, temperature)
-    memories = choose_memories(memory)
-    check_memory_given(memories, by_hand or combiner)
-    use_threads(threads)
-    base: BaseModel | str | None = model
-    missing = [folder for folder, _ in memories if not Memory.exists(folder)]
+    opening.check(combiner)
+    base = None
+    missing = [folder for folder, _ in opening.memories if not Memory.exists(folder)]
     if missing and not read_only:
-        base = Translator(
-            model,
-            device=device,
-            dtype=dtype,
-            source_language=source_language,
-            target_language=target_language,
-            source_prefix=source_prefix,
-        ).model
+        base = opening.load()
         for folder in missing:
             create_memory(folder, base)
             note(f"{folder} is new, and empty.")
-    translator = Translator(
-        base,
-        memories,
-        combiner=by_hand or combiner,
-        index=index,
-        settings=SearchSettings(beam=beam, length_penalty=length_penalty),
-        batch_size=batch_size,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
+    translator = opening.open(combiner, model=base)
     service = server.make_service(translator, settings, hashes)
     server.serve(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
 

@@ -14,12 +14,8 @@ from ibidem.cli.overrides import override
 
 def cluster(
     memory: options.MemoryPath,
-    cluster_method: shaping_options.ClusterMethod = "auto",
-    eps: shaping_options.Eps = None,
-    eps_quantile: shaping_options.EpsQuantile = 0.9,
-    min_samples: shaping_options.MinSamples = 4,
-    threshold: shaping_options.Threshold = None,
-    family_bound: shaping_options.FamilyBound = 20_000,
+    *,
+    clustering: shaping_options.ClusterOptions,
     assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -27,19 +23,11 @@ def cluster(
     json: options.Json = False,
 ) -> None:
     """Cluster the keys of each word, for the Compact Network and for spatial pruning. Interrupted, it goes on."""
-    from ibidem.learn import ClusterSettings, cluster_memory
+    from ibidem.learn import cluster_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = ClusterSettings(
-        method=cluster_method,
-        eps=eps,
-        eps_quantile=eps_quantile,
-        min_samples=min_samples,
-        threshold=threshold,
-        family_bound=family_bound,
-        seed=seed,
-    )
+    settings = clustering.settings(seed)
     settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
@@ -50,19 +38,9 @@ def cluster(
 def compact(
     memory: options.MemoryPath,
     method: Annotated[str, typer.Argument(help="network, pca or svd.")] = "network",
-    dimension: shaping_options.Dimension = 64,
+    *,
     compactor: shaping_options.Compactor = None,
-    objectives: shaping_options.Objectives = "nce",
-    nce: shaping_options.Nce = "in_batch",
-    ranking: shaping_options.Ranking = "paper",
-    activation: shaping_options.Activation = "sigmoid",
-    clusters: shaping_options.Clusters = True,
-    pivots: shaping_options.Pivots = "static",
-    negatives: shaping_options.Negatives = "family",
-    share: shaping_options.Share = 1.0,
-    batch: shaping_options.Batch = 1024,
-    learning_rate: shaping_options.LearningRate = 3e-4,
-    compact_updates: shaping_options.CompactUpdates = 30_000,
+    compacting: shaping_options.CompactOptions,
     keep_keys: shaping_options.KeepKeys = True,
     model: options.Model = None,
     assignments: shaping_options.Assignments = None,
@@ -72,27 +50,11 @@ def compact(
     json: options.Json = False,
 ) -> None:
     """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory anew afterwards."""
-    from ibidem.learn import CompactSettings, compact_memory
-    from ibidem.learn.compact import parse_objectives
+    from ibidem.learn import compact_memory
     from ibidem.memory import Memory
     from ibidem.model import load_model, resolve_device
 
-    settings = CompactSettings(
-        method=method,
-        dimension=dimension,
-        objectives=parse_objectives(objectives),
-        nce=nce,
-        ranking=ranking,
-        activation=activation,
-        clusters=clusters,
-        pivots=pivots,
-        negatives=negatives,
-        share=share,
-        batch=batch,
-        learning_rate=learning_rate,
-        updates=compact_updates,
-        seed=seed,
-    )
+    settings = compacting.settings(method, seed)
     settings = override(settings, assignments or ())
     use_threads(threads)
     opened = Memory.open(memory)
@@ -124,14 +86,8 @@ def compact(
 def prune(
     memory: options.MemoryPath,
     rate: Annotated[float, typer.Option("--rate", help="Share of the entries to remove.")] = 0.1,
-    strategy: shaping_options.Strategy = "cost-clusters",
-    cost_n: shaping_options.CostN = 1,
-    groups: shaping_options.Groups = None,
-    group_n: shaping_options.GroupN = 3,
-    epsilon: shaping_options.Epsilon = None,
-    cost_scale: shaping_options.CostScale = "perplexity",
-    cost_method: shaping_options.CostMethod = "greedy",
-    rule: shaping_options.Rule = "exact",
+    *,
+    pruning: shaping_options.PruneOptions,
     final: shaping_options.Final = False,
     assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
@@ -140,22 +96,11 @@ def prune(
     json: options.Json = False,
 ) -> None:
     """Leave entries out that say what others say. `ibidem restore` brings them back, unless --final is given."""
-    from ibidem.learn import PruneSettings, prune_memory
+    from ibidem.learn import prune_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = PruneSettings(
-        strategy=strategy,
-        rate=rate,
-        n=cost_n,
-        groups=groups,
-        group_n=group_n,
-        epsilon=epsilon,
-        scale=cost_scale,
-        method=cost_method,
-        rule=rule,
-        seed=seed,
-    )
+    settings = pruning.settings(rate, seed)
     settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:

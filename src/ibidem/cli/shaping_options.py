@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-ClusterMethod = Annotated[
+if TYPE_CHECKING:
+    from ibidem.learn import ClusterSettings, CompactSettings, PruneSettings
+
+_ClusterMethod = Annotated[
     str, typer.Option("--cluster-method", help="auto (dbscan, above 100M entries birch), dbscan, birch or none.")
 ]
-Eps = Annotated[
+_Eps = Annotated[
     float | None,
     typer.Option("--eps", help="DBSCAN's distance between keys; else derived from them.", show_default=False),
 ]
-EpsQuantile = Annotated[
+_EpsQuantile = Annotated[
     float, typer.Option("--eps-quantile", help="The share of entries that a derived eps makes core points.")
 ]
-MinSamples = Annotated[int, typer.Option("--min-samples", min=1, help="DBSCAN's keys within eps that make a core.")]
-Threshold = Annotated[
+_MinSamples = Annotated[int, typer.Option("--min-samples", min=1, help="DBSCAN's keys within eps that make a core.")]
+_Threshold = Annotated[
     float | None, typer.Option("--threshold", help="BIRCH's radius; else derived from eps.", show_default=False)
 ]
-FamilyBound = Annotated[
+_FamilyBound = Annotated[
     int,
     typer.Option(
         "--family-bound",
@@ -30,22 +34,22 @@ FamilyBound = Annotated[
         help="Most keys of one word that are clustered; others are left out.",
     ),
 ]
-Dimension = Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")]
-Activation = Annotated[str, typer.Option("--activation", help="sigmoid (paper) or tanh (authors' code).")]
-Objectives = Annotated[
+_Dimension = Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")]
+_Activation = Annotated[str, typer.Option("--activation", help="sigmoid (paper) or tanh (authors' code).")]
+_Objectives = Annotated[
     str, typer.Option("--objectives", help="nce, ranking, prediction, or a sum such as nce+ranking, nce:1,ranking:0.5.")
 ]
-Nce = Annotated[str, typer.Option("--nce", help="in_batch (authors' code) or binary (the paper's formula).")]
-Ranking = Annotated[str, typer.Option("--ranking", help="paper (its formula) or clipped (authors' code).")]
-Clusters = Annotated[
+_Nce = Annotated[str, typer.Option("--nce", help="in_batch (authors' code) or binary (the paper's formula).")]
+_Ranking = Annotated[str, typer.Option("--ranking", help="paper (its formula) or clipped (authors' code).")]
+_Clusters = Annotated[
     bool, typer.Option("--clusters/--no-clusters", help="Draw triplets from clusters, or from whole families.")
 ]
-Pivots = Annotated[str, typer.Option("--pivots", help="static (centroids) or dynamic.")]
-Negatives = Annotated[str, typer.Option("--negatives", help="Of another family (paper) or any other cluster (code).")]
-Share = Annotated[float, typer.Option("--share", help="Share of the entries to train on, drawn at random.")]
-Batch = Annotated[int, typer.Option("--batch", min=2, help="Triplets in an update.")]
-LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of the Compact Network.")]
-CompactUpdates = Annotated[int, typer.Option("--compact-updates", min=1, help="Most updates of the Compact Network.")]
+_Pivots = Annotated[str, typer.Option("--pivots", help="static (centroids) or dynamic.")]
+_Negatives = Annotated[str, typer.Option("--negatives", help="Of another family (paper) or any other cluster (code).")]
+_Share = Annotated[float, typer.Option("--share", help="Share of the entries to train on, drawn at random.")]
+_Batch = Annotated[int, typer.Option("--batch", min=2, help="Triplets in an update.")]
+_LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of the Compact Network.")]
+_CompactUpdates = Annotated[int, typer.Option("--compact-updates", min=1, help="Most updates of the Compact Network.")]
 Compactor = Annotated[
     Path | None,
     typer.Option(
@@ -57,7 +61,7 @@ Compactor = Annotated[
 KeepKeys = Annotated[
     bool, typer.Option("--keep-keys/--drop-keys", help="Keep the model's own keys beside the compact ones.")
 ]
-Strategy = Annotated[
+_Strategy = Annotated[
     str,
     typer.Option(
         "--strategy",
@@ -65,8 +69,8 @@ Strategy = Annotated[
         "high-probability.",
     ),
 ]
-CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]
-Groups = Annotated[
+_CostN = Annotated[int, typer.Option("--cost-n", min=1, help="Longest n-gram of the translation cost.")]
+_Groups = Annotated[
     str | None,
     typer.Option(
         "--groups",
@@ -74,8 +78,8 @@ Groups = Annotated[
         show_default=False,
     ),
 ]
-GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n-grams.")]
-Epsilon = Annotated[
+_GroupN = Annotated[int, typer.Option("--group-n", min=1, help="Length of those n-grams.")]
+_Epsilon = Annotated[
     float | None,
     typer.Option(
         "--epsilon",
@@ -83,9 +87,9 @@ Epsilon = Annotated[
         show_default=False,
     ),
 ]
-CostScale = Annotated[str, typer.Option("--cost-scale", help="Compare costs as log (code) or perplexity (paper).")]
-CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
-Rule = Annotated[
+_CostScale = Annotated[str, typer.Option("--cost-scale", help="Compare costs as log (code) or perplexity (paper).")]
+_CostMethod = Annotated[str, typer.Option("--cost-method", help="Clustering of costs: greedy, dbscan or birch.")]
+_Rule = Annotated[
     str,
     typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do."),
 ]
@@ -106,3 +110,100 @@ LearnAssignments = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """How the keys of each word are clustered."""
+
+    cluster_method: _ClusterMethod = "auto"
+    eps: _Eps = None
+    eps_quantile: _EpsQuantile = 0.9
+    min_samples: _MinSamples = 4
+    threshold: _Threshold = None
+    family_bound: _FamilyBound = 20_000
+
+    def settings(self, seed: int) -> ClusterSettings:
+        """The same for the stage."""
+        from ibidem.learn import ClusterSettings
+
+        return ClusterSettings(
+            method=self.cluster_method,
+            eps=self.eps,
+            eps_quantile=self.eps_quantile,
+            min_samples=self.min_samples,
+            threshold=self.threshold,
+            family_bound=self.family_bound,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactOptions:
+    """What a compactor is trained to do, and how."""
+
+    dimension: _Dimension = 64
+    objectives: _Objectives = "nce"
+    nce: _Nce = "in_batch"
+    ranking: _Ranking = "paper"
+    activation: _Activation = "sigmoid"
+    clusters: _Clusters = True
+    pivots: _Pivots = "static"
+    negatives: _Negatives = "family"
+    share: _Share = 1.0
+    batch: _Batch = 1024
+    learning_rate: _LearningRate = 3e-4
+    compact_updates: _CompactUpdates = 30_000
+
+    def settings(self, method: str, seed: int) -> CompactSettings:
+        """The same for the stage, with the method of reduction."""
+        from ibidem.learn import CompactSettings
+        from ibidem.learn.compact import parse_objectives
+
+        return CompactSettings(
+            method=method,
+            dimension=self.dimension,
+            objectives=parse_objectives(self.objectives),
+            nce=self.nce,
+            ranking=self.ranking,
+            activation=self.activation,
+            clusters=self.clusters,
+            pivots=self.pivots,
+            negatives=self.negatives,
+            share=self.share,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            updates=self.compact_updates,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions:
+    """Which entries are left out."""
+
+    strategy: _Strategy = "cost-clusters"
+    cost_n: _CostN = 1
+    groups: _Groups = None
+    group_n: _GroupN = 3
+    epsilon: _Epsilon = None
+    cost_scale: _CostScale = "perplexity"
+    cost_method: _CostMethod = "greedy"
+    rule: _Rule = "exact"
+
+    def settings(self, rate: float, seed: int) -> PruneSettings:
+        """The same for the stage, with the share to remove."""
+        from ibidem.learn import PruneSettings
+
+        return PruneSettings(
+            strategy=self.strategy,
+            rate=rate,
+            n=self.cost_n,
+            groups=self.groups,
+            group_n=self.group_n,
+            epsilon=self.epsilon,
+            scale=self.cost_scale,
+            method=self.cost_method,
+            rule=self.rule,
+            seed=seed,
+        )

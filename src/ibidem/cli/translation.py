@@ -5,43 +5,22 @@ from __future__ import annotations
 import json as json_module
 import sys
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import note, print_table, use_threads
+from ibidem.cli.console import note, print_table
 from ibidem.cli.documents import check_document, choose_output, is_document, run_document
 from ibidem.cli.lines import open_input, read_lines
+from ibidem.cli.opening import TranslatorOptions  # noqa: TC001 - typer reads the annotations
 from ibidem.errors import TextError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ibidem.combine import FixedCombiner
     from ibidem.decode import Scorer, Translator
-
-MemoryChoice = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-m",
-        "--memory",
-        help="Folder of a memory, or FOLDER:WEIGHT; may be given several times. none: the bare base model.",
-        show_default=False,
-    ),
-]
-K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner by hand: neighbours.", show_default=False)]
-Weight = Annotated[
-    float | None,
-    typer.Option(
-        "--weight", min=0, max=1, help="Fixed combiner by hand: weight (λ) of the memory.", show_default=False
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option("--temperature", help="Fixed combiner by hand: temperature.", show_default=False),
-]
 
 
 def translate(
@@ -52,27 +31,14 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
     ] = None,
-    memory: MemoryChoice = None,
-    model: options.Model = None,
+    *,
+    opening: TranslatorOptions,
     combiner: options.Combiner = None,
-    k: K = None,
-    weight: Weight = None,
-    temperature: Temperature = None,
-    index: options.IndexSetting = None,
-    beam: options.Beam = 4,
-    length_penalty: options.LengthPenalty = 1.0,
-    batch_size: options.BatchSize = 32,
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")] = 1,
     prefixes: Annotated[
         Path | None,
         typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
     ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     format: Annotated[
         str | None,
         typer.Option(
@@ -106,31 +72,14 @@ def translate(
         raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    from ibidem.decode import SearchSettings, Translator
     from ibidem.text.documents import FillSettings
     from ibidem.text.output import open_output
 
-    by_hand = fixed_by_hand(k, weight, temperature)
-    memories = choose_memories(memory)
-    check_memory_given(memories, by_hand or combiner)
-    use_threads(threads)
-    settings = SearchSettings(beam=max(beam, n_best), length_penalty=length_penalty)
+    opening.check(combiner)
     with ExitStack() as stack:
         source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))  # before the long wait
         beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
-        translator = Translator(
-            model,
-            memories,
-            combiner=by_hand or combiner,
-            index=index,
-            settings=settings,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-            source_language=source_language,
-            target_language=target_language,
-            source_prefix=source_prefix,
-        )
+        translator = opening.open(combiner, beam=max(opening.beam, n_best))
         if document:
             run_document(
                 translator,
@@ -165,63 +114,35 @@ def evaluate(
             help="Test set: one TMX, XLIFF, TSV, JSONL, PO or MO file, or the option twice for two aligned files.",
         ),
     ],
-    memory: MemoryChoice = None,
-    model: options.Model = None,
+    *,
+    opening: TranslatorOptions,
     combiner: Annotated[
         list[str] | None,
         typer.Option("--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False),
     ] = None,
-    k: K = None,
-    weight: Weight = None,
-    temperature: Temperature = None,
-    index: options.IndexSetting = None,
-    beam: options.Beam = 4,
-    length_penalty: options.LengthPenalty = 1.0,
-    batch_size: options.BatchSize = 32,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the bootstrap.")] = 12345,
     save: Annotated[
         Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
     ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_prefix: options.SourcePrefix = "",
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
-    from ibidem.decode import BaseScorer, SearchSettings, Translator
+    from ibidem.decode import BaseScorer
     from ibidem.evaluate import describe_machine, evaluate_systems
     from ibidem.facade import open_corpus
 
-    by_hand = fixed_by_hand(k, weight, temperature)
     names = list(combiner or ())
-    memories = choose_memories(memory)
-    check_memory_given(memories, by_hand or names)
-    use_threads(threads)
-    translator = Translator(
-        model,
-        memories,
-        combiner=by_hand or next(iter(names), None),
-        index=index,
-        settings=SearchSettings(beam=beam, length_penalty=length_penalty),
-        batch_size=batch_size,
-        device=device,
-        dtype=dtype,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-    )
+    by_hand = opening.by_hand
+    translator = opening.open(next(iter(names), None))
     corpus = open_corpus(test, translator.model, format=format, catalogue_language=catalogue_language)
     pairs = list(corpus)
     if not pairs:
         raise TextError(f"The test set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
     scorers: dict[str, Scorer] = {"base": BaseScorer()}
-    if memories:
+    if opening.memories:
         # One index serves all combiners.
         scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
         for name in names if by_hand else names[1:]:
@@ -237,10 +158,10 @@ def evaluate(
         "test": corpus.description,
         "sentences": len(pairs),
         "model": translator.model.name,
-        "memory": ", ".join(memory or ["none"]),
-        "beam": beam,
-        "length_penalty": length_penalty,
-        "batch_size": batch_size,
+        "memory": ", ".join(opening.memory or ["none"]),
+        "beam": opening.beam,
+        "length_penalty": opening.length_penalty,
+        "batch_size": opening.batch_size,
         "bootstrap": {"samples": samples, "seed": seed},
         "signatures": {found.name: found.signature for found in results[0].scores},
         "machine": describe_machine(),
@@ -274,44 +195,6 @@ def _print_report(report: dict[str, Any]) -> None:
     )
     for metric, signature in report["signatures"].items():
         note(f"{metric} {signature}")
-
-
-def fixed_by_hand(k: int | None, weight: float | None, temperature: float | None) -> FixedCombiner | None:
-    """The fixed combiner that the options give, None where they give none."""
-    given = [value for value in (k, weight, temperature) if value is not None]
-    if not given:
-        return None
-    if k is None or weight is None or temperature is None:
-        raise UsageError("A combiner by hand needs all three of --k, --weight and --temperature.")
-    from ibidem.combine import FixedCombiner
-
-    return FixedCombiner(k, weight, temperature)
-
-
-def choose_memories(given: list[str] | None) -> list[tuple[str, float]]:
-    """The folders of memories and their weights, as -m names them."""
-    if not given or given == ["none"]:
-        return []
-    if "none" in given:
-        raise UsageError("-m none stands for the bare base model, and alone: give it, or folders of memories.")
-    return [_split_weight(value) for value in given]
-
-
-def _split_weight(value: str) -> tuple[str, float]:
-    """FOLDER:WEIGHT; a folder that has such a name itself is meant itself."""
-    folder, colon, weight = value.rpartition(":")
-    if not colon or Path(value).exists():
-        return value, 1.0
-    try:
-        return folder, float(weight)
-    except ValueError:
-        return value, 1.0
-
-
-def check_memory_given(memories: list[tuple[str, float]], combiner: object) -> None:
-    """Refuse a combiner that has nothing to combine."""
-    if not memories and combiner:
-        raise UsageError("A combiner needs a memory to combine: give its folder with -m.")
 
 
 def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:
