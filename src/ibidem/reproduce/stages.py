@@ -1,14 +1,13 @@
 """Stages: what rows are made from. Each names its sources, so that rows with the same ones share them.
 
-`make(bench, folder)` makes a stage in an empty folder (or goes on in one that a killed run left) and returns what
-should be known of it. Memories that differ a little are hard-linked copies of one another. `expected(pairs)` is a
-guess at the seconds, from what an H200 took with several processes side by side; pairs(corpus) counts sentence pairs.
+Memories that differ a little are hard-linked copies of one another. pairs(corpus) counts sentence pairs.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,18 +51,42 @@ SHARED_SEED = 1
 """The seed of what rows of all seeds share: extraction, clusters, indexes."""
 
 
+class Stage(ABC):
+    """What rows are made from.
+
+    resumes: a folder that a killed run left is gone on in. cheap: it takes seconds to make and much room, so that it is
+    removed after use.
+    """
+
+    resumes: ClassVar[bool] = False
+    cheap: ClassVar[bool] = False
+
+    @property
+    def sources(self) -> tuple[Stage, ...]:
+        """The stages that it is made from."""
+        return ()
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The texts that it reads itself, each a domain and its part."""
+        return ()
+
+    @abstractmethod
+    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
+        """A guess at its seconds, from what an H200 took with several processes side by side."""
+
+    @abstractmethod
+    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+        """Make it in an empty folder, or go on in one that a killed run left; what should be known of it."""
+
+
 @dataclass(frozen=True)
-class Extracted:
+class Extracted(Stage):
     """The memory of a corpus in the model's own space; several domains make one corpus."""
 
     corpus: tuple[str, ...]
 
     resumes: ClassVar[bool] = True
-    cheap: ClassVar[bool] = False
-
-    @property
-    def sources(self) -> tuple[Stage, ...]:
-        return ()
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -79,15 +102,11 @@ class Extracted:
 
 
 @dataclass(frozen=True)
-class Clustered:
+class Clustered(Stage):
     """A memory with its keys clustered."""
 
     memory: Extracted
     settings: ClusterSettings
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
-    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -104,15 +123,13 @@ class Clustered:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Stage):
     """A compactor, trained on the keys of a memory; it outlives the work folder, since training takes long."""
 
     memory: Extracted | Clustered
     settings: CompactSettings
 
     resumes: ClassVar[bool] = True
-    cheap: ClassVar[bool] = False
-    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -146,15 +163,11 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Compacted:
+class Compacted(Stage):
     """A memory in the space of a compactor, without the model's own keys."""
 
     memory: Extracted | Clustered
     compactor: Trained
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
-    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -171,15 +184,13 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class Pruned(Stage):
     """A memory with entries left out. It takes seconds to make and room for each rate: it is removed after use."""
 
     memory: Extracted | Clustered | Compacted | Tuned
     settings: PruneSettings
 
-    resumes: ClassVar[bool] = False
     cheap: ClassVar[bool] = True
-    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -196,15 +207,11 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class Indexed:
+class Indexed(Stage):
     """A memory with an index; on a GPU the paper's is made when it is opened, and nothing is stored."""
 
     memory: Extracted | Clustered | Compacted | Pruned
     setting: str
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
-    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -226,16 +233,13 @@ class Indexed:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Stage):
     """A memory with combiners tuned on a dev set; searched exactly, unless its source has an index."""
 
     memory: Extracted | Clustered | Compacted | Pruned | Indexed
     dev: str
     k: int
     settings: MetaKSettings
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
 
     @property
     def sources(self) -> tuple[Stage, ...]:
@@ -258,19 +262,12 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class FineTuned:
+class FineTuned(Stage):
     """The weights of the base model after full fine-tuning on a corpus."""
 
     corpus: tuple[str, ...]
     dev: str
     settings: FineTuningSettings
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
-
-    @property
-    def sources(self) -> tuple[Stage, ...]:
-        return ()
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -289,9 +286,6 @@ class FineTuned:
         weights = {name: tensor.cpu().clone() for name, tensor in model.network.state_dict().items()}
         save_file(weights, folder / WEIGHTS)
         return {**report, "pairs": len(train.sources), "batch_tokens": bench.batch_tokens // 4}
-
-
-Stage = Extracted | Clustered | Trained | Compacted | Pruned | Indexed | Tuned | FineTuned
 
 
 def copy_memory(source: Path, target: Path) -> Memory:
