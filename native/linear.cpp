@@ -46,6 +46,7 @@ void QuantisedRows::set(const float* x, int64_t rows, int64_t width, int64_t thr
   stride_ = divide_up(width, kLanes) * kLanes;
   bytes_ = bytes_room_.of(rows * stride_);
   largest_ = largest_room_.of(rows);
+  zero_ = zero_room_.of(rows);
   share(threads_for(threads, rows * width, kLeastElements), rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) set_row(x + r * width, r, width);
   });
@@ -55,19 +56,24 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
   const int64_t whole = width / kLanes * kLanes;
   const int rest = static_cast<int>(width - whole);
   // The maximum would pass over NaN, the sum of zeros does not.
-  Floats highest = splat(0.0f), nothing = splat(0.0f);
+  Floats highest = splat(0.0f), lowest = splat(0.0f), nothing = splat(0.0f);
   auto look = [&](Floats here) {
-    highest = max(highest, abs(here));
+    highest = max(highest, here);
+    lowest = max(lowest, splat(0.0f) - here);
     nothing = fma(here, splat(0.0f), nothing);
   };
   for (int64_t i = 0; i < whole; i += kLanes) look(load(x + i));
   if (rest != 0) look(load_first(x + whole, rest));
   const bool finite = sum(nothing) == 0.0f;
-  const float top = std::max(ibidem::largest(highest), std::numeric_limits<float>::min());
-  largest_[r] = finite ? top : std::numeric_limits<float>::quiet_NaN();
-  const Floats unit = splat(finite ? top : 1.0f);
+  const float high = ibidem::largest(highest), low = ibidem::largest(lowest);
+  const float range = std::max(high + low, 255 * std::numeric_limits<float>::min());
+  const float step = range / 254.0f;
+  zero_[r] = finite ? static_cast<int32_t>(std::nearbyint(low / step)) : 0;
+  largest_[r] = finite ? step * kSteps : std::numeric_limits<float>::quiet_NaN();
+  const Floats unit = splat(finite ? step : 1.0f);
+  const Ints zero = splat(zero_[r]);
   auto quantise = [&](Floats here, int64_t i) {
-    store_bytes(bytes_ + r * stride_ + i, round_to_ints(here / unit * splat(kSteps)) + splat(kZero));
+    store_bytes(bytes_ + r * stride_ + i, round_to_ints(here / unit) + zero);
   };
   for (int64_t i = 0; i < whole; i += kLanes) quantise(load(x + i), i);
   if (rest != 0) quantise(load_first(x + whole, rest), whole);
@@ -87,7 +93,7 @@ Linear::Linear(const int8_t* weights, const float* scales, const float* bias, in
     const bool real = n < outputs;
     scales_[n] = real ? scales[n] * (1.0f / kSteps) : 0.0f;
     bias_[n] = real && bias != nullptr ? bias[n] : 0.0f;
-    zero_[n] = real ? kZero * std::accumulate(weights + n * inputs, weights + (n + 1) * inputs, int32_t{0}) : 0;
+    zero_[n] = real ? std::accumulate(weights + n * inputs, weights + (n + 1) * inputs, int32_t{0}) : 0;
   }
   for (int64_t tile = 0; tile < tiles_; ++tile) pack(weights, tile);
 }
@@ -153,7 +159,7 @@ void Linear::apply_part(const QuantisedRows& x, int64_t first_row, int64_t tile,
     const Ints zero = load(zero_.get() + output);
     const Floats scale = load(scales_.get() + output), bias = load(bias_.get() + output);
     for (int r = 0; r < Rows; ++r) {
-      const Floats product = to_floats(load(totals[r][block]) - zero) * scale;
+      const Floats product = to_floats(load(totals[r][block]) - zero * splat(x.zero(first_row + r))) * scale;
       const Floats y = activate(fma(product, splat(x.largest(first_row + r)), bias), activation);
       float* place = out + (first_row + r) * outputs_ + output;
       if (count == kLanes)

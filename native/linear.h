@@ -21,6 +21,7 @@ class QuantisedRows {
   const uint8_t* row(int64_t r) const { return bytes_ + r * stride_; }
   // The largest magnitude of a row; NaN where the row holds something that is not finite.
   float largest(int64_t r) const { return largest_[r]; }
+  int32_t zero(int64_t r) const { return zero_[r]; }
 
  private:
   void set_row(const float* x, int64_t r, int64_t width);
@@ -28,8 +29,10 @@ class QuantisedRows {
   int64_t rows_ = 0, stride_ = 0;
   uint8_t* bytes_ = nullptr;
   float* largest_ = nullptr;
+  int32_t* zero_ = nullptr;
   Scratch<uint8_t> bytes_room_;
   Scratch<float> largest_room_;
+  Scratch<int32_t> zero_room_;
 };
 
 class Linear {
