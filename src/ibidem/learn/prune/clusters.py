@@ -46,20 +46,17 @@ def cluster_costs(costs: NDArray[np.float32], groups: Parts, settings: PruneSett
     return refine(groups, SCALES[settings.scale](costs), split)
 
 
-def cluster_finely(
-    costs: NDArray[np.float32], groups: Parts, settings: PruneSettings, rate: float
-) -> tuple[Parts, float]:
+def cluster_finely(costs: NDArray[np.float32], groups: Parts, settings: PruneSettings) -> tuple[Parts, float]:
     """The clusters of the smallest epsilon tried that can give up the rate and a little more, and that epsilon.
 
     By bisection: the larger epsilon, the fewer clusters. Where none suffices it is the largest.
     """
-    most = len(costs) * (1 - (1 + _SPARE) * rate)
     low, high = 0, len(EPSILONS) - 1
     found: dict[int, Parts] = {}
     while low < high:
         middle = (low + high) // 2
         found = {middle: cluster_costs(costs, groups, settings, EPSILONS[middle])}
-        if len(found[middle]) <= most:
+        if can_give_up(found[middle], len(costs), settings.rate):
             high = middle
         else:
             low = middle + 1
@@ -67,6 +64,6 @@ def cluster_finely(
     return clusters, EPSILONS[high]
 
 
-def can_give_up(groups: Parts, entries: int, rate: float) -> bool:
-    """Whether groups, one entry of each kept, hold the rate and a little more, whatever their costs."""
-    return len(groups) <= entries * (1 - (1 + _SPARE) * rate)
+def can_give_up(parts: Parts, entries: int, rate: float) -> bool:
+    """Whether parts of so many entries, one of each kept, can give up the rate and a little more."""
+    return len(parts) <= entries * (1 - (1 + _SPARE) * rate)

@@ -87,7 +87,7 @@ def sample_cost_clusters(entries: Entries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every cluster of similar cost inside a group: Algorithm 1."""
     if settings.epsilon is None:
         groups, settings = _group_as_needed(entries, settings)
-        clusters, epsilon = cluster_finely(entries.costs, groups, settings, settings.rate)
+        clusters, epsilon = cluster_finely(entries.costs, groups, settings)
         settings = replace(settings, epsilon=epsilon)
     else:
         groups = _group(entries, settings)
