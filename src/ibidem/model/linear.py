@@ -59,21 +59,20 @@ def quantise_rows(x: Tensor) -> QuantisedRows:
     """Rows [n, inputs] in float32, each by itself."""
     top, peak = x.abs().max(1, keepdim=True)
     others = x.scatter(1, peak, 0.0)
-    lowest, highest = others.aminmax(dim=1, keepdim=True)
-    lowest = lowest.neg()
+    highest, lowest = others.amax(1, keepdim=True), others.amin(1, keepdim=True).neg()
     # Divided before they are added, so that no finite numbers overflow.
     even = torch.maximum(highest / _STEPS + lowest / _STEPS, top / (_HEIGHTS * _STEPS))
     step = even.clamp_min_(_TINY)
     inverse = step.reciprocal()
     height = (x.gather(1, peak) * inverse).round_()
-    return QuantisedRows((others * inverse).round_(), step, (lowest * inverse).round_(), peak, height)
+    return QuantisedRows(others.mul_(inverse).round_(), step, (lowest * inverse).round_(), peak, height)
 
 
 class Int8Linear:
     """int8 products on a CPU: a scale for each output, and a step and a zero for each row of the input.
 
     Since every row has its own, what comes of a row does not depend on the rows beside it. Rows are given to the
-    library as whole numbers, so that one scale fits all. Sums are exact, in int32.
+    library as whole numbers, so that one scale fits all. Sums are whole numbers too, made in int32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -100,7 +99,7 @@ class Int8Linear:
         sums.addcmul_(self._columns[rows.peak[:, 0]].float(), rows.height)
         products = sums.mul_(self._scales)
         scaled = products.mul_(rows.step) if self._bias is None else torch.addcmul(self._bias, products, rows.step)
-        return scaled.view(*x.shape[:-1], -1)
+        return scaled.view(*x.shape[:-1], len(self._scales))
 
 
 def supports_int8() -> bool:
