@@ -47,12 +47,12 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     pairs = list(Corpus(arguments.text))
     references = [pair.target for pair in pairs]
-    before, after = (path.read_text(encoding="utf-8").splitlines() for path in arguments.translations)
+    before, after = (read_lines(path) for path in arguments.translations)
     report = compare_lines(before, after, references)
     model = load_model(device="cpu")
     every = max(1, len(pairs) // max(1, arguments.pairs))
     report["tokens"] = compare_tokens(model, [(pair.source, pair.target) for pair in pairs[::every]])
-    if arguments.draws:
+    if arguments.draws and "line" in report:
         place = report["line"]["number"] - 1
         report["line"]["noise"] = {
             width: translate_with_noise(model, pairs[place].source, references[place], width, arguments.draws)
@@ -60,6 +60,11 @@ def main() -> None:
         }
     report["machine"] = describe_machine()
     print(json.dumps(report, indent=1))
+
+
+def read_lines(path: Path) -> list[str]:
+    """What `ibidem evaluate --save` wrote; a translation may hold other marks that end lines."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def compare_lines(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -133,7 +138,7 @@ def translate_with_noise(model: BaseModel, source: str, reference: str, width: f
         generator = torch.Generator().manual_seed(seed)
         # The engine is built of the lean network when it is first asked for.
         noisy.__dict__["lean"] = LeanNetwork(
-            model.network, model.projection, None, partial(NoisyLinear, width, generator)
+            model.network, model.projection, model.network.final_logits_bias, partial(NoisyLinear, width, generator)
         )
         (text,) = Translator(noisy).translate([source])
         score = sacrebleu.sentence_bleu(str(text), [reference])
