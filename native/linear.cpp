@@ -1,5 +1,6 @@
 #include "linear.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,13 +19,37 @@ constexpr int kTileOutputs = kTileBlocks * kLanes;
 constexpr int kBlockBytes = kLanes * kGroup;
 constexpr int kHalfTile = kTileBlocks / 2;
 constexpr int kFewRows = kSums / kTileBlocks;
-constexpr float kSteps = 127.0f;
-constexpr int32_t kZero = 128;
+// One less than bytes have, since both ends of a range may round outwards.
+constexpr float kSteps = 254.0f;
+// So many times the range of the bytes is what the largest value may reach; sums then stay far from the ends of int32.
+constexpr float kHeights = 64.0f;
 // Bytes of weights, and elements of rows, that are worth another thread.
 constexpr int64_t kLeastWeights = 1 << 18;
 constexpr int64_t kLeastElements = 1 << 15;
 // Bytes of weights that are asked for ahead of their use.
 constexpr int64_t kPrefetch = 2048;
+
+// The largest value seen, and the next to it, not counting those below zero.
+class Highest {
+ public:
+  void see(Floats x) {
+    second_ = max(second_, min(first_, x));
+    first_ = max(first_, x);
+  }
+  float first() const { return largest(first_); }
+  float second() const {
+    const Bits places = at_least(first_, splat(first()));
+    float firsts[kLanes], seconds[kLanes];
+    store(firsts, first_);
+    store(seconds, second_);
+    const int place = __builtin_ctz(places);
+    firsts[place] = seconds[place];
+    return largest(load(firsts));
+  }
+
+ private:
+  Floats first_ = splat(0.0f), second_ = splat(0.0f);
+};
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -45,7 +70,7 @@ void QuantisedRows::set(const float* x, int64_t rows, int64_t width, int64_t thr
   rows_ = rows;
   stride_ = divide_up(width, kLanes) * kLanes;
   bytes_ = bytes_room_.of(rows * stride_);
-  largest_ = largest_room_.of(rows);
+  facts_ = facts_room_.of(rows);
   share(threads_for(threads, rows * width, kLeastElements), rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) set_row(x + r * width, r, width);
   });
@@ -54,23 +79,43 @@ void QuantisedRows::set(const float* x, int64_t rows, int64_t width, int64_t thr
 void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
   const int64_t whole = width / kLanes * kLanes;
   const int rest = static_cast<int>(width - whole);
-  // The maximum would pass over NaN, the sum of zeros does not.
-  Floats highest = splat(0.0f), nothing = splat(0.0f);
-  auto look = [&](Floats here) {
-    highest = max(highest, abs(here));
-    nothing = fma(here, splat(0.0f), nothing);
-  };
-  for (int64_t i = 0; i < whole; i += kLanes) look(load(x + i));
-  if (rest != 0) look(load_first(x + whole, rest));
-  const bool finite = sum(nothing) == 0.0f;
-  const float top = std::max(ibidem::largest(highest), std::numeric_limits<float>::min());
-  largest_[r] = finite ? top : std::numeric_limits<float>::quiet_NaN();
-  const Floats unit = splat(finite ? top : 1.0f);
-  auto quantise = [&](Floats here, int64_t i) {
-    store_bytes(bytes_ + r * stride_ + i, round_to_ints(here / unit * splat(kSteps)) + splat(kZero));
-  };
-  for (int64_t i = 0; i < whole; i += kLanes) quantise(load(x + i), i);
-  if (rest != 0) quantise(load_first(x + whole, rest), whole);
+  auto at = [&](int64_t i) { return i < whole ? load(x + i) : load_first(x + i, rest); };
+  Highest above, below;
+  Floats nothing = splat(0.0f);
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const Floats here = at(i);
+    above.see(here);
+    below.see(splat(0.0f) - here);
+    nothing = fma(here, splat(0.0f), nothing);  // a maximum would pass over NaN, the sum of zeros does not
+  }
+  Facts& facts = facts_[r];
+  facts = {std::numeric_limits<float>::quiet_NaN(), 0, 0, 0};
+  if (sum(nothing) != 0.0f) return;
+
+  const float high = above.first(), low = below.first();
+  const bool upwards = high >= low;
+  const float top = upwards ? high : low;
+  const float lowest = upwards ? low : below.second();
+  const float highest = upwards ? above.second() : high;
+  // Divided before they are added, so that no finite numbers overflow.
+  const float even = std::max(highest / kSteps + lowest / kSteps, top / (kHeights * kSteps));
+  facts.step = std::max(even, std::numeric_limits<float>::min());
+  const float inverse = 1.0f / facts.step;
+  facts.zero = static_cast<int32_t>(std::nearbyint(lowest * inverse));
+  facts.height = static_cast<int32_t>(std::nearbyint((upwards ? top : -top) * inverse));
+
+  uint8_t* bytes = bytes_ + r * stride_;
+  const Floats steps = splat(inverse), edge = splat(top), sign = splat(upwards ? 1.0f : -1.0f);
+  const Ints zero = splat(facts.zero);
+  int64_t peak = -1;
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const Floats here = at(i);
+    const Bits peaks = at_least(here * sign, edge);
+    if (peaks != 0 && peak < 0) peak = i + __builtin_ctz(peaks);
+    store_bytes(bytes + i, round_to_ints(here * steps) + zero);
+  }
+  bytes[peak] = static_cast<uint8_t>(facts.zero);
+  facts.peak = static_cast<int32_t>(peak);
 }
 
 Linear::Linear(const int8_t* weights, const float* scales, const float* bias, int64_t inputs, int64_t outputs)
@@ -79,15 +124,15 @@ Linear::Linear(const int8_t* weights, const float* scales, const float* bias, in
       groups_(divide_up(inputs, kGroup)),
       tiles_(divide_up(outputs, kTileOutputs)),
       weights_(tiles_ * kTileOutputs * groups_ * kGroup),
-      zero_(tiles_ * kTileOutputs),
+      weight_sums_(tiles_ * kTileOutputs),
       scales_(tiles_ * kTileOutputs),
       bias_(tiles_ * kTileOutputs) {
   std::memset(weights_.get(), 0, tiles_ * kTileOutputs * groups_ * kGroup);
   for (int64_t n = 0; n < tiles_ * kTileOutputs; ++n) {
     const bool real = n < outputs;
-    scales_[n] = real ? scales[n] * (1.0f / kSteps) : 0.0f;
+    scales_[n] = real ? scales[n] : 0.0f;
     bias_[n] = real && bias != nullptr ? bias[n] : 0.0f;
-    zero_[n] = real ? kZero * std::accumulate(weights + n * inputs, weights + (n + 1) * inputs, int32_t{0}) : 0;
+    weight_sums_[n] = real ? std::accumulate(weights + n * inputs, weights + (n + 1) * inputs, int32_t{0}) : 0;
   }
   for (int64_t tile = 0; tile < tiles_; ++tile) pack(weights, tile);
 }
@@ -100,6 +145,14 @@ void Linear::pack(const int8_t* weights, int64_t tile) {
     for (int64_t n = first; n < last; ++n)
       std::memcpy(place + (group * kTileOutputs + n - first) * kGroup, weights + n * inputs_ + begin, count);
   }
+}
+
+Ints Linear::column(int64_t input, int64_t first_output) const {
+  const int64_t tile = first_output / kTileOutputs, block = first_output % kTileOutputs / kLanes;
+  const int8_t* groups = weights_.get() + ((tile * groups_ + input / kGroup) * kTileBlocks + block) * kBlockBytes;
+  Sums once = no_sums();
+  add_products(once, groups, spread(uint32_t{1} << input % kGroup * 8));
+  return total(once);
 }
 
 void Linear::apply(const QuantisedRows& x, Activation activation, float* out, int64_t threads) const {
@@ -150,11 +203,13 @@ void Linear::apply_part(const QuantisedRows& x, int64_t first_row, int64_t tile,
     const int64_t output = first_output + block * kLanes;
     const int count = static_cast<int>(std::min<int64_t>(kLanes, outputs_ - output));
     if (count <= 0) break;
-    const Ints zero = load(zero_.get() + output);
+    const Ints weights = load(weight_sums_.get() + output);
     const Floats scale = load(scales_.get() + output), bias = load(bias_.get() + output);
     for (int r = 0; r < Rows; ++r) {
-      const Floats product = to_floats(load(totals[r][block]) - zero) * scale;
-      const Floats y = activate(fma(product, splat(x.largest(first_row + r)), bias), activation);
+      const int64_t row = first_row + r;
+      const Ints apart = column(x.peak(row), output) * splat(x.height(row)) - weights * splat(x.zero(row));
+      const Floats product = to_floats(load(totals[r][block]) + apart) * scale;
+      const Floats y = activate(fma(product, splat(x.step(row)), bias), activation);
       float* place = out + (first_row + r) * outputs_ + output;
       if (count == kLanes)
         store(place, y);

@@ -10,26 +10,38 @@ namespace ibidem {
 
 enum class Activation : int { kNone = 0, kRelu = 1, kSwish = 2 };
 
-// Rows of activations as bytes, each row with its own scale, so that no row depends on those beside it.
+// Rows of activations as bytes, each row with its own step and its own zero, so that no row depends on those beside it.
+//
+// The largest magnitude of a row stands apart, as a whole number of steps that no byte need hold: a single value is often
+// many times as large as all others, and would make their steps coarse.
 class QuantisedRows {
  public:
-  // x: [rows, width]. A value becomes round(x / largest * 127) + 128, the largest being that of its row.
+  // x: [rows, width]. A value becomes round(x / step) + zero, its row's largest one nothing, which is `zero`.
   void set(const float* x, int64_t rows, int64_t width, int64_t threads);
 
   int64_t rows() const { return rows_; }
   int64_t stride() const { return stride_; }
   const uint8_t* row(int64_t r) const { return bytes_ + r * stride_; }
-  // The largest magnitude of a row; NaN where the row holds something that is not finite.
-  float largest(int64_t r) const { return largest_[r]; }
+  // What one is worth; NaN where the row holds something that is not finite.
+  float step(int64_t r) const { return facts_[r].step; }
+  int32_t zero(int64_t r) const { return facts_[r].zero; }
+  // The largest magnitude: where it stands, and how many steps it is.
+  int64_t peak(int64_t r) const { return facts_[r].peak; }
+  int32_t height(int64_t r) const { return facts_[r].height; }
 
  private:
+  struct Facts {
+    float step;
+    int32_t zero, peak, height;
+  };
+
   void set_row(const float* x, int64_t r, int64_t width);
 
   int64_t rows_ = 0, stride_ = 0;
   uint8_t* bytes_ = nullptr;
-  float* largest_ = nullptr;
+  Facts* facts_ = nullptr;
   Scratch<uint8_t> bytes_room_;
-  Scratch<float> largest_room_;
+  Scratch<Facts> facts_room_;
 };
 
 class Linear {
@@ -39,11 +51,14 @@ class Linear {
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
-  // out: [rows, outputs]. Sums are exact, in int32. Rows with largest NaN give NaN.
+  // out: [rows, outputs]. Sums are exact, in int32. Rows with a step that is NaN give NaN.
   void apply(const QuantisedRows& x, Activation activation, float* out, int64_t threads) const;
 
  private:
   void pack(const int8_t* weights, int64_t tile);
+
+  // The weights of one input, for sixteen outputs.
+  Ints column(int64_t input, int64_t first_output) const;
 
   // The products of some rows with some blocks of a tile; of all rows; of the last ones, which are at most Rows.
   template <int Rows, int Blocks>
@@ -59,7 +74,7 @@ class Linear {
 
   int64_t inputs_, outputs_, groups_, tiles_;
   Buffer<int8_t> weights_;      // [tiles, groups of four inputs, blocks of a tile, 16 outputs, 4 inputs]
-  Buffer<int32_t> zero_;        // [outputs] what the bytes' zero of 128 adds to a sum
+  Buffer<int32_t> weight_sums_; // [outputs], up to whole tiles: what a zero of one adds
   Buffer<float> scales_, bias_; // [outputs], up to whole tiles
 };
 

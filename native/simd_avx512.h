@@ -51,6 +51,7 @@ inline Ints load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void store(int32_t* p, Ints x) { _mm512_storeu_si512(p, x.v); }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints operator*(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
 inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
 // Counts, one more in the lanes where a < b.

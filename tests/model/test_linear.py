@@ -11,12 +11,18 @@ needs_int8 = pytest.mark.skipif(not supports_int8(), reason="no int8 products on
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Both sides rounded to 127 steps of their row's largest value, then multiplied without error."""
+    """Both sides rounded, then multiplied without error.
+
+    Weights to 127 steps of their row's largest value; activations to 254 between the least and the greatest of their
+    row, without the largest magnitude.
+    """
     scales = weight.double().abs().amax(1) / 127
-    largest = x.double().abs().amax(-1, keepdim=True)
-    weights = (weight.double() / scales[:, None]).round()
-    steps = (x / x.abs().amax(-1, keepdim=True).clamp_min(1e-30) * 127).round().double()
-    product = steps @ weights.T * scales * largest / 127
+    weights = (weight.double() / scales[:, None]).round() * scales[:, None]
+    at_top = x.abs() == x.abs().amax(-1, keepdim=True)
+    others = x.masked_fill(at_top, 0.0)
+    span = others.amax(-1, keepdim=True) / 254 - others.amin(-1, keepdim=True) / 254
+    step = torch.maximum(span, x.abs().amax(-1, keepdim=True) / (64 * 254)).clamp_min(1e-38)
+    product = (x * (1 / step)).round().double() * step.double() @ weights.T
     return product if bias is None else product + bias.double()
 
 
@@ -28,6 +34,7 @@ def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> No
     weight = torch.randn(19, shape[-1], generator=generator)
     bias = torch.randn(19, generator=generator) if biased else None
     x = torch.randn(shape, generator=generator) * torch.rand((*shape[:-1], 1), generator=generator) * 50
+    x[..., 3] *= 20
     found = Int8Linear(weight, bias)(x)
     torch.testing.assert_close(found.double(), reference(x, weight, bias), atol=1e-3, rtol=1e-4)
     exact = PlainLinear(weight, bias)(x)
@@ -47,3 +54,11 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
 def test_rows_and_weights_of_zeros() -> None:
     layer = Int8Linear(torch.zeros(3, 8), torch.ones(3))
     assert torch.equal(layer(torch.zeros(2, 8)), torch.ones(2, 3))
+
+
+@needs_int8
+def test_rows_that_are_not_finite() -> None:
+    layer = Int8Linear(torch.ones(3, 8), None)
+    x = torch.ones(3, 8)
+    x[0, 2], x[1, 7] = torch.nan, -torch.inf
+    assert layer(x).isnan().any(1).tolist() == [True, True, False]

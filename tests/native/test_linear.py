@@ -26,12 +26,23 @@ FUNCTIONS = {
 
 
 def oracle(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Whole numbers from -127 to 127 for activations and weights, multiplied in float64."""
-    largest = x.abs().amax(1, keepdim=True).clamp_min(TINY)
-    activations = (x / largest * 127).round().double()
+    """Activations as whole numbers of their row's step, weights from -127 to 127, multiplied in float64.
+
+    254 steps span all values of a row but the one of the largest magnitude, which is at most 64 times as large.
+    """
+    rows = []
+    for row in x:
+        apart = int(row.abs().argmax())
+        others = [float(value) for place, value in enumerate(row) if place != apart]
+        span = torch.tensor([max([0.0, *others]), -min([0.0, *others]), float(row[apart].abs()) / 64]) / 254
+        step = torch.maximum(span[0] + span[1], span[2]).clamp_min(TINY)
+        whole = (row * (1 / step)).round()
+        values = whole[torch.arange(len(row)) != apart]
+        assert len(values) == 0 or float(values.max() - values.min()) <= 255
+        rows.append(whole.double() * step.double())
     scales = (weight.abs().amax(1) / 127).clamp_min(TINY)
     weights = (weight * (1 / scales)[:, None]).round().double()
-    exact = activations @ weights.T * (largest.double() / 127) * scales.double()
+    exact = torch.stack(rows) @ weights.T * scales.double()
     return exact if bias is None else exact + bias.double()
 
 
@@ -44,12 +55,13 @@ def test_it_is_the_rounded_product(data: st.DataObject) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 999)))
     scale = data.draw(st.sampled_from([1e-20, 0.1, 1.0, 1e20]))
     x = torch.randn(rows, inputs, generator=generator) * scale
+    x[:, data.draw(st.integers(0, inputs - 1))] *= data.draw(st.sampled_from([1.0, -30.0, 1000.0]))
     weight = torch.randn(outputs, inputs, generator=generator)
     bias = data.draw(st.sampled_from([None, torch.randn(outputs, generator=generator) * scale]))
     found = NativeLinear(weight, bias)(x, activation)
     expected = FUNCTIONS[activation](oracle(x, weight, bias))
     # Sums are exact, so only the scaling rounds.
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * scale)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * max(scale, float(x.abs().max())))
 
 
 @pytest.mark.skipif(not supports_int8(), reason="torch has no int8 products here")
@@ -58,9 +70,44 @@ def test_it_is_torchs_int8() -> None:
     generator = torch.Generator().manual_seed(1)
     weight, bias = torch.randn(1536, 512, generator=generator), torch.randn(1536, generator=generator)
     x = torch.randn(4, 7, 512, generator=generator)
+    x[1] = x[1].abs()
+    x[2, :, 100] -= 40
+    x[3, 0] = 0.0
     found, expected = NativeLinear(weight, bias)(x), Int8Linear(weight, bias)(x)
     assert found.shape == expected.shape == (4, 7, 1536)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
+
+
+def errors_of(x: Tensor) -> Tensor:
+    """How far a layer is from the exact product of each row [n], beside weights that int8 holds exactly."""
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randint(-127, 128, (64, x.shape[1]), generator=generator).float()
+    weight[:, 0] = 127.0
+    return (NativeLinear(weight, None)(x).double() - x.double() @ weight.double().T).norm(dim=1)
+
+
+@pytest.mark.parametrize("peak", [30.0, -30.0])
+@pytest.mark.parametrize("place", [0, 99, 129])
+def test_one_large_value_does_not_coarsen_the_others(peak: float, place: int) -> None:
+    x = torch.randn(40, 130, generator=torch.Generator().manual_seed(6))
+    plain = errors_of(x)
+    x[:, place] = peak
+    # Of the plain rows, too, the largest value stood apart, and it is among the others now.
+    assert float(errors_of(x).mean()) < 1.3 * float(plain.mean())
+
+
+def test_values_of_one_sign_have_all_steps() -> None:
+    x = torch.rand(40, 130, generator=torch.Generator().manual_seed(7)) + 0.01
+    both = torch.cat([x, x - 0.5 * x.amax(1, keepdim=True)]).split(40)
+    for rows in (x, -x):
+        assert float(errors_of(rows).mean()) < 1.1 * float(errors_of(both[1]).mean())
+
+
+def test_the_largest_numbers_do_not_overflow() -> None:
+    top = torch.finfo(torch.float32).max
+    x = torch.tensor([[top, -top, top, 0.0], [top, 0.0, 0.0, 0.0], [1.0, -1.0, 1.0, -1.0]])
+    weight = torch.eye(4) * torch.tensor([0.5, 0.25, 0.125, 1.0])
+    torch.testing.assert_close(NativeLinear(weight, None)(x), x @ weight, rtol=0.01, atol=0.0)
 
 
 def test_rows_do_not_depend_on_their_neighbours() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ from torch.nn.functional import linear
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_STEPS = 127
+_WEIGHT_STEPS = 127
+# One less than bytes have, since both ends of a range may round outwards.
+_STEPS = 254
+# So many times the range of the bytes is what the largest value of a row may reach.
+_HEIGHTS = 64
+_MIDDLE = 128
 _TINY = torch.finfo(torch.float32).tiny
 _LIBRARY = "fbgemm"
 
@@ -35,33 +40,66 @@ class PlainLinear:
         return linear(x, self._weight, self._bias)
 
 
-class Int8Linear:
-    """int8 products on a CPU: a scale for each output, and one for each row of the input.
+class QuantisedRows(NamedTuple):
+    """Rows [n, inputs] as whole numbers of steps, x = steps * step, all from -zero to 255 - zero but the largest.
 
-    Since every row has its own scale, what comes of a row does not depend on the rows beside it. Rows are brought to
-    [-1, 1] first, so that one scale given to the library fits all. Sums are exact, in int32.
+    The largest magnitude of a row stands apart: `steps` has nothing at its place `peak`, and `height` is how many steps
+    it is. A single value is often many times as large as all others, and would make their steps coarse. All but
+    `steps` are [n, 1].
+    """
+
+    steps: Tensor
+    step: Tensor
+    zero: Tensor
+    peak: Tensor
+    height: Tensor
+
+
+def quantise_rows(x: Tensor) -> QuantisedRows:
+    """Rows [n, inputs] in float32, each by itself."""
+    top, peak = x.abs().max(1, keepdim=True)
+    others = x.scatter(1, peak, 0.0)
+    highest, lowest = others.amax(1, keepdim=True), others.amin(1, keepdim=True).neg()
+    # Divided before they are added, so that no finite numbers overflow.
+    even = torch.maximum(highest / _STEPS + lowest / _STEPS, top / (_HEIGHTS * _STEPS))
+    step = even.clamp_min_(_TINY)
+    inverse = step.reciprocal()
+    height = (x.gather(1, peak) * inverse).round_()
+    return QuantisedRows(others.mul_(inverse).round_(), step, (lowest * inverse).round_(), peak, height)
+
+
+class Int8Linear:
+    """int8 products on a CPU: a scale for each output, and a step and a zero for each row of the input.
+
+    Since every row has its own, what comes of a row does not depend on the rows beside it. Rows are given to the
+    library as whole numbers, so that one scale fits all. Sums are whole numbers too, made in int32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         weight = weight.detach().float()
-        scales = (weight.abs().amax(1) / _STEPS).clamp_min(_TINY)
-        zeros = torch.zeros(len(weight), dtype=torch.long)
+        self._scales = (weight.abs().amax(1) / _WEIGHT_STEPS).clamp_min(_TINY)
+        whole = (weight * self._scales.reciprocal()[:, None]).round_().clamp_(-_WEIGHT_STEPS, _WEIGHT_STEPS)
         with _library(), warnings.catch_warnings():
             # These tensors are to leave PyTorch some day; the packed products have no other way in yet.
             warnings.simplefilter("ignore", UserWarning)
-            quantized = torch.quantize_per_channel(weight.contiguous(), scales.double(), zeros, 0, torch.qint8)
+            quantized = torch.quantize_per_tensor(whole, 1.0, 0, torch.qint8)
             self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self._columns = whole.T.contiguous().to(torch.int8)
+        self._sums = whole.sum(1)
         self._bias = None if bias is None else bias.detach().float()
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        largest = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
-        # Activations are unsigned with the zero in the middle: 1 becomes 255, -1 becomes 1.
-        products = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            rows / largest, 1 / _STEPS, 128, self._packed
+        rows = quantise_rows(x.reshape(-1, x.shape[-1]))
+        # The library has one zero for all: what a row's own is away from it comes off afterwards.
+        shift = rows.zero - _MIDDLE
+        sums = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            rows.steps + shift, 1.0, _MIDDLE, self._packed
         )
-        scaled = products * largest if self._bias is None else torch.addcmul(self._bias, products, largest)
-        return scaled.view(*x.shape[:-1], -1)
+        sums.addcmul_(shift, self._sums, value=-1.0)
+        sums.addcmul_(self._columns[rows.peak[:, 0]].float(), rows.height)
+        products = sums.mul_(self._scales)
+        scaled = products.mul_(rows.step) if self._bias is None else torch.addcmul(self._bias, products, rows.step)
+        return scaled.view(*x.shape[:-1], len(self._scales))
 
 
 def supports_int8() -> bool:

@@ -1,4 +1,4 @@
-"""Linear layers with int8 weights and activations, a scale for each output and one for each row."""
+"""Linear layers with int8 weights and activations, a scale for each output, a step and a zero for each row."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Activation(IntEnum):
 class NativeLinear:
     """x [..., inputs] -> activation(x weight.T + bias) [..., outputs], rounded as by torch's own int8 products.
 
-    A row's result depends on that row alone: each has its own scale, and sums are exact, in int32. A row that holds
-    something not finite gives NaN.
+    A row's result depends on that row alone: each has its own step and zero, and its largest magnitude apart (see
+    `QuantisedRows` of native/linear.h). Sums are exact, in int32. A row that holds something not finite gives NaN.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

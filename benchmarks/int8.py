@@ -1,0 +1,150 @@
+"""What int8 changes in translations: against float32 on the same text, line by line and token by token.
+
+    ibidem evaluate --dtype float32 --test DE --test EN --save out/float32
+    ibidem evaluate --dtype int8 --test DE --test EN --save out/int8
+    python benchmarks/int8.py --text DE EN --translations out/float32/base.txt out/int8/base.txt [--draws 8]
+
+Reported are BLEU of both with a paired bootstrap, how many lines differ, which line makes most of the difference and
+what BLEU is without it; and of the text's own target tokens how far their log-probabilities are apart (`--pairs` of
+them, evenly drawn). With `--draws` that one line is also translated in float32 with noise on the inputs of all linear
+layers, uniform and so many int8 steps wide (`--noise`), each time with another seed: what chance alone makes of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sacrebleu
+import torch
+from torch.nn.functional import linear
+
+from ibidem.decode import Translator
+from ibidem.evaluate import compare, describe_machine
+from ibidem.model import BaseModel, load_model
+from ibidem.model.lean import LeanNetwork
+from ibidem.model.linear import quantise_rows
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", nargs="+", required=True, help="the parallel text that was translated")
+    parser.add_argument("--translations", nargs=2, type=Path, required=True, metavar=("FLOAT32", "INT8"))
+    parser.add_argument("--pairs", type=int, default=200, help="whose tokens are scored")
+    parser.add_argument("--draws", type=int, default=0, help="how often the one line is translated with noise")
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.03, 0.1, 0.3, 1.0], help="its width in int8 steps")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    pairs = list(Corpus(arguments.text))
+    references = [pair.target for pair in pairs]
+    before, after = (read_lines(path) for path in arguments.translations)
+    report = compare_lines(before, after, references)
+    model = load_model(device="cpu")
+    every = max(1, len(pairs) // max(1, arguments.pairs))
+    report["tokens"] = compare_tokens(model, [(pair.source, pair.target) for pair in pairs[::every]])
+    if arguments.draws and "line" in report:
+        place = report["line"]["number"] - 1
+        report["line"]["noise"] = {
+            width: translate_with_noise(model, pairs[place].source, references[place], width, arguments.draws)
+            for width in arguments.noise
+        }
+    report["machine"] = describe_machine()
+    print(json.dumps(report, indent=1))
+
+
+def read_lines(path: Path) -> list[str]:
+    """What `ibidem evaluate --save` wrote; a translation may hold other marks that end lines."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def compare_lines(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """BLEU of both, and the line without which the difference would change most."""
+    whole = compare(before, after, references)[0]
+    metric = sacrebleu.BLEU()
+    counts = [
+        torch.tensor(metric._extract_corpus_statistics(list(lines), [list(references)])) for lines in (before, after)
+    ]
+    totals = [of_lines.sum(0) for of_lines in counts]
+
+    def score(numbers: Tensor) -> float:
+        return float(metric._compute_score_from_stats(numbers.tolist()).score)
+
+    def without(line: int) -> list[float]:
+        return [score(total - of_lines[line]) for total, of_lines in zip(totals, counts, strict=True)]
+
+    differ = [line for line, both in enumerate(zip(before, after, strict=True)) if both[0] != both[1]]
+    apart = whole.system - whole.baseline
+    weights = {line: abs(apart - (scores[1] - scores[0])) for line in differ for scores in [without(line)]}
+    report: dict[str, Any] = {
+        "lines": len(references),
+        "lines that differ": len(differ),
+        "float32": whole.baseline,
+        "int8": whole.system,
+        "p": whole.p_value,
+        "length of int8's translations": float(totals[1][0] / totals[0][0]),
+    }
+    if weights:
+        line = max(weights, key=weights.__getitem__)
+        scores = without(line)
+        report["line"] = {"number": line + 1, "float32 without it": scores[0], "int8 without it": scores[1]}
+    return report
+
+
+def compare_tokens(model: BaseModel, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """How far int8 moves the log-probabilities of given translations' tokens, in nats."""
+    rounded = load_model(device="cpu", dtype="int8")
+    differences = []
+    for source, target in pairs:
+        ids = model.tokens.encode_sources([source]), model.tokens.encode_targets([target])
+        differences.append(rounded.follow(*ids)[1] - model.follow(*ids)[1])
+    moved = torch.cat(differences)
+    return {
+        "tokens": len(moved),
+        "mean difference": float(moved.mean()),
+        "root mean square": float(moved.square().mean().sqrt()),
+    }
+
+
+class NoisyLinear:
+    """A layer in float32 whose inputs are moved by up to half of `width` int8 steps either way."""
+
+    def __init__(self, width: float, generator: torch.Generator, weight: Tensor, bias: Tensor | None) -> None:
+        self._width = width
+        self._generator = generator
+        self._weight, self._bias = weight.detach(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        steps = quantise_rows(x.reshape(-1, x.shape[-1])).step.view(*x.shape[:-1], 1)
+        noise = torch.rand(x.shape, generator=self._generator) - 0.5
+        return linear(x + self._width * steps * noise, self._weight, self._bias)
+
+
+@torch.inference_mode()
+def translate_with_noise(model: BaseModel, source: str, reference: str, width: float, draws: int) -> list[str]:
+    """Of each draw the sentence's BLEU and its length in BLEU's tokens."""
+    found = []
+    for seed in range(draws):
+        noisy = BaseModel(model.name, model.network, model.tokens)
+        generator = torch.Generator().manual_seed(seed)
+        # The engine is built of the lean network when it is first asked for.
+        noisy.__dict__["lean"] = LeanNetwork(
+            model.network, model.projection, model.network.final_logits_bias, partial(NoisyLinear, width, generator)
+        )
+        (text,) = Translator(noisy).translate([source])
+        score = sacrebleu.sentence_bleu(str(text), [reference])
+        found.append(f"{score.score:.1f}, {score.sys_len} tokens")
+    return found
+
+
+if __name__ == "__main__":
+    main()
