@@ -32,7 +32,11 @@ template <class Key>
 class Arranger {
  public:
   explicit Arranger(int64_t dimension)
-      : dimension_(dimension), width_((dimension + kLanes - 1) / kLanes * kLanes), mean_(width_), axis_(width_), sums_(width_) {}
+      : dimension_(dimension),
+        width_((dimension + kLanes - 1) / kLanes * kLanes),
+        mean_(width_),
+        axis_(width_),
+        sums_(width_) {}
 
   // keys: [count, dimension], entries: [count], both put into the new order; keys of one block stay in the order given.
   void arrange(Key* keys, int32_t* entries, int64_t count) {

@@ -223,15 +223,30 @@ class Searcher {
 template <int Groups>
 void search_all(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries,
                 int64_t count, float* distances, int64_t* entries, int threads) {
+  const int64_t dimension = ivf.coding.dimension, k = settings.k;
+  // All hypotheses of a sentence are the same at first: one of equal neighbours is searched for.
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* query = queries + i * dimension;
+    if (i == 0 || std::memcmp(query, query - dimension, dimension * sizeof(float)) != 0) rows.push_back(i);
+  }
+  const int64_t different = static_cast<int64_t>(rows.size());
   // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
-  const int64_t run = std::clamp<int64_t>(count / (kRunsPerThread * threads), 1, kLongestRun);
-  deal(threads, (count + run - 1) / run, [&] {
+  const int64_t run = std::clamp<int64_t>(different / (kRunsPerThread * threads), 1, kLongestRun);
+  deal(threads, (different + run - 1) / run, [&] {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, live);
     return [&](int64_t number) {
-      for (int64_t i = number * run; i < std::min(count, (number + 1) * run); ++i)
-        searcher.search(queries + i * ivf.coding.dimension, distances + i * settings.k, entries + i * settings.k);
+      for (int64_t i = number * run; i < std::min(different, (number + 1) * run); ++i)
+        searcher.search(queries + rows[i] * dimension, distances + rows[i] * k, entries + rows[i] * k);
     };
   });
+  rows.push_back(count);
+  for (int64_t i = 0; i < different; ++i) {
+    for (int64_t row = rows[i] + 1; row < rows[i + 1]; ++row) {
+      std::copy_n(distances + rows[i] * k, k, distances + row * k);
+      std::copy_n(entries + rows[i] * k, k, entries + row * k);
+    }
+  }
 }
 
 template <int Groups>

@@ -110,7 +110,8 @@ class Lists:
     """Keys in lists, in blocks of such as lie close together.
 
     steps: [places] float32, by which residuals are coded; list_offsets, guide_offsets: [places + 1] int32, in blocks;
-    guides: [guide blocks, residual_block_bytes], the means of a list's blocks; blocks: [blocks, the same]; entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
+    guides: [guide blocks, residual_block_bytes], the means of a list's blocks; blocks: [blocks, residual_block_bytes];
+    entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
     """
 
     steps: NDArray[np.float32]
@@ -212,7 +213,7 @@ class Ivf:
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
-    """Put the keys of each list, sizes [places] of them from its beginning on, in an order in which blocks are close."""
+    """Put the keys of each list, sizes [places] of them from its beginning on, in an order that makes close blocks."""
     done = require().ivf_arrange(
         lists.keys.ctypes.data,
         lists.keys.itemsize,

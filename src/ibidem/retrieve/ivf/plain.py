@@ -116,9 +116,9 @@ class PlainIvf:
         """Put the keys of lists, whose centroids are so far away, into the pool: of the blocks that guides name."""
         lists, limit = self._lists, pool.limit(np.float32(probing.block_patience))
         for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
-            (first, last), guides = lists.list_offsets[number : number + 2], lists.guide_offsets[number : number + 2]
-            means, there = self._measure_residuals(lists.guides[guides[0] : guides[1]], code, number, distance)
-            blocks = first + np.flatnonzero(there & (means <= limit))
+            guides = slice(*lists.guide_offsets[number : number + 2])
+            means, there = self._measure_residuals(lists.guides[guides], code, number, distance)
+            blocks = lists.list_offsets[number] + np.flatnonzero(there & (means <= limit))
             squares, there = self._measure_residuals(lists.blocks[blocks], code, number, distance)
             if live is not None:
                 there &= (live[blocks, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)

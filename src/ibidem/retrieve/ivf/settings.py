@@ -26,8 +26,8 @@ class NativeSettings:
 
     lists: that the keys are divided among; nprobe: about the most of them that a query looks into; gamma: none whose
     centroid is farther than this times the worst candidate (squared distances), which spares most queries most lists,
-    and of the others most blocks; refine: candidates whose exact distance decides. target_recall: look farther after building, until recall@16
-    reaches this.
+    and of the others most blocks; refine: candidates whose exact distance decides. target_recall: look farther after
+    building, until recall@16 reaches this.
     """
 
     lists: int
