@@ -36,7 +36,7 @@ _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers from which all follows; key_bytes: of a component, 2 or 4; blocks: of 16 keys; guides: of 16 means."""
+    """The numbers that all follows from; key_bytes: of a component, 2 or 4; blocks: of 16 keys, guides: of 16 means."""
 
     size: int
     dimension: int
