@@ -1,4 +1,5 @@
-// An inverted file: keys in lists by their nearest centroid, centroids in groups by theirs.
+// An inverted file: keys in lists by their nearest centroid, centroids in groups by theirs, and in a list close keys in one
+// block.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@ struct Ivf {
   const int8_t* centroid_blocks;
   const float* steps;           // [16 x groups], as in residuals.h
   const int32_t* list_offsets;  // [16 x groups + 1], in blocks of keys
+  const int32_t* guide_offsets;  // [16 x groups + 1], in blocks of guides
+  const uint8_t* guides;        // as blocks, of the means of the blocks of keys: those of a list in its order
   const uint8_t* blocks;        // as in residuals.h
   const int32_t* entries;       // [16 x blocks], the number of the key in each place
   const void* keys;             // [16 x blocks, dimension], halves or floats
@@ -24,10 +27,11 @@ struct Ivf {
 
 struct SearchSettings {
   int64_t k;
-  int64_t probes;  // the most lists that are looked into, and those as near as the last of them
+  int64_t probes;  // the most lists whose guides are asked, and those as near as the last of them
   int64_t pool;    // candidates by codes that are measured exactly, at least k
-  float patience;  // lists farther than this times the worst of the pool are not looked into
-  int64_t groups;  // groups of centroids that are looked into, and those as near as the last of them
+  float patience;  // lists farther than this times the worst of the pool are passed over
+  float block_patience;  // and so are blocks
+  int64_t groups;  // the most groups of centroids that are looked into, and those as near as the last of them
 };
 
 }  // namespace ibidem

@@ -76,7 +76,6 @@ class Searcher {
     found_.clear();
     if (usable(query, ivf_.coding.dimension)) {
       code_.set(ivf_.coding, query);
-      measure_centroids();
       look_into_lists();
       if (ivf_.key_bytes == 2)
         refine(query, static_cast<const uint16_t*>(ivf_.keys));
@@ -94,83 +93,98 @@ class Searcher {
   // The nearest centroid in the groups that are looked into: its distance and its list.
   Ranked assign(const float* key) {
     code_.set(ivf_.coding, key);
-    measure_centroids();
-    shortlist_.collect(shortlist_.nearest(), shortlist_.nearest(), lists_);
+    measure_groups();
+    open_groups(0, near_groups_.bound(settings_.groups));
+    lists_.clear();
+    near_lists_.collect(near_lists_.nearest(), near_lists_.nearest(), 0, near_lists_.blocks(), lists_);
     return lists_.front();
   }
 
  private:
-  // Leaves the distances of the centroids of the nearest groups in shortlist_.
-  void measure_centroids() {
-    const int64_t group_blocks = (ivf_.groups + kLanes - 1) / kLanes;
-    const auto keep = [&](int64_t block, Ints distances) { shortlist_.add(block, distances); };
-    shortlist_.clear(group_blocks);
-    measure<Groups>(code_, ivf_.coding, ivf_.group_blocks, group_blocks, [](int64_t i) { return i; }, keep);
-    shortlist_.collect(0, shortlist_.bound(settings_.groups), groups_);
-    shortlist_.clear(groups_.size());
-    const auto group = [&](int64_t i) { return what_of(groups_[i]); };
-    measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(), group, keep);
+  void measure_groups() {
+    const int64_t blocks = (ivf_.groups + kLanes - 1) / kLanes;
+    near_groups_.clear(blocks);
+    near_lists_.clear(ivf_.groups);
+    measure<Groups>(code_, ivf_.coding, ivf_.group_blocks, blocks, [](int64_t i) { return i; },
+                    [&](int64_t block, Ints distances) { near_groups_.add(block, distances); });
   }
 
-  // The nearest lists in rounds, each as long as all before it: few of them show how near the neighbours are, and spare
-  // most queries the rest. Then all others that may hold something near, as they lie: by now this changes little.
+  // Adds the centroids of the groups from one distance to another to near_lists_.
+  void open_groups(int32_t from, int32_t to) {
+    groups_.clear();
+    near_groups_.collect(from, to, 0, near_groups_.blocks(), groups_);
+    measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(),
+                    [&](int64_t i) { return what_of(groups_[i]); },
+                    [&](int64_t block, Ints distances) { near_lists_.add(block, distances); });
+  }
+
+  // The nearest lists of the nearest groups in rounds, each as long as all before it: few of them show how near the
+  // neighbours are, and spare most queries the rest. Then all others that may hold something near, of groups that may
+  // hold such lists, as they lie: by now this changes little.
   void look_into_lists() {
     pool_.clear(settings_.pool);
     query_.set(code_, ivf_.coding);
-    const int32_t bound = shortlist_.bound(std::min(settings_.probes, kSorted));
-    shortlist_.collect(0, bound, lists_);
+    measure_groups();
+    const int32_t first_groups = near_groups_.bound(std::min(settings_.groups, kFirstGroups));
+    open_groups(0, first_groups);
+    const int64_t opened = near_lists_.blocks();
+    const int32_t first_lists = near_lists_.bound(std::min(settings_.probes, kSorted));
+    lists_.clear();
+    near_lists_.collect(0, first_lists, 0, opened, lists_);
     std::sort(lists_.begin(), lists_.end());
-    plan();
     size_t begin = 0;
     for (size_t end = kFirstRound; begin < lists_.size(); begin = end, end *= 2) {
-      if (distance_of(lists_[begin]) > limit()) return;
+      if (distance_of(lists_[begin]) > limit(settings_.patience)) break;
       look_into(begin, std::min(end, lists_.size()));
     }
-    if (settings_.probes <= kSorted) return;
-    int32_t limit = this->limit();
-    if (shortlist_.reaching(limit) > settings_.probes) limit = shortlist_.bound(settings_.probes);
-    shortlist_.collect(bound + 1, limit, lists_);
-    plan();
+    open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.patience), settings_.groups));
+    const int32_t last = near_lists_.within(limit(settings_.patience), settings_.probes);
+    lists_.clear();
+    near_lists_.collect(first_lists + 1, last, 0, opened, lists_);
+    near_lists_.collect(0, last, opened, near_lists_.blocks(), lists_);
     look_into(0, lists_.size());
   }
 
-  // Lists that are farther hold nothing near enough.
-  int32_t limit() const {
+  // What is farther holds nothing near enough.
+  int32_t limit(float patience) const {
     if (!pool_.full()) return kFarthest;
-    const float limit = settings_.patience * static_cast<float>(pool_.worst());
+    const float limit = patience * static_cast<float>(pool_.worst());
     return limit < kFarthest ? static_cast<int32_t>(limit) : kFarthest;
   }
 
-  // Leaves the blocks of lists_ in stops_, and where each list begins there in begins_.
-  void plan() {
-    begins_.resize(lists_.size() + 1);
-    begins_[0] = 0;
-    for (size_t i = 0; i < lists_.size(); ++i) {
-      const int32_t* offsets = ivf_.list_offsets + what_of(lists_[i]);
-      begins_[i + 1] = begins_[i] + (offsets[1] - offsets[0]);
-    }
-    stops_.resize(begins_.back());
-    for (size_t i = 0; i < lists_.size(); ++i) {
-      const int64_t list = what_of(lists_[i]);
-      Stop stop = query_.stop(ivf_.list_offsets[list], distance_of(lists_[i]), ivf_.steps[list]);
-      for (size_t at = begins_[i]; at < begins_[i + 1]; ++at, ++stop.block) stops_[at] = stop;
-    }
-  }
-
-  // The lists from begin to end of those planned.
+  // The lists from begin to end of those at hand: their guides say which of their blocks.
   void look_into(size_t begin, size_t end) {
-    query_.measure(ivf_.blocks, stops_, begins_[begin], begins_[end], [&](int64_t block, Ints distances) {
+    size_t guides = 0;
+    for (size_t i = begin; i < end; ++i) guides += guides_of(what_of(lists_[i]));
+    guide_stops_.clear(guides);
+    firsts_.resize(guides);
+    for (size_t i = begin; i < end; ++i) {
+      const int64_t list = what_of(lists_[i]);
+      const float constant = query_.constant(distance_of(lists_[i]), ivf_.steps[list]);
+      for (int32_t guide = 0; guide < guides_of(list); ++guide) {
+        firsts_[guide_stops_.count()] = ivf_.list_offsets[list] + guide * kLanes;
+        guide_stops_.add(splat(ivf_.guide_offsets[list] + guide), 1, constant, query_.factor(ivf_.steps[list]));
+      }
+    }
+    stops_.clear(guides * kLanes);
+    const Ints beyond = splat(limit(settings_.block_patience) + 1);
+    query_.measure(ivf_.guides, guide_stops_, [&](size_t i, Ints distances) {
+      stops_.add(splat(firsts_[i]) + counting(), below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
+    });
+    query_.measure(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
       Bits near = below(distances, splat(pool_.worst()));
       if (near == 0) return;
-      if (live_ != nullptr) near &= live_[block];
+      if (live_ != nullptr) near &= live_[stops_.block(i)];
       int32_t lanes[kLanes];
       store(lanes, distances);
       for (; near != 0; near &= near - 1) {
         const int lane = __builtin_ctz(near);
-        pool_.add(std::max(0, lanes[lane]), block * kLanes + lane);
+        pool_.add(std::max(0, lanes[lane]), stops_.block(i) * kLanes + lane);
       }
     });
   }
+
+  int32_t guides_of(int64_t list) const { return ivf_.guide_offsets[list + 1] - ivf_.guide_offsets[list]; }
 
   template <class Key>
   void refine(const float* query, const Key* keys) {
@@ -187,8 +201,9 @@ class Searcher {
     }
   }
 
-  static constexpr int64_t kSorted = 32, kFirstBytes = 1024;
+  static constexpr int64_t kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
   static constexpr size_t kFirstRound = 4;
+  static constexpr float kGroupReach = 1.3f;
 
   Searcher() = default;
 
@@ -197,10 +212,10 @@ class Searcher {
   const uint16_t* live_;
   Coded code_;
   ResidualQuery<Groups / 2> query_;
-  Shortlist shortlist_;
+  Shortlist near_groups_, near_lists_;
   std::vector<Ranked> groups_, lists_;
-  std::vector<Stop> stops_;
-  std::vector<size_t> begins_;
+  Stops guide_stops_, stops_;
+  std::vector<int32_t> firsts_;  // of each stop at guides: the block of keys that its first lane stands for
   Pool pool_;
   std::vector<Found> found_;
 };
@@ -208,15 +223,30 @@ class Searcher {
 template <int Groups>
 void search_all(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries,
                 int64_t count, float* distances, int64_t* entries, int threads) {
+  const int64_t dimension = ivf.coding.dimension, k = settings.k;
+  // All hypotheses of a sentence are the same at first: one of equal neighbours is searched for.
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* query = queries + i * dimension;
+    if (i == 0 || std::memcmp(query, query - dimension, dimension * sizeof(float)) != 0) rows.push_back(i);
+  }
+  const int64_t different = static_cast<int64_t>(rows.size());
   // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
-  const int64_t run = std::clamp<int64_t>(count / (kRunsPerThread * threads), 1, kLongestRun);
-  deal(threads, (count + run - 1) / run, [&] {
+  const int64_t run = std::clamp<int64_t>(different / (kRunsPerThread * threads), 1, kLongestRun);
+  deal(threads, (different + run - 1) / run, [&] {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, live);
     return [&](int64_t number) {
-      for (int64_t i = number * run; i < std::min(count, (number + 1) * run); ++i)
-        searcher.search(queries + i * ivf.coding.dimension, distances + i * settings.k, entries + i * settings.k);
+      for (int64_t i = number * run; i < std::min(different, (number + 1) * run); ++i)
+        searcher.search(queries + rows[i] * dimension, distances + rows[i] * k, entries + rows[i] * k);
     };
   });
+  rows.push_back(count);
+  for (int64_t i = 0; i < different; ++i) {
+    for (int64_t row = rows[i] + 1; row < rows[i + 1]; ++row) {
+      std::copy_n(distances + rows[i] * k, k, distances + row * k);
+      std::copy_n(entries + rows[i] * k, k, entries + row * k);
+    }
+  }
 }
 
 template <int Groups>

@@ -48,10 +48,33 @@ inline void write_residual(const Coding& coding, const float* key, const int8_t*
   std::memcpy(block + lane * sizeof(norm), &norm, sizeof(norm));
 }
 
-// A block to be measured, and what the distances in its list have in common: distance = constant + norm + factor * q . u.
-struct Stop {
-  int64_t block;
-  float constant, factor;
+// Blocks to be measured, and what the distances in the list of each have in common: distance = constant + norm + factor *
+// q . u. They are put in without a branch on how many there are, which nobody can predict.
+class Stops {
+ public:
+  void clear(size_t most) {
+    count_ = 0;
+    if (blocks_.size() >= most + kLanes) return;
+    blocks_.resize(most + kLanes);
+    constants_.resize(most + kLanes);
+    factors_.resize(most + kLanes);
+  }
+  // The lanes of these bits.
+  void add(Ints blocks, Bits lanes, float constant, float factor) {
+    store_some(blocks_.data() + count_, blocks, lanes);
+    store(constants_.data() + count_, splat(constant));
+    store(factors_.data() + count_, splat(factor));
+    count_ += __builtin_popcount(lanes);
+  }
+  size_t count() const { return count_; }
+  int64_t block(size_t i) const { return blocks_[i]; }
+  float constant(size_t i) const { return constants_[i]; }
+  float factor(size_t i) const { return factors_[i]; }
+
+ private:
+  std::vector<int32_t> blocks_;
+  std::vector<float> constants_, factors_;
+  size_t count_ = 0;
 };
 
 // A query ready to be measured against blocks. Eights: those of its dimension where they are known when compiling, so that
@@ -66,15 +89,13 @@ class ResidualQuery {
     for (int64_t group = 0; group < coding.groups(); ++group) fours_[group] = query.signed_four(group);
   }
 
-  // The first stop of a list, whose centroid is so far away.
-  Stop stop(int64_t block, int32_t distance, float step) const {
-    return {block, static_cast<float>(distance) + kSteps * step * sum_, -2 * step};
-  }
+  // What the distances in a list, whose centroid is so far away, have in common.
+  float constant(int32_t distance, float step) const { return static_cast<float>(distance) + kSteps * step * sum_; }
+  float factor(float step) const { return -2 * step; }
 
-  // Call visit(block, distances) for the stops from begin to end. They are many and on short lists, and the hardware cannot
-  // guess where the next list lies: blocks are asked for ahead of their time, those behind the end too.
+  // Call visit(i, distances) for every stop.
   template <class Visit>
-  void measure(const uint8_t* blocks, const std::vector<Stop>& stops, size_t begin, size_t end, Visit visit) const {
+  void measure(const uint8_t* blocks, const Stops& stops, Visit visit) const {
     constexpr int64_t kEightBytes = kLanes * kGroup;
     const int64_t eights = Eights > 0 ? Eights : eights_, stride = kNormBytes + eights * kEightBytes;
     SignedFour query[Eights > 0 ? 2 * Eights : 1];
@@ -82,34 +103,33 @@ class ResidualQuery {
 #pragma GCC unroll 16
       for (int g = 0; g < 2 * Eights; ++g) query[g] = spread_signed(fours_[g]);
     }
-    for (size_t i = begin; i < end; ++i) {
-      const uint8_t* later = blocks + stops[std::min(i + kAhead, stops.size() - 1)].block * stride;
-      const uint8_t* bytes = blocks + stops[i].block * stride;
+    // Blocks lie here and there, and the hardware cannot guess where the next one is.
+    for (size_t i = 0; i < std::min(kAhead, stops.count()); ++i) fetch(blocks + stops.block(i) * stride, stride);
+    for (size_t i = 0; i < stops.count(); ++i) {
+      if (i + kAhead < stops.count()) fetch(blocks + stops.block(i + kAhead) * stride, stride);
+      const uint8_t* bytes = blocks + stops.block(i) * stride;
       // Some sums, since one would wait for its own last product.
       HalfByteSums sums[2] = {no_half_byte_sums(), no_half_byte_sums()};
-      __builtin_prefetch(later);
       if constexpr (Eights > 0) {
 #pragma GCC unroll 16
         for (int e = 0; e < Eights; ++e) {
           const int64_t byte = kNormBytes + e * kEightBytes;
-          __builtin_prefetch(later + byte);
           add_half_bytes(sums[e % 2], bytes + byte, query[2 * e], query[2 * e + 1]);
         }
       } else {
         for (int64_t e = 0; e < eights; ++e) {
           const int64_t byte = kNormBytes + e * kEightBytes;
-          __builtin_prefetch(later + byte);
           add_half_bytes(sums[e % 2], bytes + byte, spread_signed(fours_[2 * e]), spread_signed(fours_[2 * e + 1]));
         }
       }
-      const Floats norms = load(reinterpret_cast<const float*>(bytes)) + splat(stops[i].constant);
+      const Floats norms = load(reinterpret_cast<const float*>(bytes)) + splat(stops.constant(i));
       const Floats products = to_floats(total(sums[0] + sums[1]));
-      visit(stops[i].block, round_to_ints(fma(splat(stops[i].factor), products, norms)));
+      visit(i, round_to_ints(fma(splat(stops.factor(i)), products, norms)));
     }
   }
 
  private:
-  static constexpr size_t kAhead = 8;
+  static constexpr size_t kAhead = 4;
 
   std::vector<uint32_t> fours_;
   int64_t eights_ = 0;

@@ -64,19 +64,25 @@ class Shortlist {
     return high;
   }
 
-  // Leaves all places from one distance to another in `places`, in the order in which their blocks came.
-  void collect(int32_t from, int32_t to, std::vector<Ranked>& places) {
-    const Ints first = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
+  // A distance that so many places reach at most, and hardly one more: the one given, or less.
+  int32_t within(int32_t distance, int64_t most) const { return reaching(distance) > most ? bound(most) : distance; }
+
+  int64_t blocks() const { return count_; }
+
+  // Adds all places from one distance to another to `places`, of the blocks from first to last as they came.
+  void collect(int32_t from, int32_t to, int64_t first, int64_t last, std::vector<Ranked>& places) {
+    const Ints least = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
     int64_t found = 0;
-    for (int64_t i = 0; i < count_; ++i) {
+    for (int64_t i = first; i < last; ++i) {
       const Ints distances = load(distances_.data() + i * kLanes);
-      const Bits near = below(distances, limit) & ~below(distances, first);
+      const Bits near = below(distances, limit) & ~below(distances, least);
       store_some(near_distances_.data() + found, distances, near);
       store_some(near_places_.data() + found, load(places_.data() + i * kLanes), near);
       found += __builtin_popcount(near);
     }
-    places.resize(found);
-    for (int64_t i = 0; i < found; ++i) places[i] = rank(near_distances_[i], near_places_[i]);
+    const size_t before = places.size();
+    places.resize(before + found);
+    for (int64_t i = 0; i < found; ++i) places[before + i] = rank(near_distances_[i], near_places_[i]);
   }
 
  private:

@@ -42,6 +42,8 @@ class _Ivf(ctypes.Structure):
         ("centroid_blocks", ctypes.c_void_p),
         ("steps", ctypes.c_void_p),
         ("list_offsets", ctypes.c_void_p),
+        ("guide_offsets", ctypes.c_void_p),
+        ("guides", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
         ("keys", ctypes.c_void_p),
@@ -55,20 +57,23 @@ class _SearchSettings(ctypes.Structure):
         ("probes", ctypes.c_int64),
         ("pool", ctypes.c_int64),
         ("patience", ctypes.c_float),
+        ("block_patience", ctypes.c_float),
         ("groups", ctypes.c_int64),
     )
 
 
 @dataclass(frozen=True)
 class Probing:
-    """How far a search looks: at most `probes` lists, none farther than `patience` times the worst of the pool.
+    """How far a search looks: at most `probes` lists, none farther than `patience` times the worst of the pool, and in
+    them no block farther than `block_patience` times it.
 
-    pool: candidates by codes whose distance is then measured exactly; groups: of centroids, looked into at least.
+    pool: candidates by codes whose distance is then measured exactly; groups: of centroids, looked into at most.
     """
 
     probes: int
     pool: int
     patience: float
+    block_patience: float
     groups: int
 
 
@@ -102,14 +107,17 @@ class Centroids:
 
 @dataclass(frozen=True)
 class Lists:
-    """Keys in lists.
+    """Keys in lists, in blocks of such as lie close together.
 
-    steps: [places] float32, by which residuals are coded; list_offsets: [places + 1] int32, in blocks; blocks: [blocks,
-    residual_block_bytes]; entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
+    steps: [places] float32, by which residuals are coded; list_offsets, guide_offsets: [places + 1] int32, in blocks;
+    guides: [guide blocks, residual_block_bytes], the means of a list's blocks; blocks: [blocks, residual_block_bytes];
+    entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
     """
 
     steps: NDArray[np.float32]
     list_offsets: NDArray[np.int32]
+    guide_offsets: NDArray[np.int32]
+    guides: NDArray[np.uint8]
     blocks: NDArray[np.uint8]
     entries: NDArray[np.int32]
     keys: NDArray[Any]
@@ -125,7 +133,7 @@ class Ivf:
         for name in ("group_blocks", "centroid_blocks"):
             setattr(self._parts, name, getattr(centroids, name).ctypes.data)
         if lists is not None:
-            for name in ("steps", "list_offsets", "blocks", "entries", "keys"):
+            for name in ("steps", "list_offsets", "guide_offsets", "guides", "blocks", "entries", "keys"):
                 setattr(self._parts, name, getattr(lists, name).ctypes.data)
             self._parts.key_bytes = lists.keys.itemsize
 
@@ -143,7 +151,9 @@ class Ivf:
         0 for an entry that is to be passed over; threads: at most, given None all that torch has.
         """
         plain = dense(queries)
-        settings = _SearchSettings(k, probing.probes, max(probing.pool, k), probing.patience, probing.groups)
+        settings = _SearchSettings(
+            k, probing.probes, max(probing.pool, k), probing.patience, probing.block_patience, probing.groups
+        )
         distances = torch.empty(len(plain), k)
         entries = torch.empty(len(plain), k, dtype=torch.int64)
         done = require().ivf_search(
@@ -165,7 +175,7 @@ class Ivf:
         groups: of centroids, looked into at least.
         """
         plain = np.ascontiguousarray(keys, np.float32)
-        settings = _SearchSettings(1, 1, 1, 1.0, groups)
+        settings = _SearchSettings(1, 1, 1, 1.0, 1.0, groups)
         lists, distances = np.empty(len(plain), np.int32), np.empty(len(plain), np.int32)
         done = require().ivf_assign(
             ctypes.byref(self._parts),
@@ -186,7 +196,10 @@ class Ivf:
         places: NDArray[np.int64],
         blocks: NDArray[np.uint8],
     ) -> None:
-        """Write what the centroids of their lists [n] leave of keys [n, d] into places [n] of blocks that were free."""
+        """Write what the centroids of their lists [n] leave of keys [n, d] into places [n] of blocks that were free.
+
+        blocks: those of the keys, or the guides.
+        """
         plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
         require().ivf_pack_residuals(
             ctypes.byref(self._parts),
@@ -197,6 +210,21 @@ class Ivf:
             blocks.ctypes.data,
             threads_for(len(plain), _LEAST_KEYS),
         )
+
+
+def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
+    """Put the keys of each list, sizes [places] of them from its beginning on, in an order that makes close blocks."""
+    done = require().ivf_arrange(
+        lists.keys.ctypes.data,
+        lists.keys.itemsize,
+        lists.entries.ctypes.data,
+        lists.keys.shape[1],
+        lists.list_offsets.ctypes.data,
+        np.ascontiguousarray(sizes, np.int32).ctypes.data,
+        len(sizes),
+        threads_for(len(lists.keys), _LEAST_KEYS),
+    )
+    _check(done)
 
 
 def block_bytes(dimension: int) -> int:

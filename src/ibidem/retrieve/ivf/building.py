@@ -1,4 +1,7 @@
-"""Building the native index in two passes over the keys: one assigns them to lists, one writes them there."""
+"""Building the native index in two passes over the keys: one assigns them to lists, one writes them there.
+
+Where they lie they are then put in order and coded.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native.ivf import LANES, MOST_STEP, Centroids, Ivf, clear_residual_blocks
-from ibidem.retrieve.ivf.file import NativeFile, Shape, create
+from ibidem.native.ivf import LANES, MOST_STEP, Centroids, Ivf, arrange, clear_residual_blocks
+from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_guides
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.ivf.training import ASSIGN_GROUPS, limit_threads, ranks, train_centroids
 from ibidem.retrieve.keys import finite
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from ibidem.retrieve.keys import Keys
 
 TRAIN_PER_LIST = 24
-MOST_GAMMA = 1.6
+MOST_GAMMA = 2.0
 RECALL_SAMPLES = 256
 # The step of a list in root mean squares of what its centroid leaves: that of least error for a normal distribution.
 STEP = 0.335
@@ -100,6 +103,7 @@ def _write(
     sizes = np.bincount(lists, minlength=centroids.places)
     offsets = np.zeros(centroids.places + 1, np.int32)
     offsets[1:] = np.cumsum(-(-sizes // LANES))
+    guide_offsets = offsets_of_guides(offsets)
     shape = Shape(
         size=keys.size,
         dimension=keys.dimension,
@@ -107,6 +111,7 @@ def _write(
         lists=list_count,
         groups=len(centroids.centroid_blocks),
         blocks=int(offsets[-1]),
+        guides=int(guide_offsets[-1]),
     )
     try:
         with tempfile.TemporaryFile(dir=scratch) as unnamed:
@@ -121,9 +126,8 @@ def _write(
     file.centroids.coding.mean[:] = centroids.coding.mean
     file.lists.steps[:] = steps
     file.lists.list_offsets[:] = offsets
+    file.lists.guide_offsets[:] = guide_offsets
     file.lists.entries[:] = -1
-    clear_residual_blocks(file.lists.blocks)
-    ivf = Ivf(file.centroids, file.lists)
     cursors = LANES * offsets[:-1].astype(np.int64)
     done = 0
     for block in keys.blocks(rows):
@@ -131,12 +135,32 @@ def _write(
         counts = np.bincount(own, minlength=centroids.places)
         places = cursors[own] + ranks(own, counts)
         cursors += counts
-        ivf.pack(block.astype(np.float32), own, places, file.lists.blocks)
         file.lists.entries[places] = np.arange(done, done + len(block))
         file.lists.keys[places] = block
         done += len(block)
         report("add", done, keys.size)
+    arrange(file.lists, sizes.astype(np.int32))
+    _pack(file, rows)
     return file
+
+
+def _pack(file: NativeFile, rows: int) -> None:
+    """Write the codes of all keys, and of the mean of every block."""
+    ivf, lists = Ivf(file.centroids, file.lists), file.lists
+    clear_residual_blocks(lists.blocks)
+    clear_residual_blocks(lists.guides)
+    list_of = np.repeat(np.arange(len(lists.steps), dtype=np.int32), np.diff(lists.list_offsets))
+    guide_places = LANES * lists.guide_offsets[list_of] + np.arange(len(list_of)) - lists.list_offsets[list_of]
+    for first in range(0, len(list_of), max(1, rows // LANES)):
+        own = list_of[first : first + max(1, rows // LANES)]
+        places = np.arange(LANES * first, LANES * (first + len(own)))
+        there = lists.entries[places] >= 0
+        keys = lists.keys[places].astype(np.float32)
+        ivf.pack(keys[there], np.repeat(own, LANES)[there], places[there], lists.blocks)
+        keys[~there] = 0.0
+        counts = there.reshape(-1, LANES).sum(1, keepdims=True)
+        means = keys.reshape(len(own), LANES, -1).sum(1) / counts
+        ivf.pack(means, own, guide_places[first : first + len(own)], lists.guides)
 
 
 def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int, int], None]) -> NativeIndex:

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_MAGIC = b"ibidem-native-2\n"
-_HEADER = struct.Struct("<16s6qd")
+_MAGIC = b"ibidem-native-3\n"
+_HEADER = struct.Struct("<16s7qd")
 _PAGE = 4096
 _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers from which all else follows; key_bytes: of a component, 2 or 4; blocks: of 16 keys."""
+    """The numbers that all follows from; key_bytes: of a component, 2 or 4; blocks: of 16 keys, guides: of 16 means."""
 
     size: int
     dimension: int
@@ -44,6 +44,7 @@ class Shape:
     lists: int
     groups: int
     blocks: int
+    guides: int
 
     def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
         """Of every array where it begins, its type and its shape."""
@@ -54,6 +55,8 @@ class Shape:
             "centroid_blocks": ("i1", (self.groups, width)),
             "steps": ("<f4", (LANES * self.groups,)),
             "list_offsets": ("<i4", (LANES * self.groups + 1,)),
+            "guide_offsets": ("<i4", (LANES * self.groups + 1,)),
+            "guides": ("u1", (self.guides, residual_block_bytes(self.dimension))),
             "blocks": ("u1", (self.blocks, residual_block_bytes(self.dimension))),
             "entries": ("<i4", (LANES * self.blocks,)),
             "keys": (_KEY_TYPES[self.key_bytes], (LANES * self.blocks, self.dimension)),
@@ -114,8 +117,15 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
         for name, (begin, dtype, size) in shape.sections().items()
     }
     coding = Coding(arrays.pop("mean"), scale)
-    lists = Lists(*(arrays.pop(name) for name in ("steps", "list_offsets", "blocks", "entries", "keys")))
-    return NativeFile(shape, Centroids(coding, **arrays), lists, everything)
+    centroids = Centroids(coding, arrays.pop("group_blocks"), arrays.pop("centroid_blocks"))
+    return NativeFile(shape, centroids, Lists(**arrays), everything)
+
+
+def offsets_of_guides(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Where the guides of each list begin [places + 1], in blocks of guides: one for sixteen blocks of keys."""
+    offsets = np.zeros(len(list_offsets), np.int32)
+    np.cumsum(-(-np.diff(list_offsets) // LANES), out=offsets[1:])
+    return offsets
 
 
 def _check_numbers(shape: Shape, size: int) -> None:
@@ -132,6 +142,10 @@ def _check_arrays(file: NativeFile) -> None:
     offsets = file.lists.list_offsets
     if offsets[0] != 0 or offsets[-1] != file.shape.blocks or (np.diff(offsets) < 0).any():
         raise ValueError("its lists do not follow one another")
+    if not np.array_equal(file.lists.guide_offsets, offsets_of_guides(offsets)) or len(file.lists.guides) != int(
+        file.lists.guide_offsets[-1]
+    ):
+        raise ValueError("its guides do not follow its lists")
     if not ((file.lists.steps >= 0) & (file.lists.steps <= MOST_STEP)).all():
         raise ValueError("its codes cannot be read")
     entries = file.lists.entries

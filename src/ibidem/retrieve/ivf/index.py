@@ -78,7 +78,9 @@ class NativeIndex:
         """Find about the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
         check_search(queries, k, self.dimension)
         settings = self.settings
-        probing = Probing(settings.nprobe, max(settings.refine, 2 * k), settings.gamma, settings.groups)
+        probing = Probing(
+            settings.nprobe, max(settings.refine, 2 * k), settings.gamma, settings.block_gamma, settings.groups
+        )
         distances, entries = self._ivf.search(queries, k, probing, self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 

@@ -20,9 +20,12 @@ _NORM_BYTES = 4 * LANES
 _FOUR = 4
 _MOST = 127
 _FARTHEST = 1 << 29
-# Lists that are looked into by distance, and how many at first, as in native/ivf_search.cpp.
+# Lists that are looked into by distance, how many at first, of how many groups, and how much farther than its lists a
+# group may be, as in native/ivf_search.cpp.
 _SORTED = 32
 _FIRST_ROUND = 4
+_FIRST_GROUPS = 32
+_GROUP_REACH = np.float32(1.3)
 
 
 class PlainIvf:
@@ -65,60 +68,71 @@ class PlainIvf:
         """The places [at most capacity] of the keys nearest by their codes, in the lists that are looked into."""
         mean, scale = self._coding.mean, np.float32(self._coding.scale)
         code = np.rint(np.clip((query - mean) * scale, -_MOST, _MOST)).astype(np.int32)
-        pool = _Pool(capacity, probing.patience)
-        numbers, distances = self._lists_at_hand(code, probing)
-        bound = _bound(distances, min(probing.probes, _SORTED))
-        nearest = np.flatnonzero(distances <= bound)
+        pool = _Pool(capacity)
+        patience = np.float32(probing.patience)
+        groups = np.flatnonzero(self._group_there)
+        group_distances = _measure(self._groups[groups], code)
+        first_groups = _bound(group_distances, min(probing.groups, _FIRST_GROUPS))
+        numbers, distances = self._open(groups[group_distances <= first_groups], code)
+        first_lists = _bound(distances, min(probing.probes, _SORTED))
+        nearest = np.flatnonzero(distances <= first_lists)
         nearest = nearest[np.lexsort((numbers[nearest], distances[nearest]))]
         begin, end = 0, _FIRST_ROUND
-        while begin < len(nearest):
-            if distances[nearest[begin]] > pool.limit():
-                return pool.places
-            self._look_into(numbers[nearest[begin:end]], distances[nearest[begin:end]], code, pool, live)
+        while begin < len(nearest) and distances[nearest[begin]] <= pool.limit(patience):
+            self._look_into(numbers[nearest[begin:end]], distances[nearest[begin:end]], code, probing, pool, live)
             begin, end = end, 2 * end
-        if probing.probes > _SORTED:
-            limit = pool.limit()
-            if (distances <= limit).sum() > probing.probes:
-                limit = _bound(distances, probing.probes)
-            rest = (distances > bound) & (distances <= limit)
-            self._look_into(numbers[rest], distances[rest], code, pool, live)
+        last_groups = _within(group_distances, pool.limit(_GROUP_REACH * patience), probing.groups)
+        others = (group_distances > first_groups) & (group_distances <= last_groups)
+        more_numbers, more_distances = self._open(groups[others], code)
+        last = _within(np.concatenate([distances, more_distances]), pool.limit(patience), probing.probes)
+        rest, more = (distances > first_lists) & (distances <= last), more_distances <= last
+        self._look_into(
+            np.concatenate([numbers[rest], more_numbers[more]]),
+            np.concatenate([distances[rest], more_distances[more]]),
+            code,
+            probing,
+            pool,
+            live,
+        )
         return pool.places
+
+    def _open(
+        self, groups: NDArray[np.int64], code: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lists of all centroids in these groups, and how far these are."""
+        numbers = (LANES * groups[:, None] + np.arange(LANES)).reshape(-1)
+        numbers = numbers[self._there[numbers]]
+        return numbers, _measure(self._centroids[numbers], code)
 
     def _look_into(
         self,
         numbers: NDArray[np.int64],
         distances: NDArray[np.int64],
         code: NDArray[np.int32],
+        probing: Probing,
         pool: _Pool,
         live: NDArray[np.uint16] | None,
     ) -> None:
-        """Put the keys of lists, whose centroids are so far away, into the pool."""
+        """Put the keys of lists, whose centroids are so far away, into the pool: of the blocks that guides name."""
+        lists, limit = self._lists, pool.limit(np.float32(probing.block_patience))
         for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
-            first, last = (int(block) for block in self._lists.list_offsets[number : number + 2])
-            squares, there = self._measure_residuals(code, number, distance)
+            guides = slice(*lists.guide_offsets[number : number + 2])
+            means, there = self._measure_residuals(lists.guides[guides], code, number, distance)
+            blocks = lists.list_offsets[number] + np.flatnonzero(there & (means <= limit))
+            squares, there = self._measure_residuals(lists.blocks[blocks], code, number, distance)
             if live is not None:
-                there &= (live[first:last, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
-            own = np.flatnonzero(there)
-            pool.add(squares[own], LANES * first + own)
-
-    def _lists_at_hand(self, code: NDArray[np.int32], probing: Probing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The lists of all centroids in the nearest groups, and how far these are."""
-        groups = np.flatnonzero(self._group_there)
-        distances = _measure(self._groups[groups], code)
-        groups = groups[distances <= _bound(distances, probing.groups)]
-        numbers = (LANES * groups[:, None] + np.arange(LANES)).reshape(-1)
-        numbers = numbers[self._there[numbers]]
-        return numbers, _measure(self._centroids[numbers], code)
+                there &= (live[blocks, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
+            places = (LANES * blocks[:, None] + np.arange(LANES)).reshape(-1)
+            pool.add(squares[there], places[there])
 
     def _measure_residuals(
-        self, code: NDArray[np.int32], number: int, distance: int
+        self, blocks: NDArray[np.uint8], code: NDArray[np.int32], number: int, distance: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Squared distances [n] of the codes of a list to a query's, and where there is a key at all [n]."""
-        first, last = self._lists.list_offsets[number : number + 2]
-        blocks, step = self._lists.blocks[first:last], self._lists.steps[number]
+        """Squared distances [n] of the codes of blocks of a list to a query's, and where there is one at all [n]."""
+        step = self._lists.steps[number]
         norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<f4").reshape(-1)
         eights = -(-len(code) // 8)
-        pairs = blocks[:, _NORM_BYTES:].reshape(last - first, eights, LANES, _FOUR).transpose(0, 2, 1, 3)
+        pairs = blocks[:, _NORM_BYTES:].reshape(len(blocks), eights, LANES, _FOUR).transpose(0, 2, 1, 3)
         numbers = np.stack([pairs & 15, pairs >> 4], axis=3).reshape(len(norms), 8 * eights)[:, : len(code)]
         # float32 but for the product, which the library does not round before it is added.
         constant = norms + (np.float32(distance) + np.float32(15) * step * np.float32(code.sum()))
@@ -130,21 +144,26 @@ class PlainIvf:
 class _Pool:
     """The nearest places so far, sorted."""
 
-    def __init__(self, capacity: int, patience: float) -> None:
-        self._capacity, self._patience = capacity, np.float32(patience)
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._distances = np.empty(0, np.int64)
         self.places = np.empty(0, np.int64)
 
-    def limit(self) -> int:
-        """Lists that are farther hold nothing near enough."""
+    def limit(self, patience: np.float32) -> int:
+        """What is farther holds nothing near enough."""
         if len(self.places) < self._capacity:
             return _FARTHEST
-        return min(_FARTHEST, int(self._patience * np.float32(self._distances[-1])))
+        return min(_FARTHEST, int(patience * np.float32(self._distances[-1])))
 
     def add(self, distances: NDArray[np.int64], places: NDArray[np.int64]) -> None:
         near, where = np.concatenate([self._distances, distances]), np.concatenate([self.places, places])
         order = np.lexsort((where, near))[: self._capacity]
         self._distances, self.places = near[order], where[order]
+
+
+def _within(distances: NDArray[np.int64], limit: int, most: int) -> int:
+    """A distance that so many reach at most, and hardly one more: the limit, or less."""
+    return _bound(distances, most) if (distances <= limit).sum() > most else limit
 
 
 def _bound(distances: NDArray[np.int64], wanted: int) -> int:
