@@ -96,9 +96,7 @@ class PlainIvf:
         )
         return pool.places
 
-    def _open(
-        self, groups: NDArray[np.int64], code: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _open(self, groups: NDArray[np.int64], code: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The lists of all centroids in these groups, and how far these are."""
         numbers = (LANES * groups[:, None] + np.arange(LANES)).reshape(-1)
         numbers = numbers[self._there[numbers]]
