@@ -18,7 +18,7 @@ struct Ivf {
   const float* steps;           // [16 x groups], as in residuals.h
   const int32_t* list_offsets;  // [16 x groups + 1], in blocks of keys
   const int32_t* guide_offsets;  // [16 x groups + 1], in blocks of guides
-  const uint8_t* guides;        // as blocks, of the means of the blocks of keys: those of a list in its order
+  const uint8_t* guides;        // as blocks, but of the means of the blocks of keys: those of a list in its order
   const uint8_t* blocks;        // as in residuals.h
   const int32_t* entries;       // [16 x blocks], the number of the key in each place
   const void* keys;             // [16 x blocks, dimension], halves or floats

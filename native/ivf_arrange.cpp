@@ -3,6 +3,8 @@
 // A list is halved across the axis along which it is longest, each half again, until a half is a block. Halves are whole
 // blocks, so none is padded but the last; clusters by k-means, sixteen at most in each, were no tighter.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "buffer.h"

@@ -169,7 +169,8 @@ class Searcher {
     stops_.clear(guides * kLanes);
     const Ints beyond = splat(limit(settings_.block_patience) + 1);
     query_.measure(ivf_.guides, guide_stops_, [&](size_t i, Ints distances) {
-      stops_.add(splat(firsts_[i]) + counting(), below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
+      const Ints blocks = splat(firsts_[i]) + counting();
+      stops_.add(blocks, below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
     });
     query_.measure(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
       Bits near = below(distances, splat(pool_.worst()));

@@ -128,7 +128,7 @@ def test_it_looks_farther_until_recall_is_good() -> None:
 def test_recall_that_stays_low_is_said(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "MOST_GAMMA", 1.0)
     monkeypatch.setattr(building, "recall_at", lambda *_: 0.5)
-    assert "below 0.98" in build(clustered).settings.notes[-1]
+    assert "below 0.985" in build(clustered).settings.notes[-1]
 
 
 def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
 
 def test_settings() -> None:
     chosen = resolve("native", 4_000_000, 64)
-    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.98)
+    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.985)
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
