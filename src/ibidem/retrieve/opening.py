@@ -63,7 +63,8 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Se
                 )
                 warnings.warn(f"{note} `ibidem index -m {memory.path}` stores one.", stacklevel=2)
         except MemoryFolderError as damage:
-            warnings.warn(f"{damage}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
+            said = str(damage).removesuffix(".")
+            warnings.warn(f"{said}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
         index = build_index(keys, wanted, seed=memory.manifest.seed, device=device)
     return SealedIndex(index, keys.size, len(memory.removed_entries))
 
