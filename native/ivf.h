@@ -8,6 +8,10 @@
 
 namespace ibidem {
 
+// Components of a key, which is stored as floats or as halves.
+inline Floats load_key(const float* key) { return load(key); }
+inline Floats load_key(const uint16_t* key) { return load_half(key); }
+
 // The arrays of an index, wherever they lie; the layout is that of native/ivf.py. A group of centroids is one block as in
 // codes.h, and list i is that of the centroid in place i, so some lists are of no centroid and empty.
 struct Ivf {

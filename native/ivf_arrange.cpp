@@ -10,7 +10,7 @@
 #include "buffer.h"
 #include "exports.h"
 #include "guard.h"
-#include "simd.h"
+#include "ivf.h"
 #include "team.h"
 
 namespace ibidem {
@@ -18,17 +18,6 @@ namespace {
 
 // Rounds of power iteration: the longest axis need not be found exactly.
 constexpr int kRounds = 4;
-
-template <class Key>
-Floats widen(const Key* key);
-template <>
-Floats widen(const float* key) {
-  return load(key);
-}
-template <>
-Floats widen(const uint16_t* key) {
-  return load_half(key);
-}
 
 template <class Key>
 class Arranger {
@@ -46,7 +35,7 @@ class Arranger {
     std::vector<Key> padded(width_);
     for (int64_t i = 0; i < count; ++i) {
       std::copy(keys + i * dimension_, keys + (i + 1) * dimension_, padded.begin());
-      for (int64_t j = 0; j < width_; j += kLanes) store(rows_ + i * width_ + j, widen(padded.data() + j));
+      for (int64_t j = 0; j < width_; j += kLanes) store(rows_ + i * width_ + j, load_key(padded.data() + j));
     }
     order_.resize(count);
     for (int64_t i = 0; i < count; ++i) order_[i] = {0.0f, i};

@@ -26,17 +26,6 @@ struct Found {
 };
 
 template <class Key>
-Floats load_key(const Key* key);
-template <>
-Floats load_key(const float* key) {
-  return load(key);
-}
-template <>
-Floats load_key(const uint16_t* key) {
-  return load_half(key);
-}
-
-template <class Key>
 float square_distance(const float* query, const Key* key, int64_t dimension) {
   Floats squares[2] = {splat(0.0f), splat(0.0f)};
   int64_t i = 0;
