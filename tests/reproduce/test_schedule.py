@@ -40,6 +40,14 @@ def test_nothing_is_started_that_bears_no_fruit_in_time() -> None:
     assert run(kept, 60) == ["extract", "train", "measure"]
 
 
+def test_where_time_is_short_what_is_nearly_done_comes_first() -> None:
+    tasks = [stage("train", 50, kept=True), row("trained", 20, "train"), stage("tune", 20), row("tuned", 10, "tune")]
+    tasks.append(row("base", 5))
+    assert run(Schedule.of(tasks), 105) == ["train", "tune", "trained", "tuned", "base"]
+    assert run(Schedule.of(tasks), 60) == ["base", "tune", "tuned", "train", "trained"]
+    assert run(Schedule.of(tasks, jobs=2), 55) == ["train", "tune", "trained", "tuned", "base"]
+
+
 def test_times_are_learnt_from() -> None:
     schedule = Schedule.of([row("a", 10), row("b", 10)])
     schedule.start("a")

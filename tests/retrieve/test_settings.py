@@ -41,7 +41,6 @@ def test_paper_always_fits(size: int, dimension: int) -> None:
 @pytest.mark.usefixtures("no_native")
 def test_auto_without_the_native_library() -> None:
     assert resolve("auto", 19_999, 64) == ExactSettings()
-    assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
     small = resolve("auto", 20_000, 64)
     assert (small.factory, small.nprobe, small.target_recall) == ("IVF512,SQfp16", 32, 0.97)
     assert resolve("auto", 3_600_000, 512).factory == "IVF8192,SQ8"
@@ -51,9 +50,16 @@ def test_auto_without_the_native_library() -> None:
 @pytest.mark.usefixtures("native_build")
 def test_auto_with_the_native_library() -> None:
     assert resolve("auto", 9_999, 64) == ExactSettings()
-    assert resolve("auto", 10**8, 64, device="cuda:0") == ExactSettings()
     assert resolve("auto", 3_600_000, 64) == resolve("native", 3_600_000, 64)
     assert isinstance(resolve("auto", 3_600_000, 30), FaissSettings)
+
+
+@pytest.mark.parametrize("triton", [False, True])
+def test_auto_on_a_gpu(triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.retrieve.settings.has_triton", lambda: triton)
+    assert resolve("auto", 7_999_999, 64, device="cuda:0") == ExactSettings()
+    large = resolve("auto", 10**8, 64, device="cuda:0")
+    assert large == (resolve("lists", 10**8, 64, device="cuda:0") if triton else ExactSettings())
 
 
 def test_factory_strings_with_parameters() -> None:

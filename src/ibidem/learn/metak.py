@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ibidem.combine import AdaptiveCombiner, MetaK
 from ibidem.combine.adaptive import spread
-from ibidem.combine.mixing import first_occurrences, kernel, same_values
+from ibidem.combine.mixing import aggregate, first_occurrences, kernel
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 
@@ -55,45 +55,36 @@ class TrainedMetaK:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """All that the loss needs of examples and does not change with the network, computed once."""
+    """All that the loss needs of examples and does not change with the network, computed once.
 
-    features: Tensor
-    votes: Tensor
-    agrees: Tensor
-    same: Tensor
-    first: Tensor
-    base_neighbours: Tensor
-    base_gold: Tensor
-    base_sum: Tensor
+    The mixture is linear in what the network chooses: what each choice alone would give is all there is to know. In one
+    table [n, columns], of which a batch is read at once; widths: of its parts, as `_loss` takes them.
+    """
+
+    table: Tensor
+    widths: tuple[int, ...]
     vocabulary_size: int
 
     @classmethod
     def of(cls, network: MetaK, examples: Examples, temperature: float) -> _Prepared:
         values, votes = examples.values, kernel(examples.distances, temperature)
-        return cls(
+        agrees = (values == examples.gold[:, None]).to(votes.dtype)
+        alone = [spread(choice.expand(len(votes), -1), votes) for choice in torch.eye(network.outer.out_features).log()]
+        base = torch.stack([weights.base for weights in alone], dim=1)
+        parts = (
             network.features(examples.distances, values),
-            votes,
-            (values == examples.gold[:, None]).to(votes.dtype),
-            same_values(values).to(votes.dtype),
-            first_occurrences(values).to(votes.dtype),
+            base,
+            base * examples.base_gold.exp()[:, None]
+            + torch.stack([(weights.neighbours * agrees).sum(dim=1) for weights in alone], dim=1),
+            torch.cat([aggregate(weights.neighbours, values) for weights in alone], dim=1),
             examples.base_neighbours,
-            examples.base_gold,
-            examples.base_sum,
-            examples.vocabulary_size,
+            first_occurrences(values).to(votes.dtype),
+            examples.base_sum[:, None],
         )
+        return cls(torch.cat(parts, dim=1), tuple(part.shape[1] for part in parts), examples.vocabulary_size)
 
     def select(self, rows: Tensor) -> _Prepared:
-        return _Prepared(
-            self.features[rows],
-            self.votes[rows],
-            self.agrees[rows],
-            self.same[rows],
-            self.first[rows],
-            self.base_neighbours[rows],
-            self.base_gold[rows],
-            self.base_sum[rows],
-            self.vocabulary_size,
-        )
+        return replace(self, table=self.table[rows])
 
 
 def mixture_loss(network: MetaK, examples: Examples, temperature: float, smoothing: float) -> Tensor:
@@ -105,16 +96,16 @@ def mixture_loss(network: MetaK, examples: Examples, temperature: float, smoothi
 
 
 def _loss(network: MetaK, ready: _Prepared, smoothing: float) -> Tensor:
-    weights = spread(network.choose(ready.features), ready.votes)
-    base = weights.base.clamp_min(1e-12)
-    agreed = (weights.neighbours * ready.agrees).sum(dim=1)
-    likelihood = -(base * ready.base_gold.exp() + agreed).clamp_min(1e-30).log()
+    features, bases, golds, votes, base_neighbours, first, base_sum = ready.table.split(ready.widths, dim=1)
+    chosen = network.choose(features).exp()
+    likelihood = -(chosen * golds).sum(dim=1).clamp_min(1e-30).log()
     if smoothing == 0:
         return likelihood
-    shifted = base.log()[:, None] + ready.base_neighbours
-    voted = (ready.same @ weights.neighbours[:, :, None]).squeeze(2).clamp_min(1e-30).log()
+    base = (chosen * bases).sum(dim=1).clamp_min(1e-12).log()
+    shifted = base[:, None] + base_neighbours
+    voted = (chosen[:, None] @ votes.unflatten(1, (chosen.shape[1], -1))).squeeze(1).clamp_min(1e-30).log()
     gained = torch.logaddexp(shifted, voted) - shifted
-    total = ready.base_sum + ready.vocabulary_size * base.log() + (gained * ready.first).sum(dim=1)
+    total = base_sum[:, 0] + ready.vocabulary_size * base + (gained * first).sum(dim=1)
     return (1 - smoothing) * likelihood - smoothing * total / ready.vocabulary_size
 
 
@@ -132,7 +123,7 @@ def train_adaptive(
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         network = MetaK(examples.distances.shape[1], examples.typical_distance(), settings.hidden)
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=0.5, patience=5, min_lr=settings.final_learning_rate
     )

@@ -85,7 +85,7 @@ def run_rows(
         else:
             _ = bench.model  # which is needed here anyway
         todo = plan_tasks(bench, rows)
-        run = Run(bench, Schedule.of(todo.tasks), todo.things, deadline, say)
+        run = Run(bench, Schedule.of(todo.tasks, setting.jobs), todo.things, deadline, say)
         if setting.jobs == 1:
             run.here()
         else:

@@ -1,4 +1,4 @@
-"""Which task comes next: what others wait for longest first, and nothing that will not fit into the time left."""
+"""Which task comes next: what others wait for longest first; where time is short, what bears fruit soonest."""
 
 from __future__ import annotations
 
@@ -29,27 +29,30 @@ class Task:
 
 @dataclass
 class Schedule:
-    """Tasks that are waiting, running, done or given up."""
+    """Tasks that are waiting, running, done or given up; jobs: how many can run side by side."""
 
     tasks: dict[str, Task]
+    jobs: int = 1
     done: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     _ratios: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tasks: Iterable[Task]) -> Schedule:
-        return cls({task.key: task for task in tasks})
+    def of(cls, tasks: Iterable[Task], jobs: int = 1) -> Schedule:
+        return cls({task.key: task for task in tasks}, jobs)
 
     def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
         """The ready task with the longest way still behind it, of those whose nearest fruit ripens in time.
 
+        Where not all can be done in time, the one with the nearest fruit: long ways begun everywhere would end nowhere.
         alone: of the tasks that must run alone, else of the others.
         """
         ways = _Ways(self)
         ready = [task for task in self.waiting() if task.alone is alone and task.waits_for <= self.done]
         fitting = [task for task in ready if ways.to_fruit(task) <= seconds_left and self._is_timely(task, ways)]
-        return max(fitting, key=lambda task: (self._uses_cheap(task), ways.behind(task)), default=None)
+        urgency = ways.nearness if self._is_late(seconds_left) else ways.behind
+        return max(fitting, key=lambda task: (self._uses_cheap(task), urgency(task)), default=None)
 
     def start(self, key: str) -> None:
         self.running.add(key)
@@ -83,6 +86,10 @@ class Schedule:
         """The seconds a task will take, as tasks of its kind did so far."""
         return task.seconds * self._ratios.get(task.kind, 1.0)
 
+    def _is_late(self, seconds_left: float) -> bool:
+        """Whether the time left is too short for all that is waiting."""
+        return sum(map(self.judge, self.waiting())) > seconds_left * self.jobs
+
     def _uses_cheap(self, task: Task) -> bool:
         return any(self.tasks[key].cheap for key in task.waits_for)
 
@@ -114,6 +121,10 @@ class _Ways:
         """The least time from the start of a task to the end of one that leaves something, itself or after it."""
         own = self._schedule.judge(task)
         return own if task.kept else own + min(map(self.to_fruit, self._after[task.key]), default=0.0)
+
+    def nearness(self, task: Task) -> float:
+        """How near the next fruit is."""
+        return -self.to_fruit(task)
 
     def behind(self, task: Task) -> float:
         """The longest way from the start of a task to the end of one that nothing waits for."""

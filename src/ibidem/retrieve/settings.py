@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.native.triton import has_triton
 from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native, suits
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 from ibidem.retrieve.partition import default_lists
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 EXACT_BELOW = 20_000
 NATIVE_FROM = 10_000
+LISTS_FROM = 8_000_000
 SQFP16_UP_TO = 128
 FLAT_COARSE_UP_TO = 16_384
 AUTO_RECALL = 0.97
@@ -139,8 +141,12 @@ def _lists(setting: str, size: int) -> ListSettings:
     return ListSettings(numbers.get("lists", default_lists(size)), numbers.get("nprobe"))
 
 
-def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | NativeSettings:
+def _auto(
+    size: int, dimension: int, *, on_cpu: bool
+) -> ExactSettings | FaissSettings | ListSettings | NativeSettings:
     """Choose exact search where it is fast enough, else the native index, else a faiss IVF with about 4 √N lists.
+
+    A GPU reads millions of keys in the time of a step; above, it has lists of its own, where kernels can search them.
 
     docs/results/search.md has the measurements, on compact keys of a real memory. At 10 k keys the native index is
     several times as fast as exact search. Short keys of faiss keep float16, in which the memory holds them: the recall
@@ -148,7 +154,7 @@ def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSe
     dimensions: 0.981 and 0.985 at nprobe 64, about as fast).
     """
     if not on_cpu:
-        return ExactSettings()
+        return ListSettings(default_lists(size)) if size >= LISTS_FROM and has_triton() else ExactSettings()
     if suits(dimension) and size >= NATIVE_FROM:
         return resolve_native(NAME, size, dimension)
     if size < EXACT_BELOW:
