@@ -62,7 +62,7 @@ class _Prepared:
     """
 
     table: Tensor
-    widths: tuple[int, ...]
+    widths: list[int]
     vocabulary_size: int
 
     @classmethod
@@ -81,7 +81,7 @@ class _Prepared:
             first_occurrences(values).to(votes.dtype),
             examples.base_sum[:, None],
         )
-        return cls(torch.cat(parts, dim=1), tuple(part.shape[1] for part in parts), examples.vocabulary_size)
+        return cls(torch.cat(parts, dim=1), [part.shape[1] for part in parts], examples.vocabulary_size)
 
     def select(self, rows: Tensor) -> _Prepared:
         return replace(self, table=self.table[rows])
@@ -96,7 +96,7 @@ def mixture_loss(network: MetaK, examples: Examples, temperature: float, smoothi
 
 
 def _loss(network: MetaK, ready: _Prepared, smoothing: float) -> Tensor:
-    features, bases, golds, votes, base_neighbours, first, base_sum = ready.table.split(ready.widths, dim=1)
+    features, bases, golds, votes, base_neighbours, first, base_sum = torch.split(ready.table, ready.widths, dim=1)
     chosen = network.choose(features).exp()
     likelihood = -(chosen * golds).sum(dim=1).clamp_min(1e-30).log()
     if smoothing == 0:

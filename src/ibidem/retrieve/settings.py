@@ -141,9 +141,7 @@ def _lists(setting: str, size: int) -> ListSettings:
     return ListSettings(numbers.get("lists", default_lists(size)), numbers.get("nprobe"))
 
 
-def _auto(
-    size: int, dimension: int, *, on_cpu: bool
-) -> ExactSettings | FaissSettings | ListSettings | NativeSettings:
+def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | ListSettings | NativeSettings:
     """Choose exact search where it is fast enough, else the native index, else a faiss IVF with about 4 √N lists.
 
     A GPU reads millions of keys in the time of a step; above, it has lists of its own, where kernels can search them.
