@@ -103,7 +103,7 @@ def _loss(network: MetaK, ready: _Prepared, smoothing: float) -> Tensor:
         return likelihood
     base = (chosen * bases).sum(dim=1).clamp_min(1e-12).log()
     shifted = base[:, None] + base_neighbours
-    voted = (chosen[:, None] @ votes.unflatten(1, (chosen.shape[1], -1))).squeeze(1).clamp_min(1e-30).log()
+    voted = (chosen[:, None] @ votes.view(*chosen.shape, base_neighbours.shape[1])).squeeze(1).clamp_min(1e-30).log()
     gained = torch.logaddexp(shifted, voted) - shifted
     total = base_sum[:, 0] + ready.vocabulary_size * base + (gained * first).sum(dim=1)
     return (1 - smoothing) * likelihood - smoothing * total / ready.vocabulary_size
