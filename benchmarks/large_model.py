@@ -23,8 +23,9 @@ import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
 from ibidem.combine import AdaptiveCombiner, MetaK
-from ibidem.compact import NetworkCompactor
+from ibidem.compact import Compactor, NetworkCompactor, place_compactor
 from ibidem.decode import BaseScorer, MemoryScorer, Searcher, SearchSettings
+from ibidem.decode.mounting import place
 from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench import Contender, race
 from ibidem.memory import Memory
@@ -136,9 +137,10 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     generator = torch.Generator().manual_seed(arguments.seed)
     asked = torch.randint(keys.size, (arguments.beam * 2 * max(arguments.batches),), generator=generator)
     places = torch.from_numpy(keys.gather(asked.numpy()).astype(np.float32)).to(model.device)
-    compactor = Placed(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid", places).to(model.device)
+    network = NetworkCompactor(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid").requires_grad_(False)
+    compactor: Any = Near(place_compactor(network, model.device), places)
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
-    combiner = AdaptiveCombiner(MetaK(arguments.k, 1.0).to(model.device), 10.0)
+    combiner = place(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     scorers = {}
     for setting in arguments.index:
         index = build_index(keys, setting, device=model.device, seed=arguments.seed)
@@ -147,15 +149,18 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     return scorers
 
 
-class Placed(NetworkCompactor):
-    """A network with random weights whose states lie near given places [rows, c], each row near its own."""
+class Near:
+    """A compactor whose compact states lie near given places [rows, c], each row near its own."""
 
-    def __init__(self, inputs: int, hidden: int, outputs: int, activation: str, places: torch.Tensor) -> None:
-        super().__init__(inputs, hidden, outputs, activation)
+    def __init__(self, compactor: Compactor, places: torch.Tensor) -> None:
+        self._compactor = compactor
         self._places = places
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.add(self._places[: len(states)], super().forward(states), alpha=0.1)
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.add(self._places[: len(states)], self._compactor(states), alpha=0.1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compactor, name)
 
 
 def given_keys(arguments: argparse.Namespace) -> Keys:
