@@ -54,9 +54,9 @@ def test_the_same_seed_gives_the_same_weights(tiny_folder, pairs) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_no_time_leaves_the_model_as_it_was(fresh, tiny, pairs) -> None:
+def test_no_updates_leave_the_model_as_it_was(fresh, tiny, pairs) -> None:
     text = Encoded.of(fresh, *pairs, 512)
-    report = fine_tune(fresh, text, text, replace(SETTINGS, seconds=0))
+    report = fine_tune(fresh, text, text, replace(SETTINGS, updates=0))
     assert (report["updates"], report["best_update"]) == (0, 0)
     assert torch.equal(fresh.projection.weight, tiny.projection.weight)
 

@@ -26,12 +26,11 @@ _IGNORED = -100
 class FineTuningSettings:
     """AdamW with a linear warm-up and label smoothing; the best weights by dev loss are kept.
 
-    seconds: of training, judging the dev set included. updates: fewer seconds, where these come first. patience: it
-    ends after so many judgements without a lower loss.
+    updates: at most, and not seconds, since how far these reach depends on who else uses the device. patience: it ends
+    after so many judgements without a lower loss.
     """
 
-    seconds: float = 300.0
-    updates: int = 1_000_000
+    updates: int = 4000
     learning_rate: float = 1e-4
     warmup: int = 200
     label_smoothing: float = 0.1
@@ -81,7 +80,7 @@ def fine_tune(model: BaseModel, train: Encoded, dev: Encoded, settings: FineTuni
     best, best_loss, best_update, stale = _copy(network), _judge(model, dev), 0, 0
     update, history = 0, [[0, best_loss]]
     while stale < settings.patience:
-        over = update >= settings.updates or time.perf_counter() - started >= settings.seconds
+        over = update >= settings.updates
         if update and (over or update % settings.judge_every == 0):
             loss = _judge(model, dev)
             history.append([update, loss])

@@ -91,7 +91,7 @@ def quick_plan() -> Plan:
         dimensions=(32, 16),
         timed_batches=1,
         rounds=1,
-        fine_tuning=FineTuningSettings(seconds=60.0, updates=6, warmup=2, judge_every=3),
+        fine_tuning=FineTuningSettings(updates=6, warmup=2, judge_every=3),
         points=20,
         smoke=True,
     )

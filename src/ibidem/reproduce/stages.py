@@ -274,7 +274,7 @@ class FineTuned(Stage):
         return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
 
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 15 + self.settings.seconds + pairs(self.corpus) * 1e-4
+        return 15 + self.settings.updates / 10 + pairs(self.corpus) * 1e-4
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         model = load_model(bench.setting.model, device=bench.setting.device)

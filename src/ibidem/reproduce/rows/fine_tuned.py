@@ -35,7 +35,7 @@ class FineTunedTranslation:
     def name(self) -> str:
         settings = self.model.settings
         corpus = "+".join(self.model.corpus)
-        return f"{self.test}/test fine-tuned on {corpus} {settings.seconds:g} s seed={settings.seed}"
+        return f"{self.test}/test fine-tuned on {corpus} {settings.updates} updates seed={settings.seed}"
 
     @property
     def seed(self) -> int:

@@ -55,8 +55,8 @@ def _lay_out(plan: Plan, results: Results) -> str:
     note = (
         f"The memory and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
         f"set; other columns show what that does to other text. Learning took: {', '.join(times)} (side by side where "
-        f"the rows were; fine-tuning was given {plan.fine_tuning.seconds / 60:g} minutes, and ends earlier when its "
-        "dev loss no longer falls)."
+        f"the rows were; fine-tuning was given {plan.fine_tuning.updates:,} updates, and ends earlier when its dev "
+        "loss no longer falls)."
     )
     return f"{lay_out_grid(grid, results)}\n\n{note}"
 

@@ -1,0 +1,107 @@
+"""What the fast path costs in quality: against transformers' own `generate()` in float32, the memory searched exactly.
+
+    python benchmarks/fast_path.py -m memories/it --text DE EN --device cuda --out fast_path.json
+    python benchmarks/fast_path.py -m memories/it --text DE EN --oracle-index 'native;nprobe=5000;gamma=2.6;refine=80'
+
+The fast path translates as `ibidem translate` does without any options. On a CPU exact search through millions of keys
+takes hours: an index that looks so far that it misses next to nothing can stand for it, and its recall is reported.
+Sources of one length make a batch of `generate()`, so that both searches have the same limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ibidem.decode import SearchSettings, Translator
+from ibidem.decode.mounts import mount
+from ibidem.decode.processor import MemoryLogitsProcessor
+from ibidem.evaluate import compare, describe_machine
+from ibidem.memory import Memory
+from ibidem.model import load_model
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode.scoring import Scorer
+    from ibidem.model import BaseModel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--memory", required=True)
+    parser.add_argument("--text", nargs="+", required=True, help="parallel text to translate")
+    parser.add_argument("--oracle-index", default="exact", help="as for ibidem index")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    pairs = list(Corpus(arguments.text))
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    settings = SearchSettings(beam=arguments.beam)
+    memory = Memory.open(arguments.memory)
+    fast, slow = (
+        load_model(memory.identity.name, device=arguments.device, dtype=dtype) for dtype in ("auto", "float32")
+    )
+    translator = Translator(fast, memory, settings=settings, batch_size=arguments.batch_size)
+    found = translator.translate(sources)
+    oracle = mount(memory, slow, index=arguments.oracle_index)
+    wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
+    report = {
+        "arguments": {name: str(value) for name, value in vars(arguments).items()},
+        "lines": len(sources),
+        "lines that differ": sum(one != other for one, other in zip(found, wanted, strict=True)),
+        "indexes": {"fast": mount(memory, fast).index.description, "oracle": oracle.index.description},
+        "scores": {
+            one.metric: {"oracle": one.baseline, "fast": one.system, "p": one.p_value}
+            for one in compare(wanted, found, references)
+        },
+        "machine": describe_machine(),
+    }
+    print(json.dumps(report, indent=1))
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+@torch.inference_mode()
+def generate(
+    model: BaseModel, scorer: Scorer, sources: Sequence[str], settings: SearchSettings, batch_size: int
+) -> list[str]:
+    """The translations of sources by `generate()` with a memory."""
+    tokens = model.tokens
+    ids = [one[: tokens.longest_source] for one in tokens.encode_sources(sources)]
+    translations = [""] * len(ids)
+    order = sorted((row for row, one in enumerate(ids) if len(one) > 1), key=lambda row: len(ids[row]))
+    with MemoryLogitsProcessor(model, scorer) as processor:
+        for length, group in groupby(order, key=lambda row: len(ids[row])):
+            rows = list(group)
+            for batch in (rows[start : start + batch_size] for start in range(0, len(rows), batch_size)):
+                padded, mask = model.pad([ids[row] for row in batch])
+                chosen = model.network.generate(
+                    input_ids=padded,
+                    attention_mask=mask,
+                    num_beams=settings.beam,
+                    do_sample=False,
+                    max_length=settings.limit(length, tokens.longest_target) + len(tokens.start),
+                    length_penalty=settings.length_penalty,
+                    early_stopping=False,
+                    logits_processor=[processor],
+                )
+                for row, one in zip(batch, chosen[:, len(tokens.start) :].tolist(), strict=True):
+                    end = one.index(tokens.eos) if tokens.eos in one else len(one)
+                    translations[row] = tokens.decode(one[:end])
+    return translations
+
+
+if __name__ == "__main__":
+    main()
