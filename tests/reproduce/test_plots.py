@@ -39,3 +39,10 @@ def test_the_same_points_give_the_same_file(tmp_path: Path) -> None:
 def test_a_scale_of_orders_of_magnitude(tmp_path: Path) -> None:
     points = [Point("full", "full", 4, 12.0, 50.0), Point("pruned", "pruned", 4, 0.5, 49.0)]
     assert len(draw_tradeoff(points, "GB", tmp_path / "storage", smoke=False, log=True)) == 2
+
+
+def test_a_line_of_one_panel_is_named_too(tmp_path: Path) -> None:
+    both = {"ours": [(0.0, 49.0), (0.5, 48.0)]}
+    curves = {"k = 4": {**both, "covered": [(0.0, 49.0)]}, "k = 8": {**both, "covered": [(0.0, 49.0), (0.5, 49.0)]}}
+    _, drawing = draw_curve(curves, {"k = 4": {}, "k = 8": {}}, tmp_path / "curve", smoke=False)
+    assert drawing.read_text(encoding="utf-8").count("covered") == 1

@@ -45,6 +45,8 @@ def draw_curve(
             panel.set_title(column)
             panel.set_xlabel("entries removed (%)")
         panels(axes)[0].set_ylabel("BLEU")
-        handles, names = panels(axes)[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8)
+        # A line may be in some panels only.
+        labelled = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels(axes)]
+        shown = {name: handle for panel in labelled for handle, name in panel}
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown), fontsize=8)
         return save_figure(figure, stem, smoke=smoke)
