@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ibidem.reproduce import paper
+from ibidem.reproduce.plan import Plan
 from ibidem.reproduce.stages import Clustered
 from ibidem.reproduce.system import assemble
 from ibidem.reproduce.tables import pruning, pruning_curve
@@ -68,3 +69,15 @@ def test_what_is_covered_is_told_by_the_tuned_memory(plan) -> None:
     parts = assemble(row.system)
     assert parts is not None
     assert parts.memory.sources == (parts.tuned,)
+
+
+def test_all_seeds_where_most_is_said_of_a_point() -> None:
+    plan = Plan(seeds=(1, 2, 3))
+    lines = pruning_curve.build(plan).lines
+
+    def seeds(label: str, rate: float, k: int) -> int:
+        return len(lines[pruning_curve.name_point(label, rate)][pruning_curve.name_k(k)].rows)
+
+    assert [seeds(pruning_curve.OURS, rate, 8) for rate in plan.rates] == [3, 1, 3, 1, 3, 1, 3, 1, 3]
+    assert [seeds(pruning_curve.RANDOM, rate, 4) for rate in plan.rates] == [1, 1, 3, 1, 1, 1, 1, 1, 1]
+    assert [seeds(pruning_curve.COVERED, 0.3, k) for k in plan.ks] == [1, 3, 1]
