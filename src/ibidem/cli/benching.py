@@ -35,7 +35,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--against",
-            help="generate (transformers' own search), paper (its index and mixture), none. [default: both]",
+            help="generate (transformers' own search), paper (its index and mixture), ctranslate2 (where it is "
+            "installed), none. [default: generate, paper]",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Race the memory against the base model, transformers' generate() and the paper's settings."""
-    from ibidem.evaluate.bench.report import AGAINST, BenchSettings, run_bench
+    from ibidem.evaluate.bench.report import BenchSettings, run_bench
     from ibidem.memory import Memory
     from ibidem.model import load_model
 
@@ -73,7 +74,7 @@ def bench(
         beams=tuple(beam or (1, 5)),
         rounds=rounds,
         sentences=sentences,
-        against=AGAINST if against is None else tuple(name for name in against if name != "none"),
+        against=tuple(name for name in against or ("generate", "paper") if name != "none"),
         sizes=tuple(size or ()),
         seed=seed,
     )

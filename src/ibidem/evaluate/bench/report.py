@@ -10,6 +10,7 @@ import torch
 from ibidem.decode.mounts import mount
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
+from ibidem.evaluate.bench.converted import converted_contender
 from ibidem.evaluate.bench.growth import grow_keys, time_search
 from ibidem.evaluate.bench.published import published_contender
 from ibidem.evaluate.bench.racing import Race, cut_batches, race
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
-AGAINST = ("generate", "paper")
+AGAINST = ("generate", "paper", "ctranslate2")
 _SEARCHED = [5, 40, 160, 320]
 
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What is measured; against: other ways, of "generate" (transformers' search) and "paper" (its index and mixture).
+    """What is measured; against: other ways, of "generate" (transformers' search), "paper" (its index and mixture) and
+    "ctranslate2" (the base model in that engine).
 
     sizes: of grown memories whose search is timed; sentences: at most so many of the text.
     """
@@ -40,14 +42,14 @@ class BenchSettings:
     beams: tuple[int, ...] = (1, 5)
     rounds: int = 3
     sentences: int = 64
-    against: tuple[str, ...] = AGAINST
+    against: tuple[str, ...] = ("generate", "paper")
     sizes: tuple[int, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
         unknown = set(self.against) - set(AGAINST)
         if unknown:
-            raise UsageError(f"Nothing is known of '{min(unknown)}': measure against {' or '.join(AGAINST)}.")
+            raise UsageError(f"Nothing is known of '{min(unknown)}': measure against {', '.join(AGAINST)}.")
         for name in ("batches", "beams", "sizes"):
             if any(number < 1 for number in getattr(self, name)):
                 raise UsageError(f"{name} {getattr(self, name)} cannot be measured: give numbers of 1 or more.")
@@ -71,6 +73,8 @@ def run_bench(
         contenders.append(generate_contender(model))
     if "paper" in settings.against:
         contenders.append(published_contender(memory, model))
+    if "ctranslate2" in settings.against:
+        contenders.append(converted_contender(model))
     races: list[Race] = []
     shares = {}
     for beam in settings.beams:
