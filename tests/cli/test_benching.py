@@ -41,4 +41,4 @@ def test_bench_for_people(ibidem: Run, memory: Path, tmp_path: Path) -> None:
 
 
 def test_bench_against_nothing_known(fails: Run, memory: Path) -> None:
-    assert "generate or paper" in fails(2, "bench", "-m", memory, "--against", "marian")
+    assert "generate, paper, ctranslate2" in fails(2, "bench", "-m", memory, "--against", "marian")

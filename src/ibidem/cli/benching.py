@@ -124,3 +124,6 @@ def _print_report(report: dict[str, Any]) -> None:
     for grown in report["growth"]:
         times = ", ".join(f"{size}: {time:.0f}" for size, time in grown["microseconds"].items())
         note(f"{grown['keys']:,} keys, {grown['description']}: µs a query in batches of {times}")
+    if report["growth_exponents"]:
+        fits = ", ".join(f"{size}: {exponent:.2f}" for size, exponent in report["growth_exponents"].items())
+        note(f"The time grows as the number of keys to the power of, in batches of {fits}")

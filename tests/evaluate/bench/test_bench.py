@@ -9,6 +9,7 @@ import torch
 from ibidem.combine import Weights, best_candidates
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench import Contender, Race, Round, dense_candidates, grow_keys, race, time_search
+from ibidem.evaluate.bench.growth import SearchTime, fit_growth
 from ibidem.evaluate.bench.report import BenchSettings
 from ibidem.retrieve import ArrayKeys
 
@@ -81,6 +82,12 @@ def test_keys_are_taken_first_and_then_made(monkeypatch: pytest.MonkeyPatch) -> 
     assert timed.keys == 1000
     assert set(timed.microseconds) == {1, 4}
     assert all(time > 0 for time in timed.microseconds.values())
+
+
+def test_growth_is_an_exponent() -> None:
+    times = [SearchTime(keys, "any", 1.0, {5: 3 * keys**0.5, 40: 7.0}) for keys in (1000, 4000, 20000)]
+    assert fit_growth(times) == {5: pytest.approx(0.5), 40: pytest.approx(0.0)}
+    assert fit_growth(times[:1]) == fit_growth([]) == {}
 
 
 def test_settings_that_cannot_be_meant() -> None:

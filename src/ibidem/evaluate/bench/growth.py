@@ -13,6 +13,8 @@ import torch
 from ibidem.retrieve import ArrayKeys, build_index
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from ibidem.retrieve import Keys
@@ -32,6 +34,17 @@ class SearchTime:
     def to_json(self) -> dict[str, Any]:
         """The same for a report."""
         return asdict(self)
+
+
+def fit_growth(times: Sequence[SearchTime]) -> dict[int, float]:
+    """By size of batch the exponent e of a cost that grows as keys ** e, by least squares of logarithms; {} of one."""
+    if len({found.keys for found in times}) < 2:
+        return {}
+    keys = np.log([found.keys for found in times])
+    return {
+        size: float(np.polyfit(keys, np.log([found.microseconds[size] for found in times]), 1)[0])
+        for size in times[0].microseconds
+    }
 
 
 def grow_keys(keys: Keys, size: int, *, seed: int) -> ArrayKeys:

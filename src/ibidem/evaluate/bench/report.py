@@ -11,7 +11,7 @@ from ibidem.decode.mounts import mount
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
 from ibidem.evaluate.bench.converted import converted_contender
-from ibidem.evaluate.bench.growth import grow_keys, time_search
+from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search
 from ibidem.evaluate.bench.published import published_contender
 from ibidem.evaluate.bench.racing import Race, cut_batches, race
 from ibidem.evaluate.bench.shares import measure_shares
@@ -90,6 +90,7 @@ def run_bench(
             )
             races.append(found)
             shares[f"{batch} x {beam}"] = measure_shares(model, scorer, cut_batches(sources, batch), beam)
+    growth = _measure_growth(model, memory, scorer, sources, settings, progress)
     return {
         "model": model.name,
         "entries": memory.entries,
@@ -101,7 +102,8 @@ def run_bench(
         "source_tokens": sum(map(len, sources)) / max(1, len(sources)),
         "races": [found.to_json() for found in races],
         "shares_of_time": shares,
-        "growth": _measure_growth(model, memory, scorer, sources, settings, progress),
+        "growth": [found.to_json() for found in growth],
+        "growth_exponents": fit_growth(growth),
         "machine": describe_machine(),
     }
 
@@ -113,7 +115,7 @@ def _measure_growth(
     sources: Sequence[list[int]],
     settings: BenchSettings,
     progress: Progress,
-) -> list[dict[str, Any]]:
+) -> list[SearchTime]:
     """Search times of memories of other sizes, asked for the states of the sources' own translations."""
     if not settings.sizes:
         return []
@@ -131,7 +133,8 @@ def _measure_growth(
     found = []
     for number, size in enumerate(settings.sizes, start=1):
         keys = grow_keys(memory.search_keys, size, seed=settings.seed)
-        timed = time_search(keys, queries, "auto", batches=_SEARCHED, k=scorer.combiner.k, rounds=5, seed=settings.seed)
-        found.append(timed.to_json())
+        found.append(
+            time_search(keys, queries, "auto", batches=_SEARCHED, k=scorer.combiner.k, rounds=5, seed=settings.seed)
+        )
         progress("Growing", number / len(settings.sizes), number, "sizes")
     return found
