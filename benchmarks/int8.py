@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import sacrebleu
 import torch
+from lines import heaviest_line
 from torch.nn.functional import linear
 
 from ibidem.decode import Translator
@@ -70,34 +71,24 @@ def read_lines(path: Path) -> list[str]:
 def compare_lines(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """BLEU of both, and the line without which the difference would change most."""
     whole = compare(before, after, references)[0]
-    metric = sacrebleu.BLEU()
-    counts = [
-        torch.tensor(metric._extract_corpus_statistics(list(lines), [list(references)])) for lines in (before, after)
-    ]
-    totals = [of_lines.sum(0) for of_lines in counts]
-
-    def score(numbers: Tensor) -> float:
-        return float(metric._compute_score_from_stats(numbers.tolist()).score)
-
-    def without(line: int) -> list[float]:
-        return [score(total - of_lines[line]) for total, of_lines in zip(totals, counts, strict=True)]
-
-    differ = [line for line, both in enumerate(zip(before, after, strict=True)) if both[0] != both[1]]
-    apart = whole.system - whole.baseline
-    weights = {line: abs(apart - (scores[1] - scores[0])) for line in differ for scores in [without(line)]}
     report: dict[str, Any] = {
         "lines": len(references),
-        "lines that differ": len(differ),
+        "lines that differ": sum(one != other for one, other in zip(before, after, strict=True)),
         "float32": whole.baseline,
         "int8": whole.system,
         "p": whole.p_value,
-        "length of int8's translations": float(totals[1][0] / totals[0][0]),
+        "length of int8's translations": length_of(after) / length_of(before),
     }
-    if weights:
-        line = max(weights, key=weights.__getitem__)
-        scores = without(line)
-        report["line"] = {"number": line + 1, "float32 without it": scores[0], "int8 without it": scores[1]}
+    line = heaviest_line(before, after, references)
+    if line is not None:
+        report["line"] = {"number": line.number, "float32 without it": line.before, "int8 without it": line.after}
     return report
+
+
+def length_of(lines: Sequence[str]) -> int:
+    """The number of BLEU's tokens."""
+    tokenize = sacrebleu.BLEU().tokenizer
+    return sum(len(tokenize(line).split()) for line in lines)
 
 
 def compare_tokens(model: BaseModel, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
