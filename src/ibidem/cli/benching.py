@@ -36,7 +36,7 @@ def bench(
         typer.Option(
             "--against",
             help="generate (transformers' own search), paper (its index and mixture), ctranslate2 (where it is "
-            "installed), none. [default: generate, paper]",
+            "installed; fair with --threads 1), none. [default: generate, paper]",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,7 @@
-"""The base model in CTranslate2, the engine that people take for speed; for who has it installed."""
+"""The base model in CTranslate2, the engine that people take for speed; for who has it installed.
+
+Its threads and torch's disturb each other in one process: what is fair is a race on one thread (`--threads 1`).
+"""
 
 from __future__ import annotations
 
