@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import note, print_table, shown_progress, use_threads
+from ibidem.cli.console import note, print_table, shown_progress
+from ibidem.cli.opening import ModelOptions
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
@@ -56,19 +57,9 @@ def bench(
     """Race the memory against the base model, transformers' generate() and the paper's settings."""
     from ibidem.evaluate.bench.report import BenchSettings, run_bench
     from ibidem.memory import Memory
-    from ibidem.model import load_model
 
-    use_threads(threads)
     opened = Memory.open(memory)
-    identity = opened.identity
-    base = load_model(
-        model or identity.name,
-        device=device,
-        dtype=dtype,
-        source_language=identity.source_language,
-        target_language=identity.target_language,
-        source_prefix=identity.source_prefix,
-    )
+    base = ModelOptions(model=model, device=device, dtype=dtype, threads=threads).load(opened.identity)
     settings = BenchSettings(
         batches=tuple(batch or (1, 8, 32, 64)),
         beams=tuple(beam or (1, 5)),

@@ -9,6 +9,7 @@ import typer
 from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import print_summary
+from ibidem.cli.opening import ModelOptions
 from ibidem.cli.overrides import override
 
 
@@ -52,7 +53,7 @@ def compact(
     """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory anew afterwards."""
     from ibidem.learn import compact_memory
     from ibidem.memory import Memory
-    from ibidem.model import load_model, resolve_device
+    from ibidem.model import resolve_device
 
     settings = compacting.settings(method, seed)
     settings = override(settings, assignments or ())
@@ -61,14 +62,7 @@ def compact(
     place = resolve_device(device)
     base = None
     if settings.method == "svd" and compactor is None:
-        identity = opened.identity
-        base = load_model(
-            model or identity.name,
-            device=str(place),
-            source_language=identity.source_language,
-            target_language=identity.target_language,
-            source_prefix=identity.source_prefix,
-        )
+        base = ModelOptions(model=model, device=str(place), threads=threads).load(opened.identity)
     with shown_progress() as progress:
         opened = compact_memory(
             opened,
