@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from lines import heaviest_line
 
-from ibidem.decode import SearchSettings, Translator
+from ibidem.decode import MemoryScorer, SearchSettings, Translator
 from ibidem.decode.mounts import mount
 from ibidem.decode.processor import MemoryLogitsProcessor
 from ibidem.evaluate import compare, describe_machine
@@ -56,6 +56,8 @@ def main() -> None:
         load_model(memory.identity.name, device=arguments.device, dtype=dtype) for dtype in ("auto", "float32")
     )
     translator = Translator(fast, memory, settings=settings, batch_size=arguments.batch_size)
+    scorer = translator.scorer
+    assert isinstance(scorer, MemoryScorer)  # of one memory
     found = translator.translate(sources)
     oracle = mount(memory, slow, index=arguments.oracle_index)
     wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
@@ -64,7 +66,7 @@ def main() -> None:
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
         "lines": len(sources),
         "lines that differ": sum(one != other for one, other in zip(found, wanted, strict=True)),
-        "indexes": {"fast": mount(memory, fast).index.description, "oracle": oracle.index.description},
+        "indexes": {"fast": scorer.index.description, "oracle": oracle.index.description},
         "scores": {
             one.metric: {"oracle": one.baseline, "fast": one.system, "p": one.p_value}
             for one in compare(wanted, found, references)

@@ -1,7 +1,9 @@
 """A figure of how the time of a search grows with the memory, from what `ibidem bench --size … --save` wrote.
 
-ibidem bench -m memories/it --size 500000 --size 4000000 --size 20000000 --save growth.json
-python benchmarks/growth.py growth.json --out docs/results/figures/growth-cpu
+    ibidem bench -m memories/it --size 500000 --size 4000000 --size 20000000 --save growth.json
+    python benchmarks/growth.py growth.json --out docs/results/figures/growth-cpu
+
+It needs matplotlib: `pip install 'ibidem[reproduce]'`.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def test_auto_with_the_native_library() -> None:
 def test_auto_on_a_gpu(triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ibidem.retrieve.settings.has_triton", lambda: triton)
     assert resolve("auto", 7_999_999, 64, device="cuda:0") == ExactSettings()
+    assert resolve("auto", 10**8, 512, device="cuda:0") == ExactSettings()
     large = resolve("auto", 10**8, 64, device="cuda:0")
     assert large == (resolve("lists", 10**8, 64, device="cuda:0") if triton else ExactSettings())
 

@@ -65,7 +65,7 @@ def bench(
         beams=tuple(beam or (1, 5)),
         rounds=rounds,
         sentences=sentences,
-        against=tuple(name for name in against or ("generate", "paper") if name != "none"),
+        against=BenchSettings.against if against is None else tuple(name for name in against if name != "none"),
         sizes=tuple(size or ()),
         seed=seed,
     )

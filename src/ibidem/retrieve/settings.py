@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXACT_BELOW = 20_000
 NATIVE_FROM = 10_000
 LISTS_FROM = 8_000_000
+LIST_DIMENSIONS = (32, 64, 128)
 SQFP16_UP_TO = 128
 FLAT_COARSE_UP_TO = 16_384
 AUTO_RECALL = 0.97
@@ -144,7 +145,7 @@ def _lists(setting: str, size: int) -> ListSettings:
 def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSettings | ListSettings | NativeSettings:
     """Choose exact search where it is fast enough, else the native index, else a faiss IVF with about 4 √N lists.
 
-    A GPU reads millions of keys in the time of a step; above, it has lists of its own, where kernels can search them.
+    A GPU reads millions of keys in the time of a step; above, compact keys are in lists, where kernels can search them.
 
     docs/results/search.md has the measurements, on compact keys of a real memory. At 10 k keys the native index is
     several times as fast as exact search. Short keys of faiss keep float16, in which the memory holds them: the recall
@@ -152,7 +153,8 @@ def _auto(size: int, dimension: int, *, on_cpu: bool) -> ExactSettings | FaissSe
     dimensions: 0.981 and 0.985 at nprobe 64, about as fast).
     """
     if not on_cpu:
-        return ListSettings(default_lists(size)) if size >= LISTS_FROM and has_triton() else ExactSettings()
+        listed = size >= LISTS_FROM and dimension in LIST_DIMENSIONS and has_triton()
+        return ListSettings(default_lists(size)) if listed else ExactSettings()
     if suits(dimension) and size >= NATIVE_FROM:
         return resolve_native(NAME, size, dimension)
     if size < EXACT_BELOW:
