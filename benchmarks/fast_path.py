@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("-m", "--memory", required=True)
     parser.add_argument("--text", nargs="+", required=True, help="parallel text to translate")
     parser.add_argument("--oracle-index", default="exact", help="as for ibidem index")
+    parser.add_argument("--parts", action="store_true", help="also what the index and int8 cost, each alone")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
@@ -55,28 +56,41 @@ def main() -> None:
     fast, slow = (
         load_model(memory.identity.name, device=arguments.device, dtype=dtype) for dtype in ("auto", "float32")
     )
-    translator = Translator(fast, memory, settings=settings, batch_size=arguments.batch_size)
-    scorer = translator.scorer
-    assert isinstance(scorer, MemoryScorer)  # of one memory
-    found = translator.translate(sources)
     oracle = mount(memory, slow, index=arguments.oracle_index)
     wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
-    line = heaviest_line(wanted, found, references)
+
+    def judge(model: BaseModel, index: str | None) -> dict[str, object]:
+        translator = Translator(model, memory, settings=settings, batch_size=arguments.batch_size, index=index)
+        scorer = translator.scorer
+        assert isinstance(scorer, MemoryScorer)  # of one memory
+        return {"index": scorer.index.description, **differences(wanted, translator.translate(sources), references)}
+
     report = {
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
         "lines": len(sources),
-        "lines that differ": sum(one != other for one, other in zip(found, wanted, strict=True)),
-        "indexes": {"fast": scorer.index.description, "oracle": oracle.index.description},
-        "scores": {
-            one.metric: {"oracle": one.baseline, "fast": one.system, "p": one.p_value}
-            for one in compare(wanted, found, references)
-        },
-        "heaviest line": None if line is None else {"number": line.number, "oracle": line.before, "fast": line.after},
+        "oracle": oracle.index.description,
+        "fast": judge(fast, None),
         "machine": describe_machine(),
     }
+    if arguments.parts:
+        report["fast, but for the search"] = judge(fast, arguments.oracle_index)
+        report["fast, but for float32"] = judge(slow, None)
     print(json.dumps(report, indent=1))
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def differences(wanted: list[str], found: list[str], references: list[str]) -> dict[str, object]:
+    """How far translations are from those that were wanted."""
+    line = heaviest_line(wanted, found, references)
+    return {
+        "lines that differ": sum(one != other for one, other in zip(found, wanted, strict=True)),
+        "scores": {
+            one.metric: {"oracle": one.baseline, "this": one.system, "p": one.p_value}
+            for one in compare(wanted, found, references)
+        },
+        "heaviest line": None if line is None else {"number": line.number, "oracle": line.before, "this": line.after},
+    }
 
 
 @torch.inference_mode()

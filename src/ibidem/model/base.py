@@ -15,6 +15,7 @@ from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native import NativeEngine, supports_native
+from ibidem.model.padding import flatten, pad
 from ibidem.native.linear import NativeLinear
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class BaseModel:
             self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
-        values = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        values = torch.from_numpy(flatten(targets)).to(self.device)
         return States(captured[0][wanted], values, [len(ids) for ids in targets])
 
     @torch.inference_mode()
@@ -147,7 +148,7 @@ class BaseModel:
             keys.append(step.states)
             log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
         known = real.bool()
-        values = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        values = torch.from_numpy(flatten(targets)).to(self.device)
         states = States(torch.stack(keys, dim=1)[known], values, [len(ids) for ids in targets])
         return states, torch.stack(log_probs, dim=1)[known]
 
@@ -194,10 +195,7 @@ class BaseModel:
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
-        longest = max(len(ids) for ids in sequences)
-        padded = [[*ids, *[self.tokens.pad] * (longest - len(ids))] for ids in sequences]
-        mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]
-        return torch.tensor(padded, device=self.device), torch.tensor(mask, device=self.device)
+        return pad(sequences, self.tokens.pad, self.device)
 
 
 def _output_projection(network: Any) -> nn.Linear:

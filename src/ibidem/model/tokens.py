@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ibidem.model.languages import find_language, known_languages
+from ibidem.model.marian import MarianPieces, pieces_of
 from ibidem.model.spans import Spans
 
 if TYPE_CHECKING:
@@ -61,6 +63,14 @@ class Tokens:
         self._source = tokenizer
         self._target = _target_tokenizer(tokenizer)
 
+    @cached_property
+    def _source_pieces(self) -> MarianPieces | None:
+        return pieces_of(self._source, target=False)
+
+    @cached_property
+    def _target_pieces(self) -> MarianPieces | None:
+        return pieces_of(self._target, target=True)
+
     def special_ids(self) -> list[int]:
         """The tokens that stand for nothing in a text, such as padding and unknown, but for the end of sentence."""
         return sorted({int(token) for token in self._target.all_special_ids} - {self.eos})
@@ -70,7 +80,8 @@ class Tokens:
         batch = [self.source_prefix + text for text in texts]
         if not batch:
             return []
-        quick = _encode_marian(self._source, batch, target=False)
+        pieces = self._source_pieces
+        quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
         encoded: list[list[int]] = self._source(batch, **_WHOLE).input_ids
@@ -81,7 +92,8 @@ class Tokens:
         batch = list(texts)
         if not batch:
             return []
-        quick = _encode_marian(self._target, batch, target=True)
+        pieces = self._target_pieces
+        quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
         encoded = self._target(text_target=batch, add_special_tokens=False, **_WHOLE).input_ids
@@ -113,21 +125,6 @@ class Tokens:
 
 # `split_special_tokens`: a "</s>" that a user typed is text, not the end of the sentence.
 _WHOLE = {"truncation": False, "padding": False, "return_attention_mask": False, "split_special_tokens": True}
-
-
-def _encode_marian(tokenizer: Any, texts: Sequence[str], *, target: bool) -> list[list[int]] | None:
-    """Encode by SentencePiece directly, some ten times faster than the Python tokenizer around it; None for others.
-
-    Only a text that starts with a >>language<< tag needs that tokenizer.
-    """
-    if type(tokenizer).__name__ != "MarianTokenizer" or any(text.startswith(">>") for text in texts):
-        return None
-    numbers = tokenizer.target_encoder if target and tokenizer.separate_vocabs else tokenizer.encoder
-    unknown = numbers[tokenizer.unk_token]
-    eos = tokenizer.eos_token_id
-    processor = tokenizer.spm_target if target else tokenizer.spm_source
-    pieces = processor.encode(list(texts), out_type=str)
-    return [[*(numbers.get(piece, unknown) for piece in line), eos] for line in pieces]
 
 
 def _target_tokenizer(tokenizer: Any) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.learn.chunks import make_batches
+from ibidem.model.padding import pad
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,10 +110,10 @@ def measure_loss(model: BaseModel, text: Encoded, rows: Sequence[int], smoothing
     """The cross-entropy of some pairs summed over their tokens, in nats, and the number of tokens."""
     tokens, device = model.tokens, model.device
     targets = [text.targets[row] for row in rows]
-    sources, mask = _pad([text.sources[row] for row in rows], tokens.pad, device)
-    inputs, _ = _pad([[*tokens.start, *ids[:-1]] for ids in targets], tokens.pad, device)
+    sources, mask = pad([text.sources[row] for row in rows], tokens.pad, device)
+    inputs, _ = pad([[*tokens.start, *ids[:-1]] for ids in targets], tokens.pad, device)
     prompt = [_IGNORED] * (len(tokens.start) - 1)
-    labels, _ = _pad([[*prompt, *ids] for ids in targets], _IGNORED, device)
+    labels, _ = pad([[*prompt, *ids] for ids in targets], _IGNORED, device)
     mixed = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
     with mixed:
         logits = model.network(input_ids=sources, attention_mask=mask, decoder_input_ids=inputs, use_cache=False).logits
@@ -147,10 +148,3 @@ def _judge(model: BaseModel, text: Encoded) -> float:
 
 def _copy(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-
-
-def _pad(sequences: Sequence[Sequence[int]], filling: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    longest = max(map(len, sequences))
-    padded = [[*ids, *[filling] * (longest - len(ids))] for ids in sequences]
-    mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in sequences]
-    return torch.tensor(padded, device=device), torch.tensor(mask, device=device)
