@@ -71,7 +71,7 @@ def test_minima_of_codes(rows: int, dimension: int, tiles: int) -> None:
     assert torch.equal(groups, grouped(minima))
 
 
-@pytest.mark.parametrize(("tiles", "width"), [(1, 1), (9, 3), (70, 16), (140, 9)])
+@pytest.mark.parametrize(("tiles", "width"), [(1, 1), (9, 3), (70, 16), (140, 9), (140, 64)])
 def test_the_lowest_tiles_are_chosen(tiles: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from ibidem.retrieve.kernels import choice
 
@@ -113,17 +113,18 @@ def test_distances_and_the_nearest_of_chosen_tiles() -> None:
         assert torch.equal(picked, best)
 
 
+@pytest.mark.parametrize("k", [9, 56])
 @pytest.mark.parametrize("coded", [False, True])
-def test_the_index_by_kernels_and_without(coded: bool) -> None:
+def test_the_index_by_kernels_and_without(coded: bool, k: int) -> None:
     keys = draw(1500, 64).half().cpu().numpy()
     index = ScanIndex(ArrayKeys(keys), DEVICE, coded=coded)
     # The interpreter stands in for the device; on a CPU keys are held as float32.
     index._keys = index._keys.half()
     queries = draw(6, 64, 3)
     queries[4] = torch.nan
-    plain = index._find(queries, 9, 12)
+    plain = index._find(queries, k, 12)
     index._starts = torch.arange(0, 12 + 8, 8, device=DEVICE).clamp(max=12).int()
-    fused = index._find_fused(queries, 9, 12)
+    fused = index._find_fused(queries, k, 12)
     assert torch.equal(fused.entries, plain.entries)
     torch.testing.assert_close(fused.distances, plain.distances, rtol=1e-5, atol=1e-5)
 

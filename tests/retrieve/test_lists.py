@@ -117,15 +117,21 @@ def test_kernels_find_the_same(rows: int, dimension: int, nprobe: int) -> None:
 
 
 @needs_triton
-def test_the_limit_is_the_score_of_the_last_list() -> None:
+def test_the_limit_is_close_above_the_score_of_the_last_list() -> None:
     from ibidem.retrieve.kernels.lists import limit_probes
 
     scores = 10 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     scores[1, :20] = 1.5
     scores[2] = torch.inf
     scores[3] = -0.0
+    there = torch.tensor([0, 1, 3])
+    step = (scores.amax(1) - scores.amin(1))[there] / 2**16
     for probes in (1, 7, 50):
-        assert torch.equal(limit_probes(scores, probes), scores.sort(dim=1).values[:, probes - 1])
+        last = scores.sort(dim=1).values[there, probes - 1]
+        limits = limit_probes(scores, probes)
+        assert (limits[there] >= last).all()  # never too low
+        assert (limits[there] <= last + 1.01 * step).all()
+        assert limits[2] == -torch.inf  # nobody can be asked
 
 
 @pytest.mark.gpu
