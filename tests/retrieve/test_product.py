@@ -49,10 +49,10 @@ def test_few_keys_are_their_own_codes() -> None:
 
 
 def test_the_papers_index_on_a_gpu_finds_what_that_of_faiss_finds() -> None:
-    keys, queries = draw(30_000, 32), torch.from_numpy(draw(200, 32, 1)).float()
-    settings = resolve("paper", 30_000, 32, device="cuda")
+    keys, queries = draw(12_000, 16), torch.from_numpy(draw(200, 16, 1)).float()
+    settings = resolve("paper", 12_000, 16, device="cuda")
     assert isinstance(settings, ListSettings)
-    assert settings.code_bytes == 32
+    assert settings.code_bytes == 16
     assert settings.nprobe is not None
     ours = ListIndex(
         ArrayKeys(keys), "cpu", lists=settings.lists, nprobe=settings.nprobe, seed=1, code_bytes=settings.code_bytes
