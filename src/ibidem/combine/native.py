@@ -19,7 +19,7 @@ class NativeCombiner:
     def __init__(self, combiner: AdaptiveCombiner) -> None:
         network = combiner.network
         self.k = network.k
-        self._native = NativeMetaK(
+        self.native = NativeMetaK(
             (network.inner.weight, network.inner.bias),
             (network.outer.weight, network.outer.bias),
             scale=float(network.scale),
@@ -28,7 +28,7 @@ class NativeCombiner:
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:
         """Weights for [r, K]; a row without any neighbour is all the base model's."""
-        return Weights(*self._native.weigh(distances, values))
+        return Weights(*self.native.weigh(distances, values))
 
 
 def speed_up(combiner: Combiner) -> Combiner:

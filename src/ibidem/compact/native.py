@@ -23,7 +23,7 @@ class SwiftCompactor:
     def __init__(self, network: NetworkCompactor) -> None:
         self._network = network
         inner, outer = network.inner, network.outer
-        self._native = NativeCompactor((inner.weight, inner.bias), (outer.weight, outer.bias), network.activation)
+        self.native = NativeCompactor((inner.weight, inner.bias), (outer.weight, outer.bias), network.activation)
 
     @property
     def input_dimension(self) -> int:
@@ -36,7 +36,7 @@ class SwiftCompactor:
     def __call__(self, states: Tensor, /) -> Tensor:
         """Compact states [n, d] to [n, c]."""
         if states.is_cpu:
-            return self._native(states)
+            return self.native(states)
         compact: Tensor = self._network(states)
         return compact
 

@@ -20,6 +20,7 @@ import numpy as np
 from ibidem.combine import FadingCombiner, typical_distance
 from ibidem.combine.fading import REACH, SHORT_REACH
 from ibidem.compact import place_compactor
+from ibidem.decode.consulting import make_scorer
 from ibidem.decode.mounting import check_complete, check_identity, load_combiner, place
 from ibidem.decode.scoring import BaseScorer, BlendedScorer, LayeredScorer, MemoryScorer, Scorer
 from ibidem.decode.values import ValueTable
@@ -211,7 +212,7 @@ class Mount:
         """A scorer over parts, which takes the model's states."""
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
-        return MemoryScorer(whole, self._values.table, combiner, memory)
+        return make_scorer(whole, self._values.table, combiner, memory)
 
 
 def mount(

@@ -79,7 +79,7 @@ class MemoryScorer:
             return nobody(states)
         distances, entries = self.index.search(states, self.combiner.k)
         values = values_of(self.values, entries)
-        return Votes(distances, entries, values, self.combiner.weigh(distances, values), _only_source(entries))
+        return Votes(distances, entries, values, self.combiner.weigh(distances, values), only_source(entries))
 
 
 class LayeredScorer:
@@ -122,7 +122,7 @@ def _side_by_side(found: Sequence[Votes], scorers: Sequence[Scorer], weights: We
     )
 
 
-def _only_source(entries: Tensor) -> Tensor:
+def only_source(entries: Tensor) -> Tensor:
     """The sources [K] of entries [r, K] that are all of the first memory."""
     width = entries.shape[1]
     return _zeros(width) if entries.is_cpu else torch.zeros(width, dtype=torch.long, device=entries.device)

@@ -29,13 +29,13 @@ class NativeCompactor:
             raise ValueError(f"{hidden} hidden units were given to a layer of {outer[0].shape[1]} inputs")
         library = require()
         tensors = [dense(tensor) for tensor in (*inner, *outer)]
-        self._handle = library.compactor_new(
+        self.address = library.compactor_new(
             *(tensor.data_ptr() for tensor in tensors), self.inputs, hidden, self.outputs, SQUASHES[activation]
         )
-        if not self._handle:
+        if not self.address:
             raise MemoryError("there is no room for the weights of a compactor")
         self._apply = library.compactor_apply
-        weakref.finalize(self, library.compactor_free, self._handle)
+        weakref.finalize(self, library.compactor_free, self.address)
 
     def __call__(self, states: Tensor) -> Tensor:
         plain = dense(states)
@@ -43,6 +43,6 @@ class NativeCompactor:
             raise ValueError(f"states of shape {list(plain.shape)} were given to a compactor of {self.inputs} inputs")
         rows = len(plain)
         compact = torch.empty(rows, self.outputs)
-        if not self._apply(self._handle, plain.data_ptr(), rows, compact.data_ptr(), torch.get_num_threads()):
+        if not self._apply(self.address, plain.data_ptr(), rows, compact.data_ptr(), torch.get_num_threads()):
             raise MemoryError(f"there is no room to compact {rows} states")
         return compact

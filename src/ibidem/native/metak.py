@@ -50,6 +50,7 @@ class NativeMetaK:
         ]
         addresses = [tensor.data_ptr() for tensor in self._tensors]
         self._parts = _MetaK(self.k, hidden + spare, len(outer[1]) - 1, *addresses, scale, temperature)
+        self.address = ctypes.addressof(self._parts)
 
     def weigh(self, distances: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Weights of the base model [r] and of the neighbours [r, K], for distances and values [r, K]."""
@@ -60,7 +61,7 @@ class NativeMetaK:
         near, tokens = dense(distances), dense(values, torch.int64)
         base, neighbours = torch.empty(len(near)), torch.empty(len(near), self.k)
         done = require().metak_weigh(
-            ctypes.byref(self._parts),
+            self.address,
             near.data_ptr(),
             tokens.data_ptr(),
             len(near),

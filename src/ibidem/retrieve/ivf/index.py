@@ -71,18 +71,22 @@ class NativeIndex:
         return ", ".join(parts)
 
     @cached_property
-    def _ivf(self) -> Ivf | PlainIvf:
+    def ivf(self) -> Ivf | PlainIvf:
+        """What does the searching."""
         return (PlainIvf if native() is None else Ivf)(self.file.centroids, self.file.lists)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find about the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
         check_search(queries, k, self.dimension)
+        distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
+        return Neighbours(distances.to(queries.device), entries.to(queries.device))
+
+    def probing(self, k: int) -> Probing:
+        """How far a search for k neighbours looks."""
         settings = self.settings
-        probing = Probing(
+        return Probing(
             settings.nprobe, max(settings.refine, 2 * k), settings.gamma, settings.block_gamma, settings.groups
         )
-        distances, entries = self._ivf.search(queries, k, probing, self.live, self.threads)
-        return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """The same index, passing over these entries."""
