@@ -25,6 +25,7 @@ from transformers import FSMTConfig, FSMTForConditionalGeneration
 from ibidem.combine import AdaptiveCombiner, MetaK
 from ibidem.compact import Compactor, NetworkCompactor, place_compactor
 from ibidem.decode import BaseScorer, MemoryScorer, Searcher, SearchSettings
+from ibidem.decode.consulting import make_scorer
 from ibidem.decode.mounting import place
 from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench import Contender, race
@@ -145,7 +146,7 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     for setting in arguments.index:
         index = build_index(keys, setting, device=model.device, seed=arguments.seed)
         name = "memory" if len(arguments.index) == 1 else f"memory, {setting}"
-        scorers[name] = MemoryScorer(CompactedIndex(index, compactor), values, combiner)
+        scorers[name] = make_scorer(CompactedIndex(index, compactor), values, combiner)
     return scorers
 
 
