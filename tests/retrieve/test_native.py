@@ -391,7 +391,8 @@ def test_the_library_finds_what_a_plain_reading_finds(data: st.DataObject) -> No
     )
     parts = index.file.centroids, index.file.lists
     (far, found), (plain_far, plain) = (kind(*parts).search(queries, 8, probing) for kind in (Ivf, PlainIvf))
-    assert (found == plain).float().mean() > 0.99
+    both = (found[:, :, None] == plain[:, None, :]).any(2)  # one key more moves all behind it
+    assert both.float().mean() > 0.98
     torch.testing.assert_close(far[found == plain], plain_far[found == plain])
 
 

@@ -41,15 +41,23 @@ class SwiftScorer(MemoryScorer):
 
 def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
     """A scorer in the fastest form that its parts allow."""
-    if not (isinstance(index, CompactedIndex) and isinstance(index.compactor, SwiftCompactor)):
+    ask = _join(index, values, combiner)
+    if ask is None:
         return MemoryScorer(index, values, combiner, memory)
-    inner = index.index
-    if not (isinstance(inner, NativeIndex) and isinstance(inner.ivf, Ivf) and isinstance(combiner, NativeCombiner)):
-        return MemoryScorer(index, values, combiner, memory)
-    if not values.is_cpu or len(values) == 0 or inner.size == 0:
-        return MemoryScorer(index, values, combiner, memory)
-    ask = NativeConsultation(
-        index.compactor.native,
+    return SwiftScorer(index, values, combiner, memory, ask)
+
+
+def _join(index: Index, values: Tensor, combiner: Combiner) -> NativeConsultation | None:
+    """The parts as one; None where not all of them are native, or there is nothing to find."""
+    if not isinstance(index, CompactedIndex) or not isinstance(combiner, NativeCombiner) or len(values) == 0:
+        return None
+    inner, compactor = index.index, index.compactor
+    if not isinstance(inner, NativeIndex) or not isinstance(compactor, SwiftCompactor) or inner.size == 0:
+        return None
+    if not isinstance(inner.ivf, Ivf):
+        return None
+    return NativeConsultation(
+        compactor.native,
         inner.ivf,
         inner.probing(combiner.k),
         values,
@@ -57,4 +65,3 @@ def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory
         live=inner.live,
         threads=inner.threads,
     )
-    return SwiftScorer(index, values, combiner, memory, ask)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def pad(sequences: Sequence[Sequence[int]], filling: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Tokens [n, longest], filled up at their ends, and a mask [n, longest], 1 where they are real.
 
-    In numpy: a tensor made of lists of lists takes ten times as long, and a tenth of an extraction on a GPU.
+    In numpy: making a tensor of lists of lists takes many times as long, which tells while learning on a GPU.
     """
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     real = np.arange(lengths.max()) < lengths[:, None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ class Answer(NamedTuple):
 class NativeConsultation:
     """A compactor, an index, the values [n] of its entries and a Meta-k Network, asked one after the other.
 
-    It finds what they find when each is called by itself. For the five rows of a step, checking every argument and
-    wrapping every answer on the way takes a third as long as search: here that is done once.
-    live, threads: as for `Ivf.search`.
+    It finds what they find when each is called by itself, which for the few rows of a step costs a good deal of Python:
+    here arguments are checked and answers wrapped once. live, threads: as for `Ivf.search`.
     """
 
     def __init__(
@@ -49,11 +48,11 @@ class NativeConsultation:
         live: NDArray[np.uint16] | None = None,
         threads: int | None = None,
     ) -> None:
-        self._compactor, self._ivf, self._metak = compactor, ivf, metak
-        self._settings = ivf.settings(metak.k, probing)
-        self._live = live
+        # What the library points to must live as long as this.
+        self._compactor, self._ivf, self._metak, self._live = compactor, ivf, metak, live
+        self._settings = search_settings(metak.k, probing)
         self._values = dense(values, torch.int64)
-        self._most_threads = threads or sys.maxsize
+        self._threads = threads
         # What does not change from call to call, as the library takes it.
         self._search = (ivf.address, ctypes.addressof(self._settings), None if live is None else live.ctypes.data)
         self._table = (self._values.data_ptr(), len(self._values))
@@ -68,7 +67,7 @@ class NativeConsultation:
         near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         values, base, weights = torch.empty_like(entries), torch.empty(rows), torch.empty_like(near)
         queries, distances, found, tokens = (one.data_ptr() for one in (compact, near, entries, values))
-        searching = min(self._most_threads, self._ivf.threads_for(rows))
+        searching = search_threads(rows, self._threads)
         if not (
             library.compactor_apply(self._compactor.address, plain.data_ptr(), rows, queries, threads)
             and library.ivf_search(*self._search, queries, rows, distances, found, searching)

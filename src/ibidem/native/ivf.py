@@ -77,6 +77,18 @@ class Probing:
     groups: int
 
 
+def search_settings(k: int, probing: Probing) -> ctypes.Structure:
+    """How to search for k neighbours, as the library takes it."""
+    return _SearchSettings(
+        k, probing.probes, max(probing.pool, k), probing.patience, probing.block_patience, probing.groups
+    )
+
+
+def search_threads(queries: int, most: int | None) -> int:
+    """How many threads so many queries are worth; most: at most these, given None all that torch has."""
+    return min(most or sys.maxsize, threads_for(queries, _LEAST_QUERIES))
+
+
 @dataclass(frozen=True)
 class Coding:
     """How numbers become codes: round((x - mean) * scale), from -127 to 127; mean: [d] float32."""
@@ -151,7 +163,7 @@ class Ivf:
         0 for an entry that is to be passed over; threads: at most, given None all that torch has.
         """
         plain = dense(queries)
-        settings = self.settings(k, probing)
+        settings = search_settings(k, probing)
         distances = torch.empty(len(plain), k)
         entries = torch.empty(len(plain), k, dtype=torch.int64)
         done = require().ivf_search(
@@ -162,7 +174,7 @@ class Ivf:
             len(plain),
             distances.data_ptr(),
             entries.data_ptr(),
-            min(threads or sys.maxsize, self.threads_for(len(plain))),
+            search_threads(len(plain), threads),
         )
         _check(done)
         return distances, entries
@@ -171,16 +183,6 @@ class Ivf:
     def address(self) -> int:
         """Where the library finds it."""
         return ctypes.addressof(self._parts)
-
-    def settings(self, k: int, probing: Probing) -> ctypes.Structure:
-        """How to search for k neighbours, as the library takes it."""
-        return _SearchSettings(
-            k, probing.probes, max(probing.pool, k), probing.patience, probing.block_patience, probing.groups
-        )
-
-    def threads_for(self, queries: int) -> int:
-        """How many threads so many queries are worth."""
-        return threads_for(queries, _LEAST_QUERIES)
 
     def assign(self, keys: NDArray[np.float32], groups: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The list [n] of the nearest centroid found for each key [n, d], and how far that is, in squared codes.

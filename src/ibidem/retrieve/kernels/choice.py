@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Neighbours that one program can pick: it holds the keys of all their tiles, 64 with the spare ones. Pruning asks for
-# 33 of every entry (twice k, and itself), and a search without kernels would take days.
+# 33 of every entry (twice k, and itself), which without kernels would be a scan of all keys for each.
 MOST = 56
 
 _GROUPS_AT_ONCE = 8192
