@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ibidem.serve.markup import count_blocks, translate_markup
@@ -88,6 +88,7 @@ def test_tags_stay_whatever_comes_back(document: str) -> None:
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
+@example("Eins zwei &amp;Eins")
 def test_a_document_that_nothing_changes_in_says_the_same(document: str) -> None:
     import html
 

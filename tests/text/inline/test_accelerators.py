@@ -54,6 +54,24 @@ def test_markers_are_put_back_on_a_suitable_letter(text: str, accelerator: str, 
     assert put_accelerator(text, Accelerator(*accelerator)) == found
 
 
+@pytest.mark.parametrize(
+    ("source", "translation", "found"),
+    [
+        ("Datei &drucken", "Data dump", "Data &dump"),
+        ("&Datei drucken", "Data dump", "&Data dump"),
+        ("Datei &drucken", "File dump", "File &dump"),
+        ("Datei &drucken", "Print", "&Print"),
+        ("Eins zwei &Eins", "Eins zwei Eins", "Eins zwei &Eins"),
+    ],
+)
+def test_of_several_words_with_the_letter_it_is_the_one_that_was_marked(
+    source: str, translation: str, found: str
+) -> None:
+    _, accelerator = take_accelerator(source)
+    assert accelerator is not None
+    assert put_accelerator(translation, accelerator) == found
+
+
 @given(st.text(max_size=30), st.sampled_from("&_~"), st.sampled_from("aZö1"))
 def test_a_marker_is_added_once_and_nothing_else_changes(text: str, marker: str, letter: str) -> None:
     found = put_accelerator(text, Accelerator(marker, letter))

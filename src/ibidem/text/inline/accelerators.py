@@ -13,10 +13,11 @@ _TAIL = re.compile(r"\s*(?:\.{3}|…|:)?\s*\Z")
 
 
 class Accelerator(NamedTuple):
-    """The marker (`&`, `_` or `~`) and the letter after it."""
+    """The marker (`&`, `_` or `~`), the letter after it, and how many words before it begin with the same letter."""
 
     marker: str
     letter: str
+    earlier: int = 0
 
 
 def take_accelerator(text: str) -> tuple[str, Accelerator | None]:
@@ -30,24 +31,37 @@ def take_accelerator(text: str) -> tuple[str, Accelerator | None]:
     for marker in MARKERS:
         place = find_accelerator(text, marker)
         if place is not None and _is_meant(text, place, marker):
-            return text[:place] + text[place + 1 :], Accelerator(marker, text[place + 1])
+            letter = text[place + 1]
+            earlier = len(_find_initials(text[:place], letter))
+            return text[:place] + text[place + 1 :], Accelerator(marker, letter, earlier)
     return text, None
 
 
 def put_accelerator(text: str, accelerator: Accelerator) -> str:
     """Put the marker before the same letter at the beginning of a word if there is one, else before the first letter.
 
-    A text without any letter that a keyboard with letters has, as in Chinese, gets it at its end: `文件(&F)`.
+    Of several such words it is the one that was marked, counted from the left, or the last. A text without any letter that a keyboard with letters has, as in Chinese, gets it at its end: `文件(&F)`.
     """
-    marker, letter = accelerator
-    words = [match.start() for match in re.finditer(r"(?<![\w'’])[^\W_]", text)]
-    same = [place for place in words if text[place].casefold() == letter.casefold()]
-    cased = [place for place in words if text[place].isdigit() or text[place].lower() != text[place].upper()]
-    for place in (*same, *cased):
+    marker, letter, earlier = accelerator
+    same = _find_initials(text, letter)
+    cased = [
+        place for place in _find_words(text) if text[place].isdigit() or text[place].lower() != text[place].upper()
+    ]
+    for place in (*same[earlier:], *same[-1:], *cased):
         return text[:place] + marker + text[place:]
     tail = _TAIL.search(text)
     end = tail.start() if tail else len(text)
     return f"{text[:end]}({marker}{letter.upper()}){text[end:]}"
+
+
+def _find_words(text: str) -> list[int]:
+    """Where words begin."""
+    return [match.start() for match in re.finditer(r"(?<![\w'’])[^\W_]", text)]
+
+
+def _find_initials(text: str, letter: str) -> list[int]:
+    """Where words begin with a letter, large or small."""
+    return [place for place in _find_words(text) if text[place].casefold() == letter.casefold()]
 
 
 def _is_meant(text: str, place: int, marker: str) -> bool:
