@@ -31,6 +31,7 @@ from ibidem.learn import (
     tuning,
 )
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.prune.neighbourhood import find_neighbours
 from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
@@ -246,6 +247,18 @@ def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, stra
     assert restored.verify() == []
     with pytest.raises(UsageError, match="cannot be restored"):
         restore_memory(restored)
+
+
+def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path: Path) -> None:
+    covered, found = PruneSettings(strategy="covered", rate=0.3), []
+    # More of them than are needed are left aside.
+    for name, count in (("now", None), ("before", 40)):
+        memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
+        neighbours = None if count is None else find_neighbours(memory, count, device=torch.device("cpu"))
+        found.append(prune_memory(memory, covered, neighbours=neighbours))
+    np.testing.assert_array_equal(found[0].rows(), found[1].rows())
+    with pytest.raises(UsageError, match="find them anew"):
+        prune_memory(found[1], covered, neighbours=neighbours)
 
 
 def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:

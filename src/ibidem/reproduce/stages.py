@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from safetensors.torch import save_file
 
 from ibidem.compact import store_compactor
@@ -29,6 +30,7 @@ from ibidem.learn import (
     tune,
 )
 from ibidem.learn.compact.reduction import Material, train_compactor
+from ibidem.learn.prune.neighbourhood import Neighbours, find_neighbours
 from ibidem.memory import Memory
 from ibidem.memory.files import link
 from ibidem.memory.generations import WORK
@@ -184,24 +186,53 @@ class Compacted(Stage):
 
 
 @dataclass(frozen=True)
-class Pruned(Stage):
-    """A memory with entries left out. It takes seconds to make and room for each rate: it is removed after use."""
+class Surrounded(Stage):
+    """The nearest entries of every entry of a memory, found once for every k and every rate that asks for them."""
 
-    memory: Extracted | Clustered | Compacted | Tuned
-    settings: PruneSettings
-
-    cheap: ClassVar[bool] = True
+    memory: Extracted | Clustered | Compacted
+    count: int
 
     @property
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 10 + pairs(_corpus(self.memory)) * 1.5e-4
+
+    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+        memory = Memory.open(bench.folder(self.memory))
+        neighbours = find_neighbours(memory, self.count, device=bench.device)
+        for name, array in neighbours._asdict().items():
+            np.save(folder / f"{name}.npy", array)
+        return {}
+
+    def read(self, folder: Path) -> Neighbours:
+        """What was found, as it lies on the disk."""
+        return Neighbours(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in Neighbours._fields))
+
+
+@dataclass(frozen=True)
+class Pruned(Stage):
+    """A memory with entries left out. It takes seconds to make and room for each rate: it is removed after use."""
+
+    memory: Extracted | Clustered | Compacted | Tuned
+    settings: PruneSettings
+    surroundings: Surrounded | None = None
+
+    cheap: ClassVar[bool] = True
+
+    @property
+    def sources(self) -> tuple[Stage, ...]:
+        return (self.memory,) if self.surroundings is None else (self.memory, self.surroundings)
+
+    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5 + pairs(_corpus(self.memory)) * 4e-5
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
-        memory = prune_memory(memory, self.settings, keep_unpruned=False, device=bench.device)
+        around = self.surroundings
+        neighbours = None if around is None else around.read(bench.folder(around))
+        memory = prune_memory(memory, self.settings, keep_unpruned=False, neighbours=neighbours, device=bench.device)
         notes = memory.manifest.stages["prune"]
         return {name: notes[name] for name in ("entries_before", "entries", "achieved", "groups", "clusters")}
 

@@ -6,9 +6,23 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings
-from ibidem.reproduce.stages import SHARED_SEED, Clustered, Compacted, Extracted, Indexed, Pruned, Stage, Trained, Tuned
+from ibidem.learn.prune.neighbourhood import count_needed
+from ibidem.reproduce.stages import (
+    SHARED_SEED,
+    Clustered,
+    Compacted,
+    Extracted,
+    Indexed,
+    Pruned,
+    Stage,
+    Surrounded,
+    Trained,
+    Tuned,
+)
 
 EXACT = "exact"
+# Neighbours of an entry that are found at once, for all k of the tables.
+_SURROUNDED = 32
 
 
 @dataclass(frozen=True)
@@ -54,9 +68,10 @@ def assemble(system: System) -> Parts | None:
     tuned = Tuned(searched, system.dev, system.k, replace(system.metak, seed=system.seed))
     if system.prune is None:
         return Parts(tuned, tuned)
-    # What is covered is told by the tuned combiner.
-    source = tuned if system.prune.strategy == "covered" else space
-    pruned = Pruned(source, replace(system.prune, seed=system.seed))
+    settings = replace(system.prune, seed=system.seed)
+    pruned = Pruned(space, settings)
+    if settings.strategy == "covered":  # which the tuned combiner tells by the neighbours of every entry
+        pruned = Pruned(tuned, settings, Surrounded(space, max(_SURROUNDED, count_needed(system.k))))
     return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
 
 

@@ -68,7 +68,10 @@ def test_what_is_covered_is_told_by_the_tuned_memory(plan) -> None:
     row = pruning_curve.build(plan).lines[pruning_curve.name_point("PCKMT*+covered", 0.3)]["k = 8"].rows[0]
     parts = assemble(row.system)
     assert parts is not None
-    assert parts.memory.sources == (parts.tuned,)
+    assert parts.memory.sources[0] == parts.tuned
+    # The neighbours of every entry are found once for every k and rate.
+    found = {assemble(replace(row.system, k=k)).memory.sources[1] for k in (4, 8, 16)}
+    assert len(found) == 1
 
 
 def test_all_seeds_where_most_is_said_of_a_point() -> None:

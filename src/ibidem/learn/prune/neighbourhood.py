@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch
 from ibidem.decode.mounting import load_combiner, place
 from ibidem.errors import UsageError
 from ibidem.learn.prune.covering import Cover
+from ibidem.progress import Progress, silent
 from ibidem.retrieve import build_index, join, open_sealed
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from ibidem.combine import Combiner
     from ibidem.memory import Memory
-    from ibidem.progress import Progress
     from ibidem.retrieve import Index
 
 # Neighbours of which some may be gone and k must be left, and entries that are searched for at once.
@@ -27,16 +27,25 @@ _SPARE = 2
 _ROWS = 1 << 15
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbourhood:
-    """The nearest entries of every entry, itself left out, and how a combiner weighs them.
+class Neighbours(NamedTuple):
+    """The nearest entries of every entry, itself left out, nearest first.
 
-    entries [n, K] int32, -1 where there is none; distances [n, K] float32; values [n] the tokens; log_probs [n] their
-    log-probabilities by the base model; combiner: on the device where all this is weighed.
+    entries [n, K] int32, -1 where there is none; distances [n, K] float32.
     """
 
     entries: NDArray[np.int32]
     distances: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """The neighbours of every entry, and how a combiner weighs them.
+
+    values [n] the tokens; log_probs [n] their log-probabilities by the base model; combiner: on the device where all
+    this is weighed.
+    """
+
+    neighbours: Neighbours
     values: Tensor
     log_probs: Tensor
     combiner: Combiner
@@ -46,8 +55,8 @@ class Neighbourhood:
     def look(self, entries: NDArray[np.int64], kept: NDArray[np.bool_]) -> Cover:
         """What the kept entries and the base model say of the tokens of some entries [n]."""
         ids = torch.from_numpy(entries).to(self.device)
-        near = torch.from_numpy(self.entries[entries].astype(np.int64)).to(self.device)
-        distances = torch.from_numpy(self.distances[entries]).to(self.device)
+        near = torch.from_numpy(self.neighbours.entries[entries].astype(np.int64)).to(self.device)
+        distances = torch.from_numpy(self.neighbours.distances[entries]).to(self.device)
         there = torch.from_numpy(kept).to(self.device)[near.clamp_min(0)] & (near >= 0)
         distances, order = distances.masked_fill(~there, torch.inf).sort(dim=1, stable=True)
         k = self.combiner.k
@@ -61,31 +70,46 @@ class Neighbourhood:
         return Cover(said.float().cpu().numpy(), supporters.cpu().numpy())
 
 
-def find_neighbourhood(memory: Memory, device: torch.device, progress: Progress) -> Neighbourhood:
-    """Search for every entry; raises UsageError where no combiner was tuned that could weigh what is found."""
+def count_needed(k: int) -> int:
+    """How many neighbours of an entry must be known to weigh k of them while others go."""
+    return _SPARE * k
+
+
+def find_neighbours(memory: Memory, count: int, *, device: torch.device, progress: Progress = silent) -> Neighbours:
+    """Search for every entry, which does not depend on any combiner."""
+    index = _open_index(memory, device)
+    keys, size = memory.search_keys, memory.entries
+    found = Neighbours(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
+    # Entries of one token look into the same lists, one after the other.
+    order = np.argsort(memory.values(), kind="stable")
+    for start in range(0, size, _ROWS):
+        own = order[start : start + _ROWS]
+        queries = torch.from_numpy(np.asarray(keys.gather(own), np.float32)).to(device)
+        near = index.search(queries, count + 1)
+        others = _leave_out(near.entries.cpu(), near.distances.float().cpu(), torch.from_numpy(own))
+        found.entries[own], found.distances[own] = others[0].numpy(), others[1].numpy()
+        progress("Finding neighbours", (start + len(own)) / size, start + len(own), "entries")
+    return found
+
+
+def see_neighbourhood(
+    memory: Memory, neighbours: Neighbours | None, device: torch.device, progress: Progress
+) -> Neighbourhood:
+    """Weigh neighbours that were found before, or now; raises UsageError where no combiner was tuned to do so."""
     combiner = load_combiner(memory)
     if combiner is None:
         raise UsageError(
             f"{memory.path} has no tuned combiner, which tells what is covered: run `ibidem tune -m {memory.path}` "
             "first, or prune by cost-clusters."
         )
-    index = _open_index(memory, device)
-    keys, size, width = memory.search_keys, memory.entries, _SPARE * combiner.k
-    entries, distances = np.empty((size, width), np.int32), np.empty((size, width), np.float32)
-    values = np.asarray(memory.values())
-    # Entries of one token look into the same lists, one after the other.
-    order = np.argsort(values, kind="stable")
-    for start in range(0, size, _ROWS):
-        own = order[start : start + _ROWS]
-        queries = torch.from_numpy(np.asarray(keys.gather(own), np.float32)).to(device)
-        found = index.search(queries, width + 1)
-        others = _leave_out(found.entries.cpu(), found.distances.float().cpu(), torch.from_numpy(own))
-        entries[own], distances[own] = others[0].numpy(), others[1].numpy()
-        progress("Finding neighbours", (start + len(own)) / size, start + len(own), "entries")
+    count = count_needed(combiner.k)
+    if neighbours is None:
+        neighbours = find_neighbours(memory, count, device=device, progress=progress)
+    if neighbours.entries.shape[0] != memory.entries or neighbours.entries.shape[1] < count:
+        raise UsageError(f"The neighbours must be {count} or more of each of {memory.entries} entries: find them anew.")
     return Neighbourhood(
-        entries,
-        distances,
-        torch.from_numpy(values.astype(np.int64)).to(device),
+        Neighbours(neighbours.entries[:, :count], neighbours.distances[:, :count]),
+        torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
         torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
         place(combiner, device),
         device,

@@ -40,7 +40,8 @@ def take_accelerator(text: str) -> tuple[str, Accelerator | None]:
 def put_accelerator(text: str, accelerator: Accelerator) -> str:
     """Put the marker before the same letter at the beginning of a word if there is one, else before the first letter.
 
-    Of several such words it is the one that was marked, counted from the left, or the last. A text without any letter that a keyboard with letters has, as in Chinese, gets it at its end: `文件(&F)`.
+    Of several such words it is the one that was marked, counted from the left, or the last. A text without any letter
+    that a keyboard with letters has, as in Chinese, gets it at its end: `文件(&F)`.
     """
     marker, letter, earlier = accelerator
     same = _find_initials(text, letter)
