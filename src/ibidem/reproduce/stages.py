@@ -30,7 +30,7 @@ from ibidem.learn import (
     tune,
 )
 from ibidem.learn.compact.reduction import Material, train_compactor
-from ibidem.learn.prune.neighbourhood import Neighbours, find_neighbours
+from ibidem.learn.prune.neighbourhood import Surroundings, find_surroundings
 from ibidem.memory import Memory
 from ibidem.memory.files import link
 from ibidem.memory.generations import WORK
@@ -201,14 +201,14 @@ class Surrounded(Stage):
 
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         memory = Memory.open(bench.folder(self.memory))
-        neighbours = find_neighbours(memory, self.count, device=bench.device)
-        for name, array in neighbours._asdict().items():
+        surroundings = find_surroundings(memory, self.count, device=bench.device)
+        for name, array in surroundings._asdict().items():
             np.save(folder / f"{name}.npy", array)
         return {}
 
-    def read(self, folder: Path) -> Neighbours:
+    def read(self, folder: Path) -> Surroundings:
         """What was found, as it lies on the disk."""
-        return Neighbours(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in Neighbours._fields))
+        return Surroundings(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in Surroundings._fields))
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,10 @@ class Pruned(Stage):
     def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         around = self.surroundings
-        neighbours = None if around is None else around.read(bench.folder(around))
-        memory = prune_memory(memory, self.settings, keep_unpruned=False, neighbours=neighbours, device=bench.device)
+        surroundings = None if around is None else around.read(bench.folder(around))
+        memory = prune_memory(
+            memory, self.settings, keep_unpruned=False, surroundings=surroundings, device=bench.device
+        )
         notes = memory.manifest.stages["prune"]
         return {name: notes[name] for name in ("entries_before", "entries", "achieved", "groups", "clusters")}
 

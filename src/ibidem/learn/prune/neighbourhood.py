@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
-# Neighbours of which some may be gone and k must be left, and entries that are searched for at once.
+# Surroundings of which some may be gone and k must be left, and entries that are searched for at once.
 _SPARE = 2
 _ROWS = 1 << 15
 
 
-class Neighbours(NamedTuple):
+class Surroundings(NamedTuple):
     """The nearest entries of every entry, itself left out, nearest first.
 
     entries [n, K] int32, -1 where there is none; distances [n, K] float32.
@@ -45,7 +45,7 @@ class Neighbourhood:
     this is weighed.
     """
 
-    neighbours: Neighbours
+    surroundings: Surroundings
     values: Tensor
     log_probs: Tensor
     combiner: Combiner
@@ -55,8 +55,8 @@ class Neighbourhood:
     def look(self, entries: NDArray[np.int64], kept: NDArray[np.bool_]) -> Cover:
         """What the kept entries and the base model say of the tokens of some entries [n]."""
         ids = torch.from_numpy(entries).to(self.device)
-        near = torch.from_numpy(self.neighbours.entries[entries].astype(np.int64)).to(self.device)
-        distances = torch.from_numpy(self.neighbours.distances[entries]).to(self.device)
+        near = torch.from_numpy(self.surroundings.entries[entries].astype(np.int64)).to(self.device)
+        distances = torch.from_numpy(self.surroundings.distances[entries]).to(self.device)
         there = torch.from_numpy(kept).to(self.device)[near.clamp_min(0)] & (near >= 0)
         distances, order = distances.masked_fill(~there, torch.inf).sort(dim=1, stable=True)
         k = self.combiner.k
@@ -75,11 +75,11 @@ def count_needed(k: int) -> int:
     return _SPARE * k
 
 
-def find_neighbours(memory: Memory, count: int, *, device: torch.device, progress: Progress = silent) -> Neighbours:
+def find_surroundings(memory: Memory, count: int, *, device: torch.device, progress: Progress = silent) -> Surroundings:
     """Search for every entry, which does not depend on any combiner."""
     index = _open_index(memory, device)
     keys, size = memory.search_keys, memory.entries
-    found = Neighbours(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
+    found = Surroundings(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
     # Entries of one token look into the same lists, one after the other.
     order = np.argsort(memory.values(), kind="stable")
     for start in range(0, size, _ROWS):
@@ -93,7 +93,7 @@ def find_neighbours(memory: Memory, count: int, *, device: torch.device, progres
 
 
 def see_neighbourhood(
-    memory: Memory, neighbours: Neighbours | None, device: torch.device, progress: Progress
+    memory: Memory, surroundings: Surroundings | None, device: torch.device, progress: Progress
 ) -> Neighbourhood:
     """Weigh neighbours that were found before, or now; raises UsageError where no combiner was tuned to do so."""
     combiner = load_combiner(memory)
@@ -103,12 +103,12 @@ def see_neighbourhood(
             "first, or prune by cost-clusters."
         )
     count = count_needed(combiner.k)
-    if neighbours is None:
-        neighbours = find_neighbours(memory, count, device=device, progress=progress)
-    if neighbours.entries.shape[0] != memory.entries or neighbours.entries.shape[1] < count:
+    if surroundings is None:
+        surroundings = find_surroundings(memory, count, device=device, progress=progress)
+    if surroundings.entries.shape[0] != memory.entries or surroundings.entries.shape[1] < count:
         raise UsageError(f"The neighbours must be {count} or more of each of {memory.entries} entries: find them anew.")
     return Neighbourhood(
-        Neighbours(neighbours.entries[:, :count], neighbours.distances[:, :count]),
+        Surroundings(surroundings.entries[:, :count], surroundings.distances[:, :count]),
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
         torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
         place(combiner, device),
@@ -125,7 +125,7 @@ def _open_index(memory: Memory, device: torch.device) -> Index:
 
 
 def _leave_out(entries: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Neighbours [n, K + 1] without the entry itself, or without the last where it was not found: [n, K]."""
+    """Surroundings [n, K + 1] without the entry itself, or without the last where it was not found: [n, K]."""
     itself = entries == own[:, None]
     itself[:, -1] |= ~itself.any(dim=1)
     shape = len(entries), entries.shape[1] - 1

@@ -13,7 +13,7 @@ from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.digests import UNPRUNED, digest, space, stored
-from ibidem.learn.prune.neighbourhood import Neighbours, see_neighbourhood
+from ibidem.learn.prune.neighbourhood import Surroundings, see_neighbourhood
 from ibidem.learn.prune.strategies import Entries, prune
 from ibidem.progress import Progress, silent
 
@@ -34,15 +34,15 @@ def prune_memory(
     settings: PruneSettings,
     *,
     keep_unpruned: bool = True,
-    neighbours: Neighbours | None = None,
+    surroundings: Surroundings | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
     """Leave a share of the entries out; `restore_memory` brings them back, unless they were not to be kept.
 
     The combiners stay (the paper tunes before it prunes), the index is removed. A pruned memory can be pruned
-    again: costs and n-grams are those of the whole sentences, which stay. neighbours: of every entry, for the strategy
-    covered, where they were found before.
+    again: costs and n-grams are those of the whole sentences, which stay. surroundings: of every entry, for the
+    strategy covered, where they were found before.
     """
     check_complete(memory)
     with memory.edit() as edit:
@@ -54,7 +54,7 @@ def prune_memory(
         wanted = prune_digest(settings, space(memory), stored(memory, "cluster"), stored(memory, "tune"))
         before, earlier = memory.entries, memory.manifest.stages.get(STAGE)
         progress("Pruning", None, before, "entries")
-        pruned = prune(_describe_entries(memory, settings, neighbours, torch.device(device), progress), settings)
+        pruned = prune(_describe_entries(memory, settings, surroundings, torch.device(device), progress), settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
         elif keep_unpruned and earlier is None and not pruned.kept.all():
@@ -100,7 +100,7 @@ def restore_memory(memory: Memory) -> Memory:
 
 
 def _describe_entries(
-    memory: Memory, settings: PruneSettings, neighbours: Neighbours | None, device: torch.device, progress: Progress
+    memory: Memory, settings: PruneSettings, surroundings: Surroundings | None, device: torch.device, progress: Progress
 ) -> Entries:
     rows, offsets = memory.rows(), memory.token_offsets()
     clusters = distances = None
@@ -112,6 +112,6 @@ def _describe_entries(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
     covered = settings.strategy == "covered"
-    coverage = see_neighbourhood(memory, neighbours, device, progress) if covered else None
+    coverage = see_neighbourhood(memory, surroundings, device, progress) if covered else None
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
     return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage)
