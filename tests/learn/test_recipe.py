@@ -249,16 +249,17 @@ def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, stra
         restore_memory(restored)
 
 
-def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path: Path) -> None:
-    covered, found = PruneSettings(strategy="covered", rate=0.3), []
+@pytest.mark.parametrize("settings", [PruneSettings(strategy="covered"), PruneSettings(groups="agreeing")])
+def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path: Path, settings: PruneSettings) -> None:
+    settings, found = replace(settings, rate=0.3), []
     # More of them than are needed are left aside.
     for name, count in (("now", None), ("before", 40)):
         memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
         surroundings = None if count is None else find_surroundings(memory, count, device=torch.device("cpu"))
-        found.append(prune_memory(memory, covered, surroundings=surroundings))
+        found.append(prune_memory(memory, settings, surroundings=surroundings))
     np.testing.assert_array_equal(found[0].rows(), found[1].rows())
     with pytest.raises(UsageError, match="find them anew"):
-        prune_memory(found[1], covered, surroundings=surroundings)
+        prune_memory(found[1], settings, surroundings=surroundings)
 
 
 def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:

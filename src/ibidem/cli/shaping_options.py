@@ -74,7 +74,8 @@ _Groups = Annotated[
     str | None,
     typer.Option(
         "--groups",
-        help="Compare entries of one token (paper) or one ngram (code); by itself ngram for cost-clusters, else token.",
+        help="Compare entries of one token (paper), one ngram (code), or agreeing ones, with none of another token "
+        "between them; by itself ngram for cost-clusters, else token.",
         show_default=False,
     ),
 ]

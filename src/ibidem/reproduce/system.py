@@ -69,9 +69,11 @@ def assemble(system: System) -> Parts | None:
     if system.prune is None:
         return Parts(tuned, tuned)
     settings = replace(system.prune, seed=system.seed)
-    pruned = Pruned(space, settings)
+    surroundings = Surrounded(space, max(_SURROUNDED, count_needed(system.k)))
     if settings.strategy == "covered":  # which the tuned combiner tells by the neighbours of every entry
-        pruned = Pruned(tuned, settings, Surrounded(space, max(_SURROUNDED, count_needed(system.k))))
+        pruned = Pruned(tuned, settings, surroundings)
+    else:
+        pruned = Pruned(space, settings, surroundings if settings.grouping == "agreeing" else None)
     return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
 
 

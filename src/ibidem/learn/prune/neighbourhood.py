@@ -92,6 +92,17 @@ def find_surroundings(memory: Memory, count: int, *, device: torch.device, progr
     return found
 
 
+def provide_surroundings(
+    memory: Memory, count: int, found: Surroundings | None, *, device: torch.device, progress: Progress
+) -> Surroundings:
+    """So many nearest entries of each: of those that were found before, or found now."""
+    if found is None:
+        return find_surroundings(memory, count, device=device, progress=progress)
+    if found.entries.shape[0] != memory.entries or found.entries.shape[1] < count:
+        raise UsageError(f"The neighbours must be {count} or more of each of {memory.entries} entries: find them anew.")
+    return Surroundings(found.entries[:, :count], found.distances[:, :count])
+
+
 def see_neighbourhood(
     memory: Memory, surroundings: Surroundings | None, device: torch.device, progress: Progress
 ) -> Neighbourhood:
@@ -102,13 +113,11 @@ def see_neighbourhood(
             f"{memory.path} has no tuned combiner, which tells what is covered: run `ibidem tune -m {memory.path}` "
             "first, or prune by cost-clusters."
         )
-    count = count_needed(combiner.k)
-    if surroundings is None:
-        surroundings = find_surroundings(memory, count, device=device, progress=progress)
-    if surroundings.entries.shape[0] != memory.entries or surroundings.entries.shape[1] < count:
-        raise UsageError(f"The neighbours must be {count} or more of each of {memory.entries} entries: find them anew.")
+    surroundings = provide_surroundings(
+        memory, count_needed(combiner.k), surroundings, device=device, progress=progress
+    )
     return Neighbourhood(
-        Surroundings(surroundings.entries[:, :count], surroundings.distances[:, :count]),
+        surroundings,
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
         torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
         place(combiner, device),

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ibidem.errors import UsageError
 
 STRATEGIES = ("cost-clusters", "covered", "random", "low-probability", "high-probability", "spatial")
-GROUPS = ("token", "ngram")
+GROUPS = ("token", "ngram", "agreeing")
 METHODS = ("greedy", "dbscan", "birch")
 RULES = ("exact", "floor")
 SCALES = ("log", "perplexity")
@@ -25,11 +25,13 @@ class PruneSettings:
     rate: the share of entries removed; 0.1 as in that table (the authors' code asks for the share kept instead).
     n: longest n-gram of the cost; 1, since the minimum over more makes a hard token after an easy one look easy (the
     code has 2, the paper gives none).
-    groups: which entries are compared: those of a token (Algorithm 1), or of an n-gram (the code). None: n-grams for
-    cost-clusters, so that an entry is given up only for one with the same words before it, and tokens for the others.
+    groups: which entries are compared: those of a token (Algorithm 1), of an n-gram (the code), or agreeing ones
+    (ours), which lie close together with none of another token between them. None: n-grams for cost-clusters, so that
+    an entry is given up only for one with the same words before it, and tokens for the others.
     group_n: length of those n-grams; 3 was best on a large memory (docs/results/pruning.md), 2 is the code's.
+    agreeing: so many of an entry's nearest ones must have its token for it to be in a group of agreeing ones.
     epsilon: half the width of a cost cluster; the paper gives none, the code has 1.5. None: as small as the rate
-    allows, on shorter n-grams where those of group_n tokens leave too little to remove.
+    allows, in larger groups where these leave too little to remove: fewer that agree, shorter n-grams.
     scale: of costs while they are compared: perplexity as the paper says, or log as in the code. The same difference
     is little among easy tokens on the one, and much on the other; so is it among hard ones the other way round.
     method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
@@ -44,6 +46,7 @@ class PruneSettings:
     n: int = 1
     groups: str | None = None
     group_n: int = 3
+    agreeing: int = 3
     epsilon: float | None = None
     scale: str = "perplexity"
     method: str = "greedy"
@@ -71,6 +74,7 @@ class PruneSettings:
         for name, number, least in (
             ("n", self.n, 1),
             ("group_n", self.group_n, 1),
+            ("agreeing", self.agreeing, 1),
             ("min_samples", self.min_samples, 1),
             ("seed", self.seed, 0),
         ):
@@ -83,10 +87,14 @@ class PruneSettings:
         return 1 - Fraction(self.rate).limit_denominator(_FINEST)
 
     @property
+    def grouping(self) -> str:
+        """What the groups are, also where that is left to the strategy."""
+        return self.groups or ("ngram" if self.strategy == "cost-clusters" else "token")
+
+    @property
     def grouped_tokens(self) -> int:
         """How many tokens entries of one group share: 1 for families, more for n-grams."""
-        groups = self.groups or ("ngram" if self.strategy == "cost-clusters" else "token")
-        return self.group_n if groups == "ngram" else 1
+        return self.group_n if self.grouping == "ngram" else 1
 
 
 AS_PRINTED = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")

@@ -13,7 +13,8 @@ from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.digests import UNPRUNED, digest, space, stored
-from ibidem.learn.prune.neighbourhood import Surroundings, see_neighbourhood
+from ibidem.learn.prune.agreement import REACH
+from ibidem.learn.prune.neighbourhood import Surroundings, provide_surroundings, see_neighbourhood
 from ibidem.learn.prune.strategies import Entries, prune
 from ibidem.progress import Progress, silent
 
@@ -42,7 +43,7 @@ def prune_memory(
 
     The combiners stay (the paper tunes before it prunes), the index is removed. A pruned memory can be pruned
     again: costs and n-grams are those of the whole sentences, which stay. surroundings: of every entry, for the
-    strategy covered, where they were found before.
+    strategy covered and for agreeing groups, where they were found before.
     """
     check_complete(memory)
     with memory.edit() as edit:
@@ -72,6 +73,7 @@ def prune_memory(
             "groups": pruned.groups,
             "clusters": pruned.clusters,
             "grouped_tokens": pruned.grouped_tokens,
+            "agreeing": pruned.agreeing,
             "epsilon": pruned.epsilon,
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
@@ -111,7 +113,11 @@ def _describe_entries(
         clusters, distances = distances_to_centres(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
-    covered = settings.strategy == "covered"
-    coverage = see_neighbourhood(memory, surroundings, device, progress) if covered else None
+    coverage = near = None
+    if settings.strategy == "covered":
+        coverage = see_neighbourhood(memory, surroundings, device, progress)
+    elif settings.grouping == "agreeing":
+        count = max(REACH, settings.agreeing)
+        near = provide_surroundings(memory, count, surroundings, device=device, progress=progress).entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
-    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage)
+    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage, near)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ibidem.errors import UsageError
 from ibidem.learn.cost import check_offsets
+from ibidem.learn.prune.agreement import group_agreeing
 from ibidem.learn.prune.clusters import can_give_up, cluster_costs, cluster_finely
 from ibidem.learn.prune.covering import remove_covered
 from ibidem.learn.prune.groups import group_entries
@@ -16,7 +17,7 @@ from ibidem.learn.prune.keeping import COUNTERS
 from ibidem.learn.prune.parts import Parts, refine, split_by_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -31,7 +32,8 @@ class Entries:
     costs [entries]; values [tokens] and offsets [pairs + 1] of all tokens, also of those that are no entries
     any more; rows [entries] the tokens that are entries, increasing. For the spatial strategy also distances
     [entries] of keys to the centre of their cluster, and clusters [entries], numbered inside the family or
-    through the whole memory, negative for an entry that is in none. For the strategy covered, who covers whom.
+    through the whole memory, negative for an entry that is in none. For the strategy covered, who covers whom. For
+    groups of agreeing entries, near [entries, K]: the nearest others of each, nearest first, -1 where there is none.
     """
 
     costs: NDArray[np.float32]
@@ -41,6 +43,7 @@ class Entries:
     distances: NDArray[np.floating[Any]] | None = None
     clusters: NDArray[np.integer[Any]] | None = None
     coverage: Coverage | None = None
+    near: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         check_offsets(self.offsets, len(self.values))
@@ -66,7 +69,8 @@ class Entries:
 class Pruned:
     """Which entries are kept [entries], in how many clusters and groups, and the share removed, and asked for.
 
-    grouped_tokens, epsilon: of the groups and the cost clusters, where they were found by the rate.
+    grouped_tokens, agreeing (0 where nothing had to agree), epsilon: of the groups and the cost clusters, where they
+    were found by the rate.
     """
 
     kept: NDArray[np.bool_]
@@ -75,6 +79,7 @@ class Pruned:
     rate: float
     asked: float
     grouped_tokens: int
+    agreeing: int = 0
     epsilon: float | None = None
 
 
@@ -149,16 +154,29 @@ STRATEGIES: dict[str, Callable[[Entries, PruneSettings], Pruned]] = {
 
 
 def _group(entries: Entries, settings: PruneSettings) -> Parts:
-    return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
+    if settings.grouping != "agreeing":
+        return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
+    if entries.near is None:
+        raise UsageError("Which entries agree depends on the nearest of each: prune a memory, not bare entries.")
+    return group_agreeing(entries.values[entries.rows], entries.near, settings.agreeing, settings.seed)
 
 
 def _group_as_needed(entries: Entries, settings: PruneSettings) -> tuple[Parts, PruneSettings]:
-    """Groups of the longest n-grams, up to those asked for, that can give up as much as is asked for."""
-    for n in range(settings.grouped_tokens, 0, -1):
-        groups = group_entries(entries.values, entries.offsets, entries.rows, n)
-        if n == 1 or can_give_up(groups, len(entries), settings.rate):
+    """The first groups, from those asked for to ever larger ones, that can give up as much as is asked for."""
+    for wider in _widen(settings):
+        groups = _group(entries, wider)
+        if can_give_up(groups, len(entries), settings.rate):
             break
-    return groups, replace(settings, groups="ngram", group_n=n)
+    return groups, wider
+
+
+def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
+    """The same with ever larger groups: fewer neighbours that must agree, then shorter n-grams, at last families."""
+    if settings.grouping == "agreeing":
+        for agreeing in range(settings.agreeing, 0, -1):
+            yield replace(settings, agreeing=agreeing)
+    for n in range(1 if settings.grouping == "token" else settings.group_n, 0, -1):
+        yield replace(settings, groups="ngram", group_n=n)
 
 
 def _count(clusters: Parts, settings: PruneSettings) -> NDArray[np.int64]:
@@ -193,4 +211,7 @@ def _first(parts: Parts, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _report(kept: NDArray[np.bool_], clusters: Parts, groups: Parts, settings: PruneSettings) -> Pruned:
     removed = len(kept) - int(np.count_nonzero(kept))
     rate = removed / max(1, len(kept))
-    return Pruned(kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, settings.epsilon)
+    agreeing = settings.agreeing if settings.grouping == "agreeing" else 0
+    return Pruned(
+        kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, agreeing, settings.epsilon
+    )
