@@ -57,7 +57,7 @@ def test_the_curve_as_a_table(plan, results) -> None:
     grid = pruning_curve.build(plan)
     put_all(results, grid.rows, lambda row: 0.5 if row.system.prune and row.system.prune.strategy == "random" else 0.7)
     line = cells_of(pruning_curve.TABLE.lay_out(plan, results), "50 %")
-    assert len(line) == 15
+    assert len(line) == 8
     assert line[2].startswith("+")
     assert "not run" not in line
     base = cells_of(pruning_curve.TABLE.lay_out(plan, results), pruning_curve.NMT)
@@ -70,8 +70,9 @@ def test_what_is_covered_is_told_by_the_tuned_memory(plan) -> None:
     assert parts is not None
     assert parts.memory.sources[0] == parts.tuned
     # The neighbours of every entry are found once for every k and rate.
-    found = {assemble(replace(row.system, k=k)).memory.sources[1] for k in (4, 8, 16)}
-    assert len(found) == 1
+    agreeing = pruning_curve.build(plan).lines[pruning_curve.name_point("PCKMT*+agreeing", 0.3)]["k = 8"].rows[0]
+    systems = [replace(row.system, k=k) for k in (4, 8, 16)]
+    assert len({assemble(system).memory.sources[1] for system in (*systems, agreeing.system)}) == 1
 
 
 def test_all_seeds_where_most_is_said_of_a_point() -> None:
@@ -84,3 +85,4 @@ def test_all_seeds_where_most_is_said_of_a_point() -> None:
     assert [seeds(pruning_curve.OURS, rate, 8) for rate in plan.rates] == [3, 1, 3, 1, 3, 1, 3, 1, 3]
     assert [seeds(pruning_curve.RANDOM, rate, 4) for rate in plan.rates] == [1, 1, 3, 1, 1, 1, 1, 1, 1]
     assert [seeds(pruning_curve.COVERED, 0.3, k) for k in plan.ks] == [1, 3, 1]
+    assert [seeds(pruning_curve.AGREEING, 0.3, k) for k in plan.ks] == [3, 3, 3]

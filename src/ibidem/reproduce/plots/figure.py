@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-LINES = ("-", "--", "-.", ":", (0, (7, 2, 1, 2, 1, 2)))
+LINES = ("-", "--", "-.", (0, (1, 1)), ":", (0, (7, 2, 1, 2, 1, 2)))
 
 
 @contextmanager

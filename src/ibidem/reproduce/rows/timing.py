@@ -52,8 +52,8 @@ class Timing:
         return ((self.test, "test"),)
 
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        loading = 1e-5 * sum(pairs(system.corpus) for system in self.systems)
-        return 20 + loading + 0.7 * self.batches * (self.rounds + 1) * len(self.systems)
+        loading = 4e-6 * sum(pairs(system.corpus) for system in self.systems)
+        return 20 + loading + 0.005 * self.batch * self.batches * self.rounds * len(self.systems)
 
     def measure(self, bench: Bench) -> Measured:
         sources, _ = bench.pairs(self.test, "test")

@@ -98,7 +98,7 @@ def claims(plan: Plan, results: Results) -> list[Claim]:
     ]
     grid = pruning_curve.build(plan)
     for rate in plan.rates:
-        ours, random, _ = (pruning_curve.name_point(label, rate) for label in pruning_curve.STRATEGIES)
+        ours, random = (pruning_curve.name_point(label, rate) for label in (pruning_curve.OURS, pruning_curve.RANDOM))
         text = f"cost clusters ≥ random at {rate * 100:g} %, large memory"
         found.append(Claim(text, tests(grid, random, ours), above))
     grid = limited_data.build(plan)
