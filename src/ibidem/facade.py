@@ -34,7 +34,7 @@ class Memory(memory.Memory):
         dev: PathLike | Sequence[PathLike] | None = None,
         seed: int = 0,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "auto",
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",

@@ -46,7 +46,7 @@ class ModelOptions:
 
     model: options.Model = None
     device: options.Device = "auto"
-    dtype: options.Dtype = "float32"
+    dtype: options.Dtype = "auto"
     threads: options.Threads = None
     source_language: options.SourceLanguage = None
     target_language: options.TargetLanguage = None
@@ -79,7 +79,6 @@ class TranslatorOptions(ModelOptions):
     beam: options.Beam = 4
     length_penalty: options.LengthPenalty = 1.0
     batch_size: options.BatchSize = 32
-    dtype: options.Dtype = "auto"
 
     @property
     def memories(self) -> list[tuple[str, float]]:

@@ -38,7 +38,8 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N
 Dtype = Annotated[
     str,
     typer.Option(
-        "--dtype", help="Arithmetic of the base model: float32, float16, bfloat16 or, for translating on a CPU, int8."
+        "--dtype",
+        help="Arithmetic of the base model: float32, float16, bfloat16 or, on a CPU, int8; auto: int8 if it can be.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]

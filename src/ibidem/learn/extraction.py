@@ -101,7 +101,7 @@ def extract(
         notes: dict[str, object] = {
             "corpus": corpus.description,
             "settings": asdict(settings),
-            "dtype": str(model.projection.weight.dtype).removeprefix("torch."),
+            "dtype": model.arithmetic,
             "special_tokens": model.tokens.special_ids(),
         }
         _check_settings(memory, notes, path)

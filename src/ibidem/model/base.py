@@ -30,12 +30,14 @@ _LOGIT_BYTES = 256 << 20
 class States(NamedTuple):
     """Teacher-forced decoder states of a batch, rows in the order of the targets' tokens, pads left out.
 
-    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target.
+    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target; said: [n]
+    the model's log-probabilities of the values, where they were made on the way.
     """
 
     keys: Tensor
     values: Tensor
     lengths: list[int]
+    said: Tensor | None = None
 
 
 class BaseModel:
@@ -46,7 +48,7 @@ class BaseModel:
     ) -> None:
         """`fingerprint` is that of the weights as they were, where the network holds them rounded.
 
-        int8: decode with int8 products; states for learning are made with the network as it is.
+        int8: decode with int8 products, and learn with them too where native code makes that fast.
         """
         self.name = name
         self.tokens = tokens
@@ -99,9 +101,17 @@ class BaseModel:
         """Whether the model's own generation settings end a translation that reaches its limit."""
         return self._network.generation_config.forced_eos_token_id is not None
 
+    @property
+    def arithmetic(self) -> str:
+        """What states for learning are computed in: int8, or the dtype of the weights."""
+        return "int8" if self._native else str(self._projection.weight.dtype).removeprefix("torch.")
+
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
+        return self._follow_steps(sources, targets) if self._native else self._follow_at_once(sources, targets)
+
+    def _follow_at_once(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         source, mask = self.pad(sources)
         prompt = self.tokens.start
         target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
@@ -121,36 +131,34 @@ class BaseModel:
     @torch.inference_mode()
     def log_probs(self, states: States) -> Tensor:
         """The base model's log-probability of each value [n], in fp32."""
+        if states.said is not None:
+            return states.said
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
     def follow(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[States, Tensor]:
         """States of given translations, and the log-probability of each value [n], as decoding sees them.
 
-        Beside `states` this differs with int8 only, which learning does without.
+        Beside `states` this differs only with int8 products that are not native, which learning does without.
         """
-        if not self._int8:
-            states = self.states(sources, targets)
-            return states, self.log_probs(states)
-        return self._follow_steps(sources, targets)
+        states = self._follow_steps(sources, targets) if self._int8 else self.states(sources, targets)
+        return states, self.log_probs(states)
 
     @torch.inference_mode()
-    def _follow_steps(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-    ) -> tuple[States, Tensor]:
+    def _follow_steps(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         decoding = self.start(sources)
         wanted, real = self.pad(targets)
         fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
-        keys, log_probs = [], []
+        keys, said = [], []
         for position in range(wanted.shape[1]):
             step = decoding.step(fed)
             fed = wanted[:, position : position + 1]
             keys.append(step.states)
-            log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
+            said.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
         known = real.bool()
         values = torch.from_numpy(flatten(targets)).to(self.device)
-        states = States(torch.stack(keys, dim=1)[known], values, [len(ids) for ids in targets])
-        return states, torch.stack(log_probs, dim=1)[known]
+        lengths = [len(ids) for ids in targets]
+        return States(torch.stack(keys, dim=1)[known], values, lengths, torch.stack(said, dim=1)[known])
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""

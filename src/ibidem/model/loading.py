@@ -36,8 +36,8 @@ def load_model(
 
     `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
     `source_prefix` is put before every source (T5's "translate German to English: "). With the dtype "int8" a CPU
-    translates with int8 products and learns in float32; it takes a Marian or FSMT model. "auto" is int8 where that
-    can be had, else float32.
+    translates with int8 products, and learns with them where our own library has them, else in float32; it takes a
+    Marian or FSMT model. "auto" is int8 where that can be had, else float32.
     """
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():
