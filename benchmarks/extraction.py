@@ -1,11 +1,11 @@
 """How much extraction costs beside the forward passes it cannot do without.
 
-    python benchmarks/extraction.py --train train.tsv [--compactor FILE] [--device cuda] [--rounds 3]
+    python benchmarks/extraction.py --train train.tsv [--compactor FILE] [--int8] [--device cuda] [--rounds 3]
 
 All sides see the same batches, interleaved; the ratio of the medians is what counts. The bare pass computes
-all logits and nothing else; extraction also reads text, encodes it, computes log-probabilities, and writes and
-checksums the memory, with --compactor once more in its space. On a CPU seconds are the process's own, of all its
-threads, which other processes cannot touch; on CUDA they are those of the clock.
+all logits in float32 and nothing else; extraction also reads text, encodes it, computes log-probabilities, and writes
+and checksums the memory, with --compactor once more in its space, with --int8 once more in int8. On a CPU seconds are
+the process's own, of all its threads, which other processes cannot touch; on CUDA they are those of the clock.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--compactor", type=Path, help="time extraction into its space too")
+    parser.add_argument("--int8", action="store_true", help="time extraction in int8 too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
@@ -41,14 +42,18 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     model = load_model(arguments.model, device=arguments.device)
     settings = ExtractSettings(batch_tokens=arguments.batch_tokens)
-    ways = {"extraction": None} | ({"compacted": arguments.compactor} if arguments.compactor else {})
+    ways: dict[str, tuple[BaseModel, Path | None]] = {"extraction": (model, None)}
+    if arguments.compactor:
+        ways["compacted"] = model, arguments.compactor
+    if arguments.int8:
+        ways["int8"] = load_model(arguments.model, device=arguments.device, dtype="int8"), None
     seconds: dict[str, list[float]] = {"bare": [], **{way: [] for way in ways}}
     entries = 0
     for _ in range(arguments.rounds):
         bare, entries = time_bare(model, Corpus(arguments.train), settings)
         seconds["bare"].append(bare)
-        for way, compactor in ways.items():
-            seconds[way].append(time_extraction(model, Corpus(arguments.train), settings, compactor))
+        for way, (used, compactor) in ways.items():
+            seconds[way].append(time_extraction(used, Corpus(arguments.train), settings, compactor))
     report = {
         "entries": entries,
         **{f"{way}_seconds": times for way, times in seconds.items()},

@@ -87,6 +87,23 @@ def test_entries_equal_teacher_forcing_one_by_one(tiny: BaseModel, whole: Memory
         place += len(target)
 
 
+def test_int8_stores_nearly_the_same(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:
+    coarse = load_model(tiny.name, device="cpu", dtype="auto")
+    found = extract(coarse, Corpus([few]), tmp_path / "memory", settings=SMALL)
+    assert found.manifest.stages["extract"]["dtype"] == coarse.arithmetic
+    np.testing.assert_array_equal(found.values(), whole.values())
+    every = np.arange(whole.entries)
+    keys, expected = (np.asarray(memory.keys.gather(every), np.float32) for memory in (found, whole))
+    assert np.linalg.norm(keys - expected) < 0.1 * np.linalg.norm(expected)
+    assert np.abs(found.log_probs() - whole.log_probs()).mean() < 0.1
+    if coarse.arithmetic == "int8":  # begun so, it does not go on otherwise
+        with found.edit() as edit:
+            edit.set_complete(False)
+            edit.commit()
+        with pytest.raises(MismatchError, match="begun with the dtype int8, not float32"):
+            extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
+
+
 def test_pairs_keep_corpus_order_and_place(whole: Memory, few: Path) -> None:
     corpus = Corpus([few])
     expected = [(pair.source, pair.target, pair.origin, pair.location) for pair in corpus]

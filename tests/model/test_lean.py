@@ -11,6 +11,7 @@ from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
 from ibidem.model.lean import _alike
 from ibidem.model.linear import supports_int8
+from ibidem.model.native import supports_native
 
 if TYPE_CHECKING:
     from .zoo import Texts
@@ -58,6 +59,19 @@ def test_following_a_translation_sees_what_decoding_sees(both: tuple[BaseModel, 
             expected = step.logits.log_softmax(dim=1)[0, token]
             torch.testing.assert_close(expected, log_probs[first + position], atol=1e-3, rtol=1e-3)
             fed = torch.tensor([[token]])
+
+
+def test_learning_in_int8_is_native_or_not_at_all(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+    plain, rounded = both
+    ids = plain.tokens.encode_sources(texts.german[:4]), plain.tokens.encode_targets(texts.english[:4])
+    expected, found = plain.states(*ids), rounded.states(*ids)
+    assert plain.arithmetic == "float32"
+    assert rounded.arithmetic == ("int8" if supports_native(rounded.network) else "float32")
+    assert torch.equal(found.values, expected.values)
+    assert found.lengths == expected.lengths
+    apart = float((found.keys - expected.keys).norm() / expected.keys.norm())
+    assert (0 < apart < 0.1) == (rounded.arithmetic == "int8")
+    torch.testing.assert_close(rounded.log_probs(found), plain.log_probs(expected), atol=0.2, rtol=0.05)
 
 
 def test_int8_knows_and_keeps_the_model(both: tuple[BaseModel, BaseModel]) -> None:
