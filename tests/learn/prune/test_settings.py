@@ -30,6 +30,7 @@ from ibidem.learn.prune import PruneSettings
         ({"n": 0}, "n must be a whole number from 1 up, not 0"),
         ({"group_n": 0}, "group_n must be a whole number from 1 up, not 0"),
         ({"agreeing": 0}, "agreeing must be a whole number from 1 up, not 0"),
+        ({"agreeing": 17}, "agreeing is at most 16"),
         ({"min_samples": 0}, "min_samples must be a whole number from 1 up, not 0"),
         ({"seed": -1}, "seed must be a whole number from 0 up, not -1"),
         ({"n": 1.5}, "n must be a whole number from 1 up, not 1.5"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
-# Surroundings of which some may be gone and k must be left, and entries that are searched for at once.
+# Neighbours of which some may be gone and k must be left, and entries that are searched for at once.
 _SPARE = 2
 _ROWS = 1 << 15
 

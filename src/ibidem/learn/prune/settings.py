@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ibidem.errors import UsageError
+from ibidem.learn.prune.agreement import REACH
 
 STRATEGIES = ("cost-clusters", "covered", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram", "agreeing")
@@ -80,6 +81,11 @@ class PruneSettings:
         ):
             if not isinstance(number, int) or number < least:
                 raise UsageError(f"{name} must be a whole number from {least} up, not {number}.")
+
+        if self.agreeing > REACH:
+            raise UsageError(
+                f"agreeing is at most {REACH}, since no more neighbours are looked at, not {self.agreeing}."
+            )
 
     @property
     def kept_share(self) -> Fraction:

@@ -117,7 +117,6 @@ def _describe_entries(
     if settings.strategy == "covered":
         coverage = see_neighbourhood(memory, surroundings, device, progress)
     elif settings.grouping == "agreeing":
-        count = max(REACH, settings.agreeing)
-        near = provide_surroundings(memory, count, surroundings, device=device, progress=progress).entries
+        near = provide_surroundings(memory, REACH, surroundings, device=device, progress=progress).entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
     return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage, near)
