@@ -48,5 +48,6 @@ def draw_curve(
         # A line may be in some panels only.
         labelled = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels(axes)]
         shown = {name: handle for panel in labelled for handle, name in panel}
-        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown), fontsize=8)
+        columns = min(len(shown), 2 * len(curves))  # as many as the width has room for
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=columns, fontsize=8)
         return save_figure(figure, stem, smoke=smoke)
