@@ -33,7 +33,8 @@ def draw_tradeoff(points: Sequence[Point], axis: str, stem: Path, *, smoke: bool
         for point in points:
             others = [other.bleu for other in points if other is not point]
             if is_far_below(point.bleu, others):
-                note = f"{point.label}: {point.bleu:.2f} BLEU at {point.cost:.{0 if point.cost >= 10 else 2}f}, below this panel"
+                cost = f"{point.cost:.{0 if point.cost >= 10 else 2}f}"
+                note = f"{point.label}: {point.bleu:.2f} BLEU at {cost}, below this panel"
                 axes.annotate(note, (0.02, 0.02), xycoords="axes fraction", fontsize=8)
                 continue
             axes.plot(
