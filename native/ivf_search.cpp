@@ -102,6 +102,8 @@ class Searcher {
   void open_groups(int32_t from, int32_t to) {
     groups_.clear();
     near_groups_.collect(from, to, 0, near_groups_.blocks(), groups_);
+    const int64_t bytes = ivf_.coding.block_bytes();
+    for (const Ranked group : groups_) fetch_early(ivf_.centroid_blocks + what_of(group) * bytes, bytes);
     measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(),
                     [&](int64_t i) { return what_of(groups_[i]); },
                     [&](int64_t block, Ints distances) { near_lists_.add(block, distances); });
@@ -141,8 +143,10 @@ class Searcher {
     return limit < kFarthest ? static_cast<int32_t>(limit) : kFarthest;
   }
 
-  // The lists from begin to end of those at hand: their guides say which of their blocks.
+  // The lists from begin to end of those at hand: their guides say which of their blocks. All guides are asked for before
+  // the first is read, and each block as soon as its guide has named it: they come while others are measured.
   void look_into(size_t begin, size_t end) {
+    const int64_t bytes = residual_block_bytes(ivf_.coding.dimension);
     size_t guides = 0;
     for (size_t i = begin; i < end; ++i) guides += guides_of(what_of(lists_[i]));
     guide_stops_.clear(guides);
@@ -153,13 +157,16 @@ class Searcher {
       for (int32_t guide = 0; guide < guides_of(list); ++guide) {
         firsts_[guide_stops_.count()] = ivf_.list_offsets[list] + guide * kLanes;
         guide_stops_.add(splat(ivf_.guide_offsets[list] + guide), 1, constant, query_.factor(ivf_.steps[list]));
+        fetch_early(ivf_.guides + (ivf_.guide_offsets[list] + guide) * bytes, bytes);
       }
     }
     stops_.clear(guides * kLanes);
     const Ints beyond = splat(limit(settings_.block_patience) + 1);
     query_.measure(ivf_.guides, guide_stops_, [&](size_t i, Ints distances) {
       const Ints blocks = splat(firsts_[i]) + counting();
+      size_t stop = stops_.count();
       stops_.add(blocks, below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
+      for (; stop < stops_.count(); ++stop) fetch_early(ivf_.blocks + stops_.block(stop) * bytes, bytes);
     });
     query_.measure(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
       Bits near = below(distances, splat(pool_.worst()));
