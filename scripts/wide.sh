@@ -4,9 +4,9 @@
 # DATA as in docs/reproduce.md, with general, lexicon, news and it; the model (in WORK) is not kept, the rows in RESULTS are.
 # One seed, on DEVICE (cuda). JOBS rows side by side (4), each with all keys on the GPU: 9 GB for the 4.3 million of IT.
 set -euo pipefail
-data=$1
-work=$(mkdir -p "$2" && cd "$2" && pwd)
-results=$3
+data=${1:?which data? scripts/wide.sh DATA WORK RESULTS [MINUTES]}
+work=$(mkdir -p "${2:?which folder for the model and memories?}" && cd "$2" && pwd)
+results=${3:?which folder for the results?}
 minutes=${4:-12}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
