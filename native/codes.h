@@ -77,15 +77,14 @@ struct Coded {
   }
 };
 
-// Ask for so many bytes ahead of their time.
-inline void fetch(const void* bytes, int64_t count) {
-  for (int64_t byte = 0; byte < count; byte += kCacheLine) __builtin_prefetch(static_cast<const char*>(bytes) + byte);
-}
+// Where bytes are asked to: those that are wanted soon into the first cache, others into the second, which holds more.
+constexpr int kSoon = 3, kLater = 2;
 
-// The same long ahead: into the second cache, which holds more than the first.
-inline void fetch_early(const void* bytes, int64_t count) {
+// Ask for so many bytes ahead of their time.
+template <int When = kSoon>
+void fetch(const void* bytes, int64_t count) {
   for (int64_t byte = 0; byte < count; byte += kCacheLine)
-    __builtin_prefetch(static_cast<const char*>(bytes) + byte, 0, 2);
+    __builtin_prefetch(static_cast<const char*>(bytes) + byte, 0, When);
 }
 
 // Call visit(block, distances) with those of a query to the keys of so many blocks, whose numbers which(i) gives. Groups:

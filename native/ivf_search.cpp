@@ -103,7 +103,7 @@ class Searcher {
     groups_.clear();
     near_groups_.collect(from, to, 0, near_groups_.blocks(), groups_);
     const int64_t bytes = ivf_.coding.block_bytes();
-    for (const Ranked group : groups_) fetch_early(ivf_.centroid_blocks + what_of(group) * bytes, bytes);
+    for (const Ranked group : groups_) fetch<kLater>(ivf_.centroid_blocks + what_of(group) * bytes, bytes);
     measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(),
                     [&](int64_t i) { return what_of(groups_[i]); },
                     [&](int64_t block, Ints distances) { near_lists_.add(block, distances); });
@@ -157,7 +157,7 @@ class Searcher {
       for (int32_t guide = 0; guide < guides_of(list); ++guide) {
         firsts_[guide_stops_.count()] = ivf_.list_offsets[list] + guide * kLanes;
         guide_stops_.add(splat(ivf_.guide_offsets[list] + guide), 1, constant, query_.factor(ivf_.steps[list]));
-        fetch_early(ivf_.guides + (ivf_.guide_offsets[list] + guide) * bytes, bytes);
+        fetch<kLater>(ivf_.guides + (ivf_.guide_offsets[list] + guide) * bytes, bytes);
       }
     }
     stops_.clear(guides * kLanes);
@@ -166,7 +166,7 @@ class Searcher {
       const Ints blocks = splat(firsts_[i]) + counting();
       size_t stop = stops_.count();
       stops_.add(blocks, below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
-      for (; stop < stops_.count(); ++stop) fetch_early(ivf_.blocks + stops_.block(stop) * bytes, bytes);
+      for (; stop < stops_.count(); ++stop) fetch<kLater>(ivf_.blocks + stops_.block(stop) * bytes, bytes);
     });
     query_.measure(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
       Bits near = below(distances, splat(pool_.worst()));

@@ -84,6 +84,7 @@ def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
     assert trace["model"]["name"] == "model"
     assert str(setting.work.parent) not in json.dumps(trace)  # no path of this machine
     assert trace["command"].startswith(f"ibidem reproduce all --only {digest(rows[2])} ")
+    assert " --model model " in trace["command"]  # not the shipped one
     again = plan_tasks(Bench(setting), rows)
     assert [task.key for task in again.tasks if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
 

@@ -28,8 +28,9 @@ def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
     setting = bench.setting
     seed = f" --seeds {row.seed}" if row.seed else ""
     quick = " --quick" if setting.smoke else " --data DATA"
+    model = f" --model {bench.model_name}" if setting.model else ""
     return {
-        "command": f"ibidem reproduce all --only {digest(row)}{seed}{quick} --device {bench.device.type}",
+        "command": f"ibidem reproduce all --only {digest(row)}{seed}{quick}{model} --device {bench.device.type}",
         "commit": find_commit(),
         "ibidem": ibidem.__version__,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
