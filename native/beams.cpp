@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "exports.h"
@@ -59,6 +60,7 @@ struct Sentence {
   std::vector<float> scores;  // [beam] of the running hypotheses
   std::vector<Ended> ended;   // [beam], best first
   std::vector<Link> chain;    // [steps, beam]
+  std::vector<bool> silent;   // [steps, beam], whose states were made ones of no numbers; empty where none ever was
 };
 
 struct Grown {
@@ -73,7 +75,7 @@ class Beams {
  public:
   Beams(const BeamRules& rules, const int64_t* limits, int64_t sentences) : rules_(rules), closed_(sentences) {
     for (int64_t s = 0; s < sentences; ++s) {
-      open_.push_back({s, limits[s], std::vector<float>(rules.beam, kNever), {}, {}});
+      open_.push_back({s, limits[s], std::vector<float>(rules.beam, kNever), {}, {}, {}});
       open_.back().scores[0] = 0.0f;
       open_.back().ended.assign(rules.beam, {kNever, 0, 0, 0});
     }
@@ -108,23 +110,43 @@ class Beams {
     return kept;
   }
 
+  // Makes the states [rows, width] of hypotheses more than `most` below the best of their sentence ones of no numbers.
+  void silence(float most, float* states, int64_t width) {
+    for (Sentence& sentence : open_) {
+      const float least = sentence.scores[0] - most;
+      sentence.silent.resize((length_ - 1) * rules_.beam);
+      for (const float score : sentence.scores) {
+        sentence.silent.push_back(score < least);
+        if (score < least) std::fill_n(states, width, std::numeric_limits<float>::quiet_NaN());
+        states += width;
+      }
+    }
+  }
+
   void numbers(int64_t* out) const {
     for (const Sentence& sentence : open_) *out++ = sentence.number;
   }
 
-  // The tokens of a closed sentence's finished hypothesis, without their end; -1 where it has none of this rank.
-  int64_t result(int64_t number, int64_t rank, float* score, int* cut, int64_t* tokens) const {
+  // The tokens of a closed sentence's finished hypothesis, without their end; -1 where it has none of this rank. Of every
+  // token, the end included, `silent` says whether its state was made one of no numbers.
+  int64_t result(int64_t number, int64_t rank, float* score, int* cut, int64_t* tokens, uint8_t* silent) const {
     const Sentence& sentence = closed_[number];
     const Ended& end = sentence.ended[rank];
     *score = end.score;
     if (!(end.score > kPossible)) return -1;
     const bool whole = end.token == rules_.eos;
     *cut = !whole || (rules_.force_end != 0 && end.step + 1 >= sentence.limit);
+    auto was_silent = [&](int64_t step, int64_t place) {
+      const size_t here = step * rules_.beam + place;
+      return here < sentence.silent.size() && sentence.silent[here];
+    };
     int64_t place = end.parent;
+    silent[end.step] = was_silent(end.step, place);
     for (int64_t step = end.step - 1; step >= 0; --step) {
       const Link& link = sentence.chain[step * rules_.beam + place];
       tokens[step] = link.token;
       place = link.parent;
+      silent[step] = was_silent(step, place);
     }
     if (!whole) tokens[end.step] = end.token;
     return end.step + !whole;
@@ -210,13 +232,21 @@ IBIDEM_EXPORT int64_t ibidem_beams_advance(void* beams, const float* log_probs, 
   return answer - 1;
 }
 
+// states: [rows, width], changed in place. See Beams::silence.
+IBIDEM_EXPORT int ibidem_beams_silence(void* beams, float most, float* states, int64_t width) {
+  return ibidem::guard([&] {
+    static_cast<ibidem::Beams*>(beams)->silence(most, states, width);
+    return 1;
+  });
+}
+
 // out: [open], the numbers of the open sentences.
 IBIDEM_EXPORT void ibidem_beams_numbers(const void* beams, int64_t* out) {
   static_cast<const ibidem::Beams*>(beams)->numbers(out);
 }
 
-// tokens: room for as many as the sentence's limit. See Beams::result.
+// tokens, silent: room for as many as the sentence's limit. See Beams::result.
 IBIDEM_EXPORT int64_t ibidem_beams_result(const void* beams, int64_t sentence, int64_t rank, float* score, int* cut,
-                                          int64_t* tokens) {
-  return static_cast<const ibidem::Beams*>(beams)->result(sentence, rank, score, cut, tokens);
+                                          int64_t* tokens, uint8_t* silent) {
+  return static_cast<const ibidem::Beams*>(beams)->result(sentence, rank, score, cut, tokens, silent);
 }

@@ -12,6 +12,13 @@ namespace ibidem {
 inline Floats load_key(const float* key) { return load(key); }
 inline Floats load_key(const uint16_t* key) { return load_half(key); }
 
+// What is to be known of a list before its keys are read, in one place.
+struct ListFacts {
+  int32_t first_block;                // of its keys
+  int32_t first_guide, end_of_guides;  // in blocks of guides
+  float step;                         // as in residuals.h
+};
+
 // The arrays of an index, wherever they lie; the layout is that of native/ivf.py. A group of centroids is one block as in
 // codes.h, and list i is that of the centroid in place i, so some lists are of no centroid and empty.
 struct Ivf {
@@ -19,14 +26,12 @@ struct Ivf {
   int64_t groups;  // of centroids
   const int8_t* group_blocks;
   const int8_t* centroid_blocks;
-  const float* steps;           // [16 x groups], as in residuals.h
-  const int32_t* list_offsets;  // [16 x groups + 1], in blocks of keys
-  const int32_t* guide_offsets;  // [16 x groups + 1], in blocks of guides
-  const uint8_t* guides;        // as blocks, but of the means of the blocks of keys: those of a list in its order
-  const uint8_t* blocks;        // as in residuals.h
-  const int32_t* entries;       // [16 x blocks], the number of the key in each place
-  const void* keys;             // [16 x blocks, dimension], halves or floats
-  int64_t key_bytes;            // 2 or 4: of a component
+  const ListFacts* lists;        // [16 x groups]
+  const uint8_t* guides;         // as blocks, but of the means of the blocks of keys: those of a list in its order
+  const uint8_t* blocks;         // as in residuals.h
+  const int32_t* entries;        // [16 x blocks], the number of the key in each place
+  const void* keys;              // [16 x blocks, dimension], halves or floats
+  int64_t key_bytes;             // 2 or 4: of a component
 };
 
 struct SearchSettings {

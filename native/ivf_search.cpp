@@ -148,16 +148,20 @@ class Searcher {
   void look_into(size_t begin, size_t end) {
     const int64_t bytes = residual_block_bytes(ivf_.coding.dimension);
     size_t guides = 0;
-    for (size_t i = begin; i < end; ++i) guides += guides_of(what_of(lists_[i]));
+    for (size_t i = begin; i < end; ++i) {
+      const ListFacts& list = ivf_.lists[what_of(lists_[i])];
+      guides += list.end_of_guides - list.first_guide;
+    }
     guide_stops_.clear(guides);
     firsts_.resize(guides);
     for (size_t i = begin; i < end; ++i) {
-      const int64_t list = what_of(lists_[i]);
-      const float constant = query_.constant(distance_of(lists_[i]), ivf_.steps[list]);
-      for (int32_t guide = 0; guide < guides_of(list); ++guide) {
-        firsts_[guide_stops_.count()] = ivf_.list_offsets[list] + guide * kLanes;
-        guide_stops_.add(splat(ivf_.guide_offsets[list] + guide), 1, constant, query_.factor(ivf_.steps[list]));
-        fetch<kLater>(ivf_.guides + (ivf_.guide_offsets[list] + guide) * bytes, bytes);
+      const ListFacts& list = ivf_.lists[what_of(lists_[i])];
+      const float constant = query_.constant(distance_of(lists_[i]), list.step), factor = query_.factor(list.step);
+      int32_t first = list.first_block;
+      for (int32_t guide = list.first_guide; guide < list.end_of_guides; ++guide, first += kLanes) {
+        firsts_[guide_stops_.count()] = first;
+        guide_stops_.add(splat(guide), 1, constant, factor);
+        fetch<kLater>(ivf_.guides + guide * bytes, bytes);
       }
     }
     stops_.clear(guides * kLanes);
@@ -180,8 +184,6 @@ class Searcher {
       }
     });
   }
-
-  int32_t guides_of(int64_t list) const { return ivf_.guide_offsets[list + 1] - ivf_.guide_offsets[list]; }
 
   template <class Key>
   void refine(const float* query, const Key* keys) {
@@ -313,7 +315,7 @@ IBIDEM_EXPORT void ibidem_ivf_pack_residuals(const ibidem::Ivf* ivf, const float
     for (int64_t i = begin; i < end; ++i) {
       read_codes(coding, ivf->centroid_blocks + lists[i] / kLanes * coding.block_bytes(), lists[i] % kLanes,
                  centroid.data());
-      write_residual(coding, keys + i * coding.dimension, centroid.data(), ivf->steps[lists[i]],
+      write_residual(coding, keys + i * coding.dimension, centroid.data(), ivf->lists[lists[i]].step,
                      blocks + places[i] / kLanes * stride, places[i] % kLanes);
     }
   });

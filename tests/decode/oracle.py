@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 
-def limited(limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1) -> SearchSettings:
-    """Settings by which every translation has at most `limit` tokens."""
-    return SearchSettings(beam, length_penalty, max_length_ratio=0, max_length_extra=limit, n_best=n_best)
+def limited(
+    limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1, ask_within: float = math.inf
+) -> SearchSettings:
+    """Settings by which every translation has at most `limit` tokens, and as in `generate()` all hypotheses ask."""
+    return SearchSettings(beam, length_penalty, 0, limit, n_best, ask_within)
 
 
 def generate(

@@ -51,6 +51,10 @@ class Scenes:
 def run(beams: Beams | SwiftBeams, scenes: Scenes) -> list[list[Hypothesis]]:
     """Advance to the end, as `beam_search` does."""
     while True:
+        states = torch.zeros(len(beams.sentences) * scenes._rules.beam, 3)
+        silent = beams.silence(states).isnan()
+        assert (silent.all(1) == silent.any(1)).all()
+        assert not silent[:: scenes._rules.beam].any()  # the best of a sentence always asks
         rows = beams.advance(scenes.show(beams.length, beams.sentences, beams.at_limit()))
         if rows is None:
             return beams.results
@@ -61,30 +65,35 @@ def run_plainly(rules: Rules, limits: list[int], scenes: Scenes) -> list[list[Hy
     """The rules sentence by sentence, with sorting that keeps equals in order."""
     results = []
     for sentence, limit in enumerate(limits):
-        running = [(np.float32(NEVER if place else 0.0), ()) for place in range(rules.beam)]
-        ended: list[tuple[np.float32, tuple[int, ...], bool]] = []
+        running = [(np.float32(NEVER if place else 0.0), (), ()) for place in range(rules.beam)]
+        ended: list[tuple[np.float32, tuple[int, ...], bool, tuple[int, ...]]] = []
         for length in range(1, limit + 1):
             last = torch.tensor([length >= limit])
             shown = scenes.show(length, torch.tensor([sentence]), last)
             counted = np.float32((length + rules.given) ** rules.length_penalty)
+            least = running[0][0] - np.float32(rules.ask_within)
+            running = [
+                (score, tokens, (*unasked, length - 1) if score < least else unasked)
+                for score, tokens, unasked in running
+            ]
             grown = [
-                (score + np.float32(log_prob), (*tokens, token))
-                for (score, tokens), log_probs, ids in zip(
+                (score + np.float32(log_prob), (*tokens, token), unasked)
+                for (score, tokens, unasked), log_probs, ids in zip(
                     running, shown.log_probs.tolist(), shown.tokens.tolist(), strict=True
                 )
                 for log_prob, token in zip(log_probs, ids, strict=True)
             ]
             grown = sorted(grown, key=lambda one: -one[0])[: 2 * rules.beam]
-            done = [length >= limit or tokens[-1] == EOS for _, tokens in grown]
+            done = [length >= limit or tokens[-1] == EOS for _, tokens, _ in grown]
             new = [
-                (score / counted, tokens, tokens[-1] != EOS or (rules.force_end and length >= limit))
-                for (score, tokens), ends in list(zip(grown, done, strict=True))[: rules.beam]
+                (score / counted, tokens, tokens[-1] != EOS or (rules.force_end and length >= limit), unasked)
+                for (score, tokens, unasked), ends in list(zip(grown, done, strict=True))[: rules.beam]
                 if ends and score > NEVER / 2
             ]
             ended = sorted([*ended, *new], key=lambda one: -one[0])[: rules.beam]
             going = [
-                (score + np.float32(NEVER if ends else 0.0), tokens)
-                for (score, tokens), ends in zip(grown, done, strict=True)
+                (score + np.float32(NEVER if ends else 0.0), tokens, unasked)
+                for (score, tokens, unasked), ends in zip(grown, done, strict=True)
             ]
             running = sorted(going, key=lambda one: -one[0])[: rules.beam]
             full = len(ended) == rules.beam and ended[-1][0] > NEVER / 2
@@ -92,8 +101,8 @@ def run_plainly(rules: Rules, limits: list[int], scenes: Scenes) -> list[list[Hy
                 break
         results.append(
             [
-                Hypothesis([token for token in tokens if token != EOS], float(score), bool(cut))
-                for score, tokens, cut in ended[: rules.n_best]
+                Hypothesis([token for token in tokens if token != EOS], float(score), bool(cut), unasked)
+                for score, tokens, cut, unasked in ended[: rules.n_best]
             ]
             or [Hypothesis([], NEVER)]
         )
@@ -110,12 +119,13 @@ def searches(draw: st.DrawFn) -> tuple[Rules, list[int], int, int]:
         eos=EOS,
         force_end=draw(st.booleans()),
         given=draw(st.integers(0, 1)),
+        ask_within=draw(st.sampled_from([math.inf, 0.0, 0.5, 2.0])),
     )
     limits = draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
     return rules, limits, draw(st.sampled_from([2 * beam, 2 * beam, beam, 1])), draw(st.integers(0, 9999))
 
 
-def flat(found: list[list[Hypothesis]]) -> list[tuple[list[int], float, bool]]:
+def flat(found: list[list[Hypothesis]]) -> list[tuple[list[int], float, bool, tuple[int, ...]]]:
     return [tuple(one) for best in found for one in best if not math.isnan(one.score)]
 
 
@@ -167,5 +177,7 @@ def test_wrong_candidates_are_refused() -> None:
     for shape in ((2, 4), (4, 0), (4,)):
         with pytest.raises(ValueError, match="candidates of shape"):
             beams.advance(Candidates(torch.zeros(shape), torch.zeros(shape, dtype=torch.long)))
+    with pytest.raises(ValueError, match="3 states were given of 4 hypotheses"):
+        SwiftBeams(rules._replace(ask_within=1.0), [3, 3]).silence(torch.zeros(3, 2))
     with pytest.raises(ValueError, match="2 sentences are open"):
         _ = beams.results

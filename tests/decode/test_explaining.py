@@ -84,12 +84,28 @@ def test_the_tokens_give_the_score_of_the_search(
         check_sums(explanation)
 
 
+@pytest.mark.parametrize("within", [math.inf, 0.0])
+def test_memories_that_were_not_asked_did_not_vote(tiny: BaseModel, memory_of, short: list[Any], within: float) -> None:
+    """The last hypotheses of a beam were behind the others, and asked nobody while they were far behind."""
+    settings = limited(LIMIT, beam=3, n_best=3, ask_within=within)
+    translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings)
+    texts = [s.german for s in short]
+    found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(texts)]
+    assert any(parts[0][0].unasked for parts in found) == (within < math.inf)
+    for explanation, parts in zip(translator.explain_found(texts, found), found, strict=True):
+        last = parts[0][0]
+        assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(last.score, abs=CLOSE)
+        for number, token in enumerate(explanation.tokens):
+            assert (number in last.unasked) == (token.base_weight == 1)
+
+
 class Recorder:
     """A scorer that keeps the distributions that its answers make."""
 
     def __init__(self, scorer: MemoryScorer, model: BaseModel) -> None:
         self._scorer = scorer
         self._model = model
+        self.memories = scorer.memories
         self.answers: list[torch.Tensor] = []
 
     def consult(self, states: torch.Tensor) -> Votes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +36,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [best.tokens for best in mine] == [best.tokens for best in theirs]
         assert [best.score for best in mine] == pytest.approx([best.score for best in theirs], abs=1e-4)
         assert [best.cut for best in mine] == [best.cut for best in theirs]
+        assert [best.unasked for best in mine] == [best.unasked for best in theirs]
 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt"])
@@ -46,16 +48,18 @@ def test_the_base_model(model_of: Any, short: list[Any], kind: str, beam: int) -
     assert_same(search(model, sources, settings, BaseScorer()), beam_search(model, sources, settings, BaseScorer()))
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_with_a_memory(tiny: BaseModel, short: list[Any], beam: int) -> None:
+@pytest.mark.parametrize(("beam", "within"), [(1, math.inf), (4, math.inf), (4, 0.5)])
+def test_with_a_memory(tiny: BaseModel, short: list[Any], beam: int, within: float) -> None:
     states = tiny.states(
         tiny.tokens.encode_sources(s.german for s in short), tiny.tokens.encode_targets(s.english for s in short)
     )
     index = ScanIndex(ArrayKeys(states.keys.half().numpy()), "cpu")
     scorer = MemoryScorer(index, states.values, FixedCombiner(4, 0.6, 5.0))
     sources = tiny.tokens.encode_sources(s.german for s in short)
-    settings = limited(LIMIT, beam)
-    assert_same(search(tiny, sources, settings, scorer), beam_search(tiny, sources, settings, scorer))
+    settings = limited(LIMIT, beam, n_best=beam, ask_within=within)
+    found = search(tiny, sources, settings, scorer)
+    assert_same(found, beam_search(tiny, sources, settings, scorer))
+    assert any(best.unasked for hypotheses in found for best in hypotheses) == (within < math.inf)
 
 
 def test_a_room_is_used_again(tiny: BaseModel, short: list[Any]) -> None:

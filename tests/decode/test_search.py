@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +16,7 @@ from .conftest import ZOO
 from .oracle import generate, limited
 
 if TYPE_CHECKING:
+    from ibidem.decode.scoring import Votes
     from ibidem.model import BaseModel
 
 LIMIT = 12
@@ -181,3 +184,41 @@ def test_no_sources_no_results(tiny: BaseModel) -> None:
 def test_settings_that_cannot_be_searched(beam: int, n_best: int) -> None:
     with pytest.raises(UsageError, match="n-best lies between"):
         SearchSettings(beam=beam, n_best=n_best)
+
+
+@pytest.mark.parametrize("within", [-0.1, math.nan])
+def test_no_distance_at_all_is_refused(within: float) -> None:
+    with pytest.raises(UsageError, match="give 0 or more"):
+        SearchSettings(ask_within=within)
+
+
+class Listener:
+    """A scorer without votes that keeps the states it was asked with."""
+
+    memories = (None,)
+    captures = False
+
+    def __init__(self) -> None:
+        self.asked: list[torch.Tensor] = []
+
+    def consult(self, states: torch.Tensor) -> Votes:
+        self.asked.append(states.clone())
+        return BaseScorer().consult(states)
+
+
+@pytest.mark.parametrize("within", [math.inf, 1.0, 0.0, None])
+def test_who_is_far_behind_asks_nobody(tiny: BaseModel, short: list[Any], within: float | None) -> None:
+    """Without votes the search goes its way; all that changes is who asks."""
+    sources = tiny.tokens.encode_sources(s.german for s in short)
+    everybody, these = Listener(), Listener()
+    settings = limited(LIMIT)
+    expected = beam_search(tiny, sources, settings, everybody)
+    found = beam_search(tiny, sources, replace(settings, ask_within=within), these)
+    assert [best[0].tokens for best in found] == [best[0].tokens for best in expected]
+    silent = torch.cat(these.asked).isnan()
+    assert (silent.all(1) == silent.any(1)).all()
+    assert torch.equal(torch.cat(these.asked)[~silent], torch.cat(everybody.asked)[~silent])
+    assert not silent[:: settings.beam].any()
+    assert silent.any() == (within != math.inf)
+    if within == 0.0:
+        assert silent[:, 0].float().mean() > 0.5

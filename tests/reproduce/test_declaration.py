@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, make_dataclass
 
 import pytest
@@ -53,3 +54,7 @@ def test_a_default_that_changed_is_noticed() -> None:
 )
 def test_descriptions_survive_json(row: Translation) -> None:
     assert agrees(json.loads(json.dumps(describe(row))), row)
+
+
+def test_what_json_has_no_number_for_is_told_in_words() -> None:
+    assert describe(Outer(Inner(), (0.5, math.inf)))["rates"] == [0.5, "inf"]

@@ -79,6 +79,7 @@ class TranslatorOptions(ModelOptions):
     beam: options.Beam = 4
     length_penalty: options.LengthPenalty = 1.0
     batch_size: options.BatchSize = 32
+    ask_within: options.AskWithin = None
 
     @property
     def memories(self) -> list[tuple[str, float]]:
@@ -116,7 +117,9 @@ class TranslatorOptions(ModelOptions):
             self.memories,
             combiner=self.by_hand or combiner,
             index=self.index,
-            settings=SearchSettings(beam=beam or self.beam, length_penalty=self.length_penalty),
+            settings=SearchSettings(
+                beam=beam or self.beam, length_penalty=self.length_penalty, ask_within=self.ask_within
+            ),
             batch_size=self.batch_size,
             device=self.device,
             dtype=self.dtype,

@@ -81,4 +81,14 @@ Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 i
 LengthPenalty = Annotated[
     float, typer.Option("--length-penalty", help="Exponent of the length that scores are divided by.")
 ]
+AskWithin = Annotated[
+    float | None,
+    typer.Option(
+        "--ask-within",
+        min=0,
+        help="Hypotheses farther than this behind the best of their sentence, in log-probability, do not ask the "
+        "memory; else 2 on a CPU, and all ask on a GPU. inf: all ask.",
+        show_default=False,
+    ),
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences translated together.")]

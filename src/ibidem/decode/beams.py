@@ -6,7 +6,8 @@ ever put together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,18 +24,20 @@ class Hypothesis(NamedTuple):
     """A translation: its tokens without prompt and end of sentence, and its length-normalised log-probability.
 
     cut: the limit on its length ended it. Its end of sentence was then certain, or is missing, as the model has it.
+    unasked: the tokens, by number, its end counted, about which no memory was asked (see `SearchSettings`).
     """
 
     tokens: list[int]
     score: float
     cut: bool = False
+    unasked: tuple[int, ...] = ()
 
 
 class Rules(NamedTuple):
     """What a search is told: see `SearchSettings`.
 
     eos: the token that ends a translation; force_end: whether it is certain at the limit; given: how many tokens
-    before the translation count in its length.
+    before the translation count in its length; ask_within: how far behind a hypothesis asks the memories.
     """
 
     beam: int
@@ -43,6 +46,7 @@ class Rules(NamedTuple):
     eos: int
     force_end: bool
     given: int
+    ask_within: float = math.inf
 
 
 class Beams:
@@ -63,6 +67,7 @@ class Beams:
         self._ends = torch.zeros(count, beam, 3, dtype=torch.long, device=device)
         self._parents = torch.zeros(max(limits), count, beam, dtype=torch.long, device=device)
         self._tokens = torch.zeros(max(limits), count, beam, dtype=torch.long, device=device)
+        self._silent = torch.zeros(max(limits), count, beam, dtype=torch.bool, device=device)
         self._last = torch.empty(0, dtype=torch.long, device=device)
         self._results: list[list[Hypothesis]] = [[] for _ in limits]
         self.length = 1
@@ -85,6 +90,14 @@ class Beams:
     def at_limit(self) -> Tensor | None:
         """Which sentences [open] take their last token now; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits
+
+    def silence(self, states: Tensor) -> Tensor:
+        """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
+        if self._rules.ask_within == math.inf:
+            return states
+        far = behind(self._scores, self._rules)
+        self._silent[self.length - 1, self._sentences] = far
+        return states.masked_fill(far.view(-1, 1), torch.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
@@ -114,9 +127,9 @@ class Beams:
     def _close(self, done: Tensor) -> None:
         """Put the finished hypotheses of some sentences together."""
         sentences = self._sentences[done]
+        chain = Chain(*(part[: self.length - 1, sentences] for part in (self._parents, self._tokens, self._silent)))
         found = collect(
-            self._parents[: self.length - 1, sentences],
-            self._tokens[: self.length - 1, sentences],
+            chain,
             self._ended_scores[done],
             self._ends[done],
             self._limits[done],
@@ -134,6 +147,11 @@ class Beams:
         self._scores, self._last = self._scores[open_], self._last[open_]
         self._ended_scores, self._ends = self._ended_scores[open_], self._ends[open_]
         return rows[open_].view(-1)
+
+
+def behind(scores: Tensor, rules: Rules) -> Tensor:
+    """Which hypotheses with scores [n, beam], best first, are too far behind the best to ask the memories."""
+    return scores < scores[:, :1] - rules.ask_within
 
 
 class Grown(NamedTuple):
@@ -191,36 +209,46 @@ def hopeless(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
     return full if rules.beam == 1 else full & (normalised[:, 0] <= worst)
 
 
-def collect(
-    parents: Tensor, tokens: Tensor, scores: Tensor, ends: Tensor, limits: Tensor, rules: Rules
-) -> list[list[Hypothesis]]:
+class Chain(NamedTuple):
+    """What hypotheses are put together from: [steps, n, beam], or as lists [steps][beam] of one sentence.
+
+    parents: whom each went on from, by place; tokens: with what; silent: about which places no memory was asked.
+    """
+
+    parents: Any
+    tokens: Any
+    silent: Any
+
+
+def collect(chain: Chain, scores: Tensor, ends: Tensor, limits: Tensor, rules: Rules) -> list[list[Hypothesis]]:
     """The n best finished hypotheses of each sentence, best first.
 
-    parents, tokens: [steps, n, beam]; scores: [n, beam]; ends: [n, beam, 3]; limits: [n].
+    scores: [n, beam]; ends: [n, beam, 3], last step, parent and last token of each; limits: [n].
     """
-    chains = zip(parents.transpose(0, 1).tolist(), tokens.transpose(0, 1).tolist(), strict=True)
+    chains = zip(*(part.transpose(0, 1).tolist() for part in chain), strict=True)
     rows = zip(chains, scores.tolist(), ends.tolist(), limits.tolist(), strict=True)
     results = []
-    for (parents_of, tokens_of), scores_of, ends_of, limit in rows:
+    for of_sentence, scores_of, ends_of, limit in rows:
+        links = Chain(*of_sentence)
         finished = zip(scores_of[: rules.n_best], ends_of[: rules.n_best], strict=True)
-        found = [
-            follow(parents_of, tokens_of, end, score, limit, rules) for score, end in finished if score > NEVER / 2
-        ]
+        found = [follow(links, end, score, limit, rules) for score, end in finished if score > NEVER / 2]
         # Where nothing was possible at all, the translation is empty.
         results.append(found or [Hypothesis([], scores_of[0])])
     return results
 
 
-def follow(
-    parents: list[list[int]], tokens: list[list[int]], end: list[int], score: float, limit: int, rules: Rules
-) -> Hypothesis:
-    """A hypothesis from its end to its beginning; parents, tokens: of each step and place."""
+def follow(chain: Chain, end: list[int], score: float, limit: int, rules: Rules) -> Hypothesis:
+    """A hypothesis of a sentence from its end to its beginning."""
     step, place, last = end
     words = [] if last == rules.eos else [last]
+    unasked = [step] if chain.silent[step][place] else []
     for earlier in range(step - 1, -1, -1):
-        words.append(tokens[earlier][place])
-        place = parents[earlier][place]
-    return Hypothesis(words[::-1], score, cut=last != rules.eos or (rules.force_end and step + 1 >= limit))
+        words.append(chain.tokens[earlier][place])
+        place = chain.parents[earlier][place]
+        if chain.silent[earlier][place]:
+            unasked.append(earlier)
+    cut = last != rules.eos or (rules.force_end and step + 1 >= limit)
+    return Hypothesis(words[::-1], score, cut, tuple(unasked[::-1]))
 
 
 def force(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:

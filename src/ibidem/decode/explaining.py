@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -57,13 +58,18 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: 
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
         states, base = model.follow([parts[i].source for i in batch], [targets[i] for i in batch])
-        votes = scorer.consult(states.keys)
-        start = 0
-        for i, length in zip(batch, states.lengths, strict=True):
+        where = dict(zip(batch, accumulate(states.lengths, initial=0), strict=False))
+        unasked = [start + step for i, start in where.items() for step in parts[i].hypothesis.unasked]
+        votes = scorer.consult(_silence(states.keys, unasked))
+        for (i, start), length in zip(where.items(), states.lengths, strict=True):
             rows = slice(start, start + length)
-            start += length
             results[i] = Rows(states.values[rows], base[rows], _select(votes, rows))
     return [results[i] for i in range(len(parts))]
+
+
+def _silence(states: Tensor, rows: list[int]) -> Tensor:
+    """The states [n, d], NaN where no memory was asked: they have no neighbours."""
+    return states.index_fill(0, torch.tensor(rows, device=states.device), torch.nan) if rows else states
 
 
 def _counted(model: BaseModel, hypothesis: Hypothesis) -> list[int]:

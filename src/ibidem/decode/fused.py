@@ -6,12 +6,13 @@ sentences of a batch stay together until all are done; what a sentence had when 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 
 from ibidem.combine import best_candidates
-from ibidem.decode.beams import NEVER, Rules, collect, extend, finish, force, go_on, hopeless
+from ibidem.decode.beams import NEVER, Chain, Rules, behind, collect, extend, finish, force, go_on, hopeless
 from ibidem.model.static import Shape, StaticDecoding
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Room:
         self._ends = torch.zeros(batch, beam, 3, dtype=torch.long, device=device)
         self._done = torch.zeros(batch, dtype=torch.bool, device=device)
         self._chain = torch.zeros(2, steps, batch, beam, dtype=torch.long, device=device)
+        self._silent = torch.zeros(steps, batch, beam, dtype=torch.bool, device=device)
         beside = device.type == "cuda" and len(scorer.memories) > 0
         self._side = torch.cuda.Stream() if beside else None  # type: ignore[no-untyped-call]
         self._graph = self._record() if device.type == "cuda" else None
@@ -90,9 +92,8 @@ class Room:
                 break
         count = len(sources)
         parents, tokens = self._chain[:, :taken, :count]
-        return collect(
-            parents, tokens, self._ended_scores[:count], self._ends[:count], torch.tensor(limits), self._rules
-        )
+        chain = Chain(parents, tokens, self._silent[:taken, :count])
+        return collect(chain, self._ended_scores[:count], self._ends[:count], torch.tensor(limits), self._rules)
 
     def _begin(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
         """Empty the room and put sentences into it; the rest of it is done from the start."""
@@ -111,7 +112,8 @@ class Room:
     def _advance(self) -> None:
         """One step for all sentences, on the device alone."""
         rules, number = self._rules, self._decoding.number
-        votes, logits = self._consult(self._decoding.step(self._tokens))
+        states = self._decoding.step(self._tokens)
+        votes, logits = self._consult(states, self._silence(states.float(), number))
         candidates = best_candidates(logits, votes.weights, votes.values, 2 * rules.beam, self._banned)
         last = number + 1 >= self._limits
         if rules.force_end:
@@ -129,14 +131,22 @@ class Room:
         self._done |= last | hopeless(self._ended_scores, going.scores / counted, rules)
         self._decoding.reorder(going.parents)
 
-    def _consult(self, states: Tensor) -> tuple[Votes, Tensor]:
+    def _silence(self, states: Tensor, number: Tensor) -> Tensor:
+        """See `Beams.silence`; number: of the step [1]."""
+        if self._rules.ask_within == math.inf:
+            return states
+        far = behind(self._scores, self._rules)
+        self._silent.index_copy_(0, number, far[None])
+        return states.masked_fill(far.view(-1, 1), torch.nan)
+
+    def _consult(self, states: Tensor, asking: Tensor) -> tuple[Votes, Tensor]:
         """The votes of the memories and the model's logits: on a GPU side by side, since neither needs the other."""
         if self._side is None:
-            return self._scorer.consult(states.float()), self._decoding.project(states)
+            return self._scorer.consult(asking), self._decoding.project(states)
         now = torch.cuda.current_stream()
         self._side.wait_stream(now)
         with torch.cuda.stream(self._side):
-            votes = self._scorer.consult(states.float())
+            votes = self._scorer.consult(asking)
         logits = self._decoding.project(states)
         now.wait_stream(self._side)
         return votes, logits

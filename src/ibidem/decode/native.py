@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,6 +49,11 @@ class SwiftBeams:
     def at_limit(self) -> Tensor | None:
         """Which sentences [open] take their last token now; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
+
+    def silence(self, states: Tensor) -> Tensor:
+        """The states [rows, d], NaN where nobody is to be asked about them; they may be changed in place."""
+        within = self._rules.ask_within
+        return states if within == math.inf else self._beams.silence(states, within)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""

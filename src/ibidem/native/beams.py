@@ -23,11 +23,15 @@ class _Rules(ctypes.Structure):
 
 
 class Finished(NamedTuple):
-    """A finished hypothesis: its tokens without the end of sentence, its score, and whether the limit ended it."""
+    """A finished hypothesis: its tokens without the end of sentence, its score, and whether the limit ended it.
+
+    silent: the tokens, by number, whose states `silence` spoilt.
+    """
 
     tokens: list[int]
     score: float
     cut: bool
+    silent: tuple[int, ...] = ()
 
 
 class NativeBeams:
@@ -44,6 +48,7 @@ class NativeBeams:
         if not self._handle:
             raise MemoryError("there is no room for the hypotheses of these sentences")
         self._advance, self._numbers, self._result = library.beams_advance, library.beams_numbers, library.beams_result
+        self._silence = library.beams_silence
         weakref.finalize(self, library.beams_free, self._handle)
 
     def advance(self, log_probs: Tensor, tokens: Tensor, counted: float) -> tuple[Tensor, Tensor]:
@@ -73,6 +78,18 @@ class NativeBeams:
         self.open = still
         return going[: still * self._beam], last[: still * self._beam]
 
+    def silence(self, states: Tensor, most: float) -> Tensor:
+        """The states [rows, d], NaN for hypotheses more than `most` below the best of their sentence.
+
+        Where they can be, they are changed in place.
+        """
+        plain = dense(states)
+        if len(plain) != self.open * self._beam:
+            raise ValueError(f"{len(plain)} states were given of {self.open * self._beam} hypotheses")
+        if not self._silence(self._handle, most, plain.data_ptr(), plain.shape[1]):
+            raise MemoryError("there is no room to go on with these translations")
+        return plain
+
     def numbers(self) -> Tensor:
         """The numbers of the open sentences [open]."""
         numbers = torch.empty(self.open, dtype=torch.int64)
@@ -83,12 +100,16 @@ class NativeBeams:
         """The best finished hypotheses of every sentence, once all are done; an empty one where none was possible."""
         if self.open or not 1 <= n_best <= self._beam:
             raise ValueError(f"{self.open} sentences are open, {n_best} of {self._beam} hypotheses were asked for")
-        room = (ctypes.c_int64 * self._longest)()
+        room, silent = (ctypes.c_int64 * self._longest)(), (ctypes.c_uint8 * self._longest)()
         score, cut = ctypes.c_float(), ctypes.c_int()
 
         def read(sentence: int, rank: int) -> Finished | None:
-            count = self._result(self._handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room)
-            return None if count < 0 else Finished(room[:count], score.value, bool(cut.value))
+            ctypes.memset(silent, 0, self._longest)
+            count = self._result(self._handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
+            if count < 0:
+                return None
+            spoilt = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
+            return Finished(room[:count], score.value, bool(cut.value), spoilt)
 
         found = []
         for sentence in range(self._sentences):

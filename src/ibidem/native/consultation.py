@@ -30,8 +30,22 @@ class Answer(NamedTuple):
     weights: Tensor
 
 
+class _Consultation(ctypes.Structure):
+    """Consultation of native/consult.cpp."""
+
+    _fields_ = (
+        ("compactor", ctypes.c_void_p),
+        ("ivf", ctypes.c_void_p),
+        ("settings", ctypes.c_void_p),
+        ("live", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("value_count", ctypes.c_int64),
+        ("metak", ctypes.c_void_p),
+    )
+
+
 class NativeConsultation:
-    """A compactor, an index, the values [n] of its entries and a Meta-k Network, asked one after the other.
+    """A compactor, an index, the values [n] of its entries and a Meta-k Network, asked in one call.
 
     It finds what they find when each is called by itself, which for the few rows of a step costs a good deal of Python:
     here arguments are checked and answers wrapped once. live, threads: as for `Ivf.search`.
@@ -53,30 +67,35 @@ class NativeConsultation:
         self._settings = search_settings(metak.k, probing)
         self._values = dense(values, torch.int64)
         self._threads = threads
-        # What does not change from call to call, as the library takes it.
-        self._search = (ivf.address, ctypes.addressof(self._settings), None if live is None else live.ctypes.data)
-        self._table = (self._values.data_ptr(), len(self._values))
+        self._parts = _Consultation(
+            compactor.address,
+            ivf.address,
+            ctypes.addressof(self._settings),
+            None if live is None else live.ctypes.data,
+            self._values.data_ptr(),
+            len(self._values),
+            metak.address,
+        )
+        self._address = ctypes.addressof(self._parts)
+        self._consult = require().consult
 
     def __call__(self, states: Tensor) -> Answer:
-        plain, library, k = dense(states), require(), self._metak.k
+        plain, k = dense(states), self._metak.k
         rows, width = plain.shape
         if width != self._compactor.inputs:
             raise ValueError(f"states of {width} numbers were given to a compactor of {self._compactor.inputs} inputs")
-        threads = torch.get_num_threads()
-        compact = torch.empty(rows, self._compactor.outputs)
         near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         values, base, weights = torch.empty_like(entries), torch.empty(rows), torch.empty_like(near)
-        queries, distances, found, tokens = (one.data_ptr() for one in (compact, near, entries, values))
-        searching = search_threads(rows, self._threads)
-        if not (
-            library.compactor_apply(self._compactor.address, plain.data_ptr(), rows, queries, threads)
-            and library.ivf_search(*self._search, queries, rows, distances, found, searching)
-        ):
+        done = self._consult(
+            self._address,
+            plain.data_ptr(),
+            rows,
+            *(one.data_ptr() for one in (near, entries, values, base, weights)),
+            torch.get_num_threads(),
+            search_threads(rows, self._threads),
+        )
+        if done < 0:
+            raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
+        if not done:
             raise MemoryError(f"there is no room to search for {rows} states")
-        if not library.look_up(*self._table, found, rows * k, tokens):
-            raise IndexError(f"an entry is none of the {self._table[1]} whose values are known")
-        if not library.metak_weigh(
-            self._metak.address, distances, tokens, rows, base.data_ptr(), weights.data_ptr(), threads
-        ):
-            raise MemoryError("there is no room to weigh neighbours")
         return Answer(near, entries, values, base, weights)

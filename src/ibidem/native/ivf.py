@@ -40,9 +40,7 @@ class _Ivf(ctypes.Structure):
         ("groups", ctypes.c_int64),
         ("group_blocks", ctypes.c_void_p),
         ("centroid_blocks", ctypes.c_void_p),
-        ("steps", ctypes.c_void_p),
-        ("list_offsets", ctypes.c_void_p),
-        ("guide_offsets", ctypes.c_void_p),
+        ("lists", ctypes.c_void_p),
         ("guides", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
@@ -139,13 +137,15 @@ class Ivf:
     """Centroids, with or without the lists of keys."""
 
     def __init__(self, centroids: Centroids, lists: Lists | None = None) -> None:
+        facts = None if lists is None else _facts(lists)
         # What the library points to must live as long as this.
-        self._arrays = (centroids, lists)
+        self._arrays = (centroids, lists, facts)
         self._parts = _Ivf(centroids.coding.packed(), len(centroids.centroid_blocks))
         for name in ("group_blocks", "centroid_blocks"):
             setattr(self._parts, name, getattr(centroids, name).ctypes.data)
-        if lists is not None:
-            for name in ("steps", "list_offsets", "guide_offsets", "guides", "blocks", "entries", "keys"):
+        if lists is not None and facts is not None:
+            self._parts.lists = facts.ctypes.data
+            for name in ("guides", "blocks", "entries", "keys"):
                 setattr(self._parts, name, getattr(lists, name).ctypes.data)
             self._parts.key_bytes = lists.keys.itemsize
 
@@ -225,6 +225,15 @@ class Ivf:
             blocks.ctypes.data,
             threads_for(len(plain), _LEAST_KEYS),
         )
+
+
+def _facts(lists: Lists) -> NDArray[np.void]:
+    """ListFacts of native/ivf.h for every list: what lies in one line of a cache is one wait, and not three."""
+    kind = [("first_block", "<i4"), ("first_guide", "<i4"), ("end_of_guides", "<i4"), ("step", "<f4")]
+    facts = np.empty(len(lists.steps), kind)
+    facts["first_block"], facts["step"] = lists.list_offsets[:-1], lists.steps
+    facts["first_guide"], facts["end_of_guides"] = lists.guide_offsets[:-1], lists.guide_offsets[1:]
+    return facts
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ def describe(thing: Any) -> Any:
         return {"is": type(thing).__name__, **{f.name: describe(getattr(thing, f.name)) for f in fields(thing)}}
     if isinstance(thing, list | tuple):
         return [describe(part) for part in thing]
+    if isinstance(thing, float) and not math.isfinite(thing):
+        return str(thing)  # JSON has no number for it
     return thing
 
 

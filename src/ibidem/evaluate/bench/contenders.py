@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,11 +33,11 @@ def base_contender(model: BaseModel, name: str = "base") -> Contender:
 
 
 def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", best: Best | None = None) -> Contender:
-    """The base model with a scorer, in our own search."""
+    """The base model with a scorer, in our own search; best: another way to mix, and then all hypotheses ask."""
     searcher = Searcher(model)
 
     def translate(batch: Batch, beam: int) -> int:
-        settings = SearchSettings(beam=beam)
+        settings = SearchSettings(beam=beam, ask_within=None if best is None else math.inf)
         found = (
             searcher(batch, settings, scorer)
             if best is None

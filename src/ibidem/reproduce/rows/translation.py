@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.stages import Stage
 
 # The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10.
-AUTHORS = SearchSettings(beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10)
+AUTHORS = SearchSettings(beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, ask_within=math.inf)
 
 # Of a stage's notes, what the row says itself, or what is too long.
 _UNTOLD = ("stage", "texts", "history")
