@@ -14,8 +14,13 @@ namespace {
 
 // As in retrieve/neighbours.py: of longer queries no distance can be trusted.
 constexpr double kLargestSquare = 0x1p120;
+// A query so near another one, beside the k-th neighbour of that, that it looks among what the other has found: squared
+// distances. Nearly all of its own neighbours are there (docs/results/search.md).
+constexpr float kNear = 0.1f;
 // Queries that a thread takes at once: few enough that all threads are done at about the same time.
 constexpr int64_t kLongestRun = 8, kRunsPerThread = 4;
+
+constexpr float kNowhere = std::numeric_limits<float>::infinity();
 
 struct Found {
   float distance;
@@ -62,19 +67,27 @@ class Searcher {
 
   // distances, entries: [k], inf and -1 where there is no neighbour.
   void search(const float* query, float* distances, int64_t* entries) {
+    code_.set(ivf_.coding, query);
+    look_into_lists();
+    places_.resize(pool_.count());
+    for (size_t i = 0; i < places_.size(); ++i) places_[i] = static_cast<int32_t>(pool_.place(i));
+    look_among(places_, query, distances, entries);
+  }
+
+  // Where the candidates of the last search lie.
+  const std::vector<int32_t>& places() const { return places_; }
+
+  // As `search`, but among the keys in some places.
+  void look_among(const std::vector<int32_t>& places, const float* query, float* distances, int64_t* entries) {
     found_.clear();
-    if (usable(query, ivf_.coding.dimension)) {
-      code_.set(ivf_.coding, query);
-      look_into_lists();
-      if (ivf_.key_bytes == 2)
-        refine(query, static_cast<const uint16_t*>(ivf_.keys));
-      else
-        refine(query, static_cast<const float*>(ivf_.keys));
-    }
+    if (ivf_.key_bytes == 2)
+      refine(places, query, static_cast<const uint16_t*>(ivf_.keys));
+    else
+      refine(places, query, static_cast<const float*>(ivf_.keys));
     const size_t wanted = static_cast<size_t>(settings_.k), count = std::min(wanted, found_.size());
     std::partial_sort(found_.begin(), found_.begin() + count, found_.end());
     for (size_t i = 0; i < wanted; ++i) {
-      distances[i] = i < count ? found_[i].distance : std::numeric_limits<float>::infinity();
+      distances[i] = i < count ? found_[i].distance : kNowhere;
       entries[i] = i < count ? found_[i].entry : -1;
     }
   }
@@ -186,18 +199,14 @@ class Searcher {
   }
 
   template <class Key>
-  void refine(const float* query, const Key* keys) {
+  void refine(const std::vector<int32_t>& places, const float* query, const Key* keys) {
     const int64_t dimension = ivf_.coding.dimension;
-    for (size_t i = 0; i < pool_.count(); ++i) {
-      const char* key = reinterpret_cast<const char*>(keys + pool_.place(i) * dimension);
-      for (int64_t byte = 0; byte < std::min<int64_t>(kFirstBytes, dimension * sizeof(Key)); byte += 64)
-        __builtin_prefetch(key + byte);
-      __builtin_prefetch(ivf_.entries + pool_.place(i));
+    for (const int64_t place : places) {
+      fetch(keys + place * dimension, std::min<int64_t>(kFirstBytes, dimension * sizeof(Key)));
+      fetch(ivf_.entries + place, 1);
     }
-    for (size_t i = 0; i < pool_.count(); ++i) {
-      const int64_t place = pool_.place(i);
+    for (const int64_t place : places)
       found_.push_back({square_distance(query, keys + place * dimension, dimension), ivf_.entries[place]});
-    }
   }
 
   static constexpr int64_t kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
@@ -216,37 +225,103 @@ class Searcher {
   Stops guide_stops_, stops_;
   std::vector<int32_t> firsts_;  // of each stop at guides: the block of keys that its first lane stands for
   Pool pool_;
+  std::vector<int32_t> places_;
   std::vector<Found> found_;
 };
 
+// Queries of hypotheses of one sentence, some of which lie near each other: two that are far apart are searched for, and
+// each of the others looks among what the nearer one of them has found, where that one is near enough. Who is searched for
+// depends on the queries of the sentence alone.
 template <int Groups>
-void search_all(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries,
-                int64_t count, float* distances, int64_t* entries, int threads) {
-  const int64_t dimension = ivf.coding.dimension, k = settings.k;
-  // All hypotheses of a sentence are the same at first: one of equal neighbours is searched for.
-  std::vector<int64_t> rows;
-  for (int64_t i = 0; i < count; ++i) {
-    const float* query = queries + i * dimension;
-    if (i == 0 || std::memcmp(query, query - dimension, dimension * sizeof(float)) != 0) rows.push_back(i);
+class Search {
+ public:
+  Search(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries, float* distances,
+         int64_t* entries)
+      : ivf_(ivf), settings_(settings), live_(live), queries_(queries), distances_(distances), entries_(entries) {}
+
+  void run(int64_t count, int64_t together, int threads) {
+    for (int64_t begin = 0; begin < count; begin += together) plan(begin, std::min(count, begin + together));
+    kept_.resize(leaders_.size());
+    each(threads, leaders_.size(), [&](Searcher<Groups>& searcher, int64_t leader) {
+      search(searcher, leaders_[leader]);
+      if (!others_.empty()) kept_[leader] = searcher.places();
+    });
+    each(threads, others_.size(), [&](Searcher<Groups>& searcher, int64_t other) { ask(searcher, others_[other]); });
   }
-  const int64_t different = static_cast<int64_t>(rows.size());
-  // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
-  const int64_t run = std::clamp<int64_t>(different / (kRunsPerThread * threads), 1, kLongestRun);
-  deal(threads, (different + run - 1) / run, [&] {
-    auto& searcher = Searcher<Groups>::of_thread(ivf, settings, live);
-    return [&](int64_t number) {
-      for (int64_t i = number * run; i < std::min(different, (number + 1) * run); ++i)
-        searcher.search(queries + rows[i] * dimension, distances + rows[i] * k, entries + rows[i] * k);
-    };
-  });
-  rows.push_back(count);
-  for (int64_t i = 0; i < different; ++i) {
-    for (int64_t row = rows[i] + 1; row < rows[i + 1]; ++row) {
-      std::copy_n(distances + rows[i] * k, k, distances + row * k);
-      std::copy_n(entries + rows[i] * k, k, entries + row * k);
+
+ private:
+  // A row, and the two leaders of its sentence, which may be the same.
+  struct Other {
+    int64_t row, leaders[2];
+  };
+
+  const float* query(int64_t row) const { return queries_ + row * ivf_.coding.dimension; }
+  float between(int64_t row, int64_t other) const {
+    return square_distance(query(row), query(other), ivf_.coding.dimension);
+  }
+
+  // Of the rows of a sentence, the first one leads, and the one that is farthest from it.
+  void plan(int64_t begin, int64_t end) {
+    const int64_t first = leaders_.size();
+    const size_t others = others_.size();
+    float farthest = 0;
+    for (int64_t row = begin; row < end; ++row) {
+      if (!usable(query(row), ivf_.coding.dimension)) {
+        std::fill_n(distances_ + row * settings_.k, settings_.k, kNowhere);
+        std::fill_n(entries_ + row * settings_.k, settings_.k, -1);
+      } else if (static_cast<int64_t>(leaders_.size()) == first) {
+        leaders_.push_back(row);
+      } else {
+        others_.push_back({row, {first, first}});
+        const float away = between(row, leaders_[first]);
+        // The row that is farthest so far stands first.
+        if (away > farthest) std::swap(others_[others].row, others_.back().row);
+        farthest = std::max(farthest, away);
+      }
     }
+    if (!(farthest > 0)) return;
+    leaders_.push_back(others_[others].row);
+    others_.erase(others_.begin() + others);
+    for (size_t i = others; i < others_.size(); ++i) others_[i].leaders[1] = first + 1;
   }
-}
+
+  void search(Searcher<Groups>& searcher, int64_t row) {
+    searcher.search(query(row), distances_ + row * settings_.k, entries_ + row * settings_.k);
+  }
+
+  void ask(Searcher<Groups>& searcher, const Other& other) {
+    const float away[2] = {between(other.row, leaders_[other.leaders[0]]), between(other.row, leaders_[other.leaders[1]])};
+    const int nearer = away[1] < away[0];
+    const int64_t leader = other.leaders[nearer], k = settings_.k;
+    const float reach = distances_[leaders_[leader] * k + k - 1];
+    if (reach < kNowhere && away[nearer] < kNear * reach)
+      searcher.look_among(kept_[leader], query(other.row), distances_ + other.row * k, entries_ + other.row * k);
+    else
+      search(searcher, other.row);
+  }
+
+  // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
+  template <class Task>
+  void each(int threads, int64_t count, Task task) {
+    const int64_t run = std::clamp<int64_t>(count / (kRunsPerThread * threads), 1, kLongestRun);
+    deal(threads, (count + run - 1) / run, [&] {
+      auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
+      return [&](int64_t number) {
+        for (int64_t i = number * run; i < std::min(count, (number + 1) * run); ++i) task(searcher, i);
+      };
+    });
+  }
+
+  const Ivf& ivf_;
+  const SearchSettings& settings_;
+  const uint16_t* live_;
+  const float* queries_;
+  float* distances_;
+  int64_t* entries_;
+  std::vector<int64_t> leaders_;
+  std::vector<Other> others_;
+  std::vector<std::vector<int32_t>> kept_;  // of each leader, where its candidates lie
+};
 
 template <int Groups>
 void assign_all(const Ivf& ivf, const SearchSettings& settings, const float* keys, int64_t count, int32_t* lists,
@@ -267,15 +342,17 @@ constexpr int kUsualGroups = 16;
 }  // namespace
 }  // namespace ibidem
 
-// queries: [count, dimension]; live: one bit for each place, 16 a block, 0 where an entry is to be passed over, or null;
-// distances, entries: [count, k]. 0 where there is no room.
+// queries: [count, dimension], so many together of one sentence; live: one bit for each place, 16 a block, 0 where an entry
+// is to be passed over, or null; distances, entries: [count, k]. 0 where there is no room.
 IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings,
-                                    const uint16_t* live, const float* queries, int64_t count, float* distances,
-                                    int64_t* entries, int threads) {
+                                    const uint16_t* live, const float* queries, int64_t count, int64_t together,
+                                    float* distances, int64_t* entries, int threads) {
   using namespace ibidem;
   return guard([&] {
-    auto search = ivf->coding.groups() == kUsualGroups ? search_all<kUsualGroups> : search_all<0>;
-    search(*ivf, *settings, live, queries, count, distances, entries, threads);
+    if (ivf->coding.groups() == kUsualGroups)
+      Search<kUsualGroups>(*ivf, *settings, live, queries, distances, entries).run(count, together, threads);
+    else
+      Search<0>(*ivf, *settings, live, queries, distances, entries).run(count, together, threads);
     return 1;
   });
 }

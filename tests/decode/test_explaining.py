@@ -108,8 +108,8 @@ class Recorder:
         self.memories = scorer.memories
         self.answers: list[torch.Tensor] = []
 
-    def consult(self, states: torch.Tensor) -> Votes:
-        votes = self._scorer.consult(states)
+    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
+        votes = self._scorer.consult(states, together)
         self.answers.append(mix(self._model.project(states).log_softmax(dim=1), votes.weights, votes.values))
         return votes
 

@@ -201,9 +201,9 @@ class Listener:
     def __init__(self) -> None:
         self.asked: list[torch.Tensor] = []
 
-    def consult(self, states: torch.Tensor) -> Votes:
+    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
         self.asked.append(states.clone())
-        return BaseScorer().consult(states)
+        return BaseScorer().consult(states, together)
 
 
 @pytest.mark.parametrize("within", [math.inf, 1.0, 0.0, None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -489,3 +490,66 @@ def test_a_loaded_file_cannot_be_written_to(clustered: ArrayKeys, tmp_path: Path
     for array in (loaded.file.bytes, loaded.file.lists.keys, loaded.file.centroids.coding.mean):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+def sentences(keys: ArrayKeys, away: float, beam: int = 5) -> torch.Tensor:
+    """Queries [40 x beam, d] of sentences whose hypotheses lie about so far from each other."""
+    first = torch.from_numpy(keys.gather(np.arange(0, 6000, 150)).astype(np.float32))
+    noise = torch.randn(len(first), beam, keys.dimension, generator=torch.Generator().manual_seed(5))
+    noise = noise / noise.norm(dim=2, keepdim=True) * away
+    return (first[:, None] + 0.05 + noise).flatten(0, 1)
+
+
+@pytest.mark.parametrize("away", [0.0, 0.01, 0.1, 0.5, 3.0])
+def test_hypotheses_that_are_nearly_the_same_share_a_search(clustered: ArrayKeys, away: float) -> None:
+    """What is shared is found nearly as well; what is the same or far apart, just as well."""
+    index = build(clustered)
+    assert isinstance(index.ivf, Ivf)
+    queries = sentences(clustered, away)
+    probing = index.probing(8)
+    alone, alone_entries = index.ivf.search(queries, 8, probing)
+    shared, entries = index.ivf.search(queries, 8, probing, together=5)
+    held = torch.from_numpy(clustered.gather(entries.flatten().numpy()).astype(np.float32)).view(*entries.shape, -1)
+    torch.testing.assert_close(shared, (queries[:, None] - held).square().sum(2), rtol=1e-4, atol=1e-6)
+    assert (shared.diff(dim=1) >= 0).all()
+    if away in (0.0, 3.0):
+        assert torch.equal(entries, alone_entries)
+        assert torch.equal(shared, alone)
+    exact = ExactIndex(clustered).search(queries, 8).distances[:, -1:]
+    found = (shared <= exact * (1 + 1e-5)).float().mean()
+    assert found >= (alone <= exact * (1 + 1e-5)).float().mean() - 0.01
+
+
+def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> None:
+    index = build(clustered)
+    assert isinstance(index.ivf, Ivf)
+    queries = torch.cat([sentences(clustered, away) for away in (0.05, 0.2, 0.5)])
+    queries[3::7] = torch.nan
+    queries[50:55] = torch.nan
+    distances, entries = index.ivf.search(queries, 8, index.probing(8), together=5, threads=2)
+    assert entries[3::7].eq(-1).all()
+    assert distances[50:55].isinf().all()
+    for first in range(0, len(queries), 5):
+        rows = slice(first, first + 5)
+        alone, alone_entries = index.ivf.search(queries[rows], 8, index.probing(8), together=5, threads=1)
+        assert torch.equal(alone_entries, entries[rows])
+        assert torch.equal(alone, distances[rows])
+
+
+def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys) -> None:
+    """With no candidates to spare, a query that shares has the neighbours of the other, by its own distances."""
+    index = build(clustered)
+    assert isinstance(index.ivf, Ivf)
+    probing = replace(index.probing(8), pool=8)
+    one = sentences(clustered, 0.0, beam=1)
+    reach = index.ivf.search(one, 8, probing)[0][:, -1:].sqrt()
+    aside = torch.randn(len(one), 32, generator=torch.Generator().manual_seed(7))
+    aside = aside / aside.norm(dim=1, keepdim=True) * reach
+    queries = torch.stack([one, one - 3 * aside, one + 0.3 * aside], 1).flatten(0, 1)
+
+    def same(together: int) -> list[bool]:
+        _, entries = index.ivf.search(queries, 8, probing, together=together)
+        return [set(row[0]) == set(row[2]) for row in entries.view(-1, 3, 8).tolist()]
+
+    assert all(same(3))
+    assert not all(same(1))

@@ -30,11 +30,11 @@ class SwiftScorer(MemoryScorer):
         self._parts = (index, values, combiner)
         self._ask = ask
 
-    def consult(self, states: Tensor) -> Votes:
+    def consult(self, states: Tensor, together: int = 1) -> Votes:
         index, values, combiner = self._parts
         if self.index is not index or self.values is not values or self.combiner is not combiner:
             return super().consult(states)
-        found = self._ask(states)
+        found = self._ask(states, together)
         weights = Weights(found.base, found.weights)
         return Votes(found.distances, found.entries, found.values, weights, only_source(found.entries))
 

@@ -46,8 +46,12 @@ class Scorer(Protocol):
         """Whether consulting can be recorded in a CUDA graph."""
         ...
 
-    def consult(self, states: Tensor) -> Votes:
-        """Who votes on the token after each of these states [r, d], and with what weight."""
+    def consult(self, states: Tensor, together: int = 1) -> Votes:
+        """Who votes on the token after each of these states [r, d], and with what weight.
+
+        A state of no numbers has no neighbours. together: so many states in turn are of one sentence; where they are
+        nearly the same, one search may serve them.
+        """
         ...
 
 
@@ -57,7 +61,7 @@ class BaseScorer:
     memories: Sequence[Memory | None] = ()
     captures = True
 
-    def consult(self, states: Tensor) -> Votes:
+    def consult(self, states: Tensor, together: int = 1) -> Votes:  # noqa: ARG002 - of the protocol
         return nobody(states)
 
 
@@ -74,7 +78,7 @@ class MemoryScorer:
         self.values = values
         self.combiner = combiner
 
-    def consult(self, states: Tensor) -> Votes:
+    def consult(self, states: Tensor, together: int = 1) -> Votes:  # noqa: ARG002 - every state is searched for
         if self.index.size == 0 or len(self.values) == 0:  # an index may outlive its last entry, hidden in it
             return nobody(states)
         distances, entries = self.index.search(states, self.combiner.k)
@@ -91,8 +95,8 @@ class LayeredScorer:
         self._under = under
         self._over = over
 
-    def consult(self, states: Tensor) -> Votes:
-        under, over = self._under.consult(states), self._over.consult(states)
+    def consult(self, states: Tensor, together: int = 1) -> Votes:
+        under, over = self._under.consult(states, together), self._over.consult(states, together)
         return _side_by_side([under, over], [self._under, self._over], overlay(under.weights, over.weights))
 
 
@@ -105,8 +109,8 @@ class BlendedScorer:
         self._scorers = scorers
         self._shares = shares
 
-    def consult(self, states: Tensor) -> Votes:
-        found = [scorer.consult(states) for scorer in self._scorers]
+    def consult(self, states: Tensor, together: int = 1) -> Votes:
+        found = [scorer.consult(states, together) for scorer in self._scorers]
         return _side_by_side(found, self._scorers, blend([votes.weights for votes in found], self._shares))
 
 

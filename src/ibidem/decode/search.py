@@ -134,9 +134,8 @@ class Choice:
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
     def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
-        # A state of no numbers has no neighbours.
-        votes = self._scorer.consult(beams.silence(step.states) if self._scorer.memories else step.states)
         beam, logits = self._rules.beam, step.logits
+        votes = self._scorer.consult(beams.silence(step.states) if self._scorer.memories else step.states, beam)
         prefixed = None
         if self._prefixes is not None and beams.length <= self._prefixes.shape[1]:
             wanted = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(beam)

@@ -79,7 +79,8 @@ class NativeConsultation:
         self._address = ctypes.addressof(self._parts)
         self._consult = require().consult
 
-    def __call__(self, states: Tensor) -> Answer:
+    def __call__(self, states: Tensor, together: int = 1) -> Answer:
+        """What is found for states [rows, d]; together: see `Ivf.search`."""
         plain, k = dense(states), self._metak.k
         rows, width = plain.shape
         if width != self._compactor.inputs:
@@ -90,6 +91,7 @@ class NativeConsultation:
             self._address,
             plain.data_ptr(),
             rows,
+            together,
             *(one.data_ptr() for one in (near, entries, values, base, weights)),
             torch.get_num_threads(),
             search_threads(rows, self._threads),

@@ -156,11 +156,13 @@ class Ivf:
         probing: Probing,
         live: NDArray[np.uint16] | None = None,
         threads: int | None = None,
+        together: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Distances [q, k] float32 and entries [q, k] int64 of about the nearest keys; inf and -1 where there are none.
 
         queries: [q, d]; one that is not finite or too long has no neighbours. live: a bit for each place, 16 a block,
-        0 for an entry that is to be passed over; threads: at most, given None all that torch has.
+        0 for an entry that is to be passed over; threads: at most, given None all that torch has; together: so many
+        queries are of one sentence, and those that are nearly the same look among what one of them has found.
         """
         plain = dense(queries)
         settings = search_settings(k, probing)
@@ -172,6 +174,7 @@ class Ivf:
             None if live is None else live.ctypes.data,
             plain.data_ptr(),
             len(plain),
+            together,
             distances.data_ptr(),
             entries.data_ptr(),
             search_threads(len(plain), threads),

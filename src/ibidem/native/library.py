@@ -38,7 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_decoding_reorder": (_INT, [_POINTER, _POINTER, _LONG]),
     "ibidem_ivf_search": (
         _INT,
-        [_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT],
+        [*[_POINTER] * 4, *(_LONG, _LONG), *(_POINTER, _POINTER, _INT)],
     ),
     "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_pack": (None, [_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
@@ -47,7 +47,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
-    "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG), *[_POINTER] * 5, *(_INT, _INT)]),
+    "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, *(_INT, _INT)]),
     "ibidem_look_up": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER]),
     "ibidem_beams_new": (_POINTER, [_POINTER, _POINTER, _LONG]),
     "ibidem_beams_free": (None, [_POINTER]),
