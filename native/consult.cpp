@@ -1,5 +1,9 @@
 // Everything that a step asks of a memory in one call: the compact states, their neighbours, the values and weights of these.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "buffer.h"
 #include "exports.h"
@@ -13,6 +17,7 @@ struct MetaK;
 // The parts of a memory, wherever they lie; the layout is that of native/consultation.py.
 struct Consultation {
   const void* compactor;
+  int64_t inputs;  // of the compactor
   const Ivf* ivf;
   const SearchSettings* settings;
   const uint16_t* live;
@@ -32,6 +37,31 @@ int ibidem_look_up(const int64_t*, int64_t, const int64_t*, int64_t, int64_t*);
 int ibidem_metak_weigh(const ibidem::MetaK*, const float*, const int64_t*, int64_t, float*, float*, int);
 }
 
+namespace ibidem {
+namespace {
+
+// The compact states [rows, outputs] of states [rows, inputs]; one that begins with NaN becomes NaN, at no cost.
+bool compact(const void* compactor, const float* states, int64_t inputs, int64_t rows, float* out, int64_t outputs,
+             int threads) {
+  static thread_local std::vector<int64_t> asking;
+  asking.clear();
+  for (int64_t row = 0; row < rows; ++row)
+    if (!std::isnan(states[row * inputs])) asking.push_back(row);
+  const int64_t count = asking.size();
+  if (count == rows) return ibidem_compactor_apply(compactor, states, rows, out, threads);
+  static thread_local Scratch<float> room;
+  float* given = room.of(count * (inputs + outputs));
+  float* found = given + count * inputs;
+  for (int64_t i = 0; i < count; ++i) std::copy_n(states + asking[i] * inputs, inputs, given + i * inputs);
+  if (!ibidem_compactor_apply(compactor, given, count, found, threads)) return false;
+  std::fill_n(out, rows * outputs, std::numeric_limits<float>::quiet_NaN());
+  for (int64_t i = 0; i < count; ++i) std::copy_n(found + i * outputs, outputs, out + asking[i] * outputs);
+  return true;
+}
+
+}  // namespace
+}  // namespace ibidem
+
 // states: [rows, inputs of the compactor], so many together of one sentence; distances, entries, values, weights: [rows, k]; base: [rows]. 1, or 0 where
 // there is no room, or -1 where an entry is found whose value is not known.
 IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float* states, int64_t rows,
@@ -41,7 +71,7 @@ IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float*
     static thread_local ibidem::Scratch<float> room;
     float* queries = room.of(rows * parts->ivf->coding.dimension);
     const int64_t k = parts->settings->k;
-    if (!ibidem_compactor_apply(parts->compactor, states, rows, queries, threads) ||
+    if (!ibidem::compact(parts->compactor, states, parts->inputs, rows, queries, parts->ivf->coding.dimension, threads) ||
         !ibidem_ivf_search(parts->ivf, parts->settings, parts->live, queries, rows, together, distances, entries,
                            search_threads))
       return 0;

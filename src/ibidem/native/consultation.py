@@ -35,6 +35,7 @@ class _Consultation(ctypes.Structure):
 
     _fields_ = (
         ("compactor", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64),
         ("ivf", ctypes.c_void_p),
         ("settings", ctypes.c_void_p),
         ("live", ctypes.c_void_p),
@@ -69,6 +70,7 @@ class NativeConsultation:
         self._threads = threads
         self._parts = _Consultation(
             compactor.address,
+            compactor.inputs,
             ivf.address,
             ctypes.addressof(self._settings),
             None if live is None else live.ctypes.data,
