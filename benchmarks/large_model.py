@@ -2,18 +2,20 @@
 
     python benchmarks/large_model.py --device cuda --dtype float16 --entries 4300000 --out large_model.json
     python benchmarks/large_model.py -m memories/it --device cuda --dtype float16 --index exact int8 'lists;nprobe=128'
-    python benchmarks/large_model.py -m memories/it --dtype int8 --batches 1 32
+    python benchmarks/large_model.py -m memories/it --text TEXT --dtype int8 --batches 1 32
 
 Speed does not depend on what weights say, so a model that cannot be shipped is measured without it. Random weights
 never end a sentence: every translation is as long as --steps allows, the same for all contenders. Keys are a memory's
 own compact ones (-m), or random ones, which an exact search takes as long for; the compactor and the Meta-k Network
-have the paper's shapes and random weights. Every hypothesis asks for the surroundings of a key of its own, so that not
-all look into the same lists. The contenders run the same batches in turn.
+have the paper's shapes and random weights. What hypotheses ask for is recorded from the memory's own model translating
+--text, beams and all; without that every hypothesis asks for the surroundings of a key of its own, so that not all look
+into the same lists, and no two share a search. The contenders run the same batches in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,8 @@ import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
 from ibidem.combine import AdaptiveCombiner, MetaK
-from ibidem.compact import Compactor, NetworkCompactor, place_compactor
-from ibidem.decode import BaseScorer, MemoryScorer, Searcher, SearchSettings
+from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.decode import BaseScorer, MemoryScorer, Searcher, SearchSettings, Translator
 from ibidem.decode.consulting import make_scorer
 from ibidem.decode.mounting import place
 from ibidem.evaluate import describe_machine
@@ -37,14 +39,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.decode import Scorer
-    from ibidem.retrieve import Keys
+    from ibidem.decode.scoring import Votes
+    from ibidem.retrieve import Index, Keys
 
 _VOCABULARY = 42_024
+# How far units of the compactor's hidden layer go from their middle.
+_REACH = 0.4
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else random ones")
+    parser.add_argument("--text", type=Path, help="sentences in the memory's source language, whose hypotheses ask")
     parser.add_argument("--entries", type=int, default=4_300_000, help="number of random keys")
     parser.add_argument("--dimension", type=int, default=64)
     parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index, each a contender")
@@ -132,36 +138,92 @@ def random_model(device: str, dtype: str) -> BaseModel:
     return BaseModel("random, WMT19's size", network.to(device, wanted), tokens, int8=dtype == "int8")
 
 
-def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, MemoryScorer]:
+def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, Elsewhere]:
     """For each setting an index over the keys behind a compactor of the paper's shape, and a Meta-k Network."""
     keys = given_keys(arguments)
     generator = torch.Generator().manual_seed(arguments.seed)
-    asked = torch.randint(keys.size, (arguments.beam * 2 * max(arguments.batches),), generator=generator)
-    places = torch.from_numpy(keys.gather(asked.numpy()).astype(np.float32)).to(model.device)
+    indexes = {
+        setting: build_index(keys, setting, device=model.device, seed=arguments.seed) for setting in arguments.index
+    }
     network = NetworkCompactor(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid").requires_grad_(False)
-    compactor: Any = Near(place_compactor(network, model.device), places)
+    index, rows = indexes[arguments.index[0]], {arguments.beam * batch for batch in arguments.batches}
+    if arguments.text is None:
+        asked = {count: draw_places(keys, index, count, generator)[None] for count in rows}
+    else:
+        asked = {count: record_places(arguments, count // arguments.beam) for count in rows}
+    states = {count: states.to(model.device) for count, states in lead_to(network, asked).items()}
+    compactor = place_compactor(network, model.device)
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = place(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
-    scorers = {}
-    for setting in arguments.index:
-        index = build_index(keys, setting, device=model.device, seed=arguments.seed)
-        name = "memory" if len(arguments.index) == 1 else f"memory, {setting}"
-        scorers[name] = make_scorer(CompactedIndex(index, compactor), values, combiner)
-    return scorers
+    return {
+        "memory" if len(indexes) == 1 else f"memory, {setting}": Elsewhere(
+            make_scorer(CompactedIndex(index, compactor), values, combiner), states
+        )
+        for setting, index in indexes.items()
+    }
 
 
-class Near:
-    """A compactor whose compact states lie near given places [rows, c], each row near its own."""
+def draw_places(keys: Keys, index: Index, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Keys [count, c], each moved by half as far as its nearest other key is away.
 
-    def __init__(self, compactor: Compactor, places: torch.Tensor) -> None:
-        self._compactor = compactor
-        self._places = places
+    A search for such takes as long as one for the states of real hypotheses.
+    """
+    asked = torch.randint(keys.size, (count,), generator=generator)
+    held = torch.from_numpy(keys.gather(asked.numpy()).astype(np.float32))
+    aside = torch.randn(held.shape, generator=generator)
+    step = index.search(held, 2).distances[:, 1:].cpu().sqrt() / 2
+    return torch.addcmul(held, aside / aside.norm(dim=1, keepdim=True), step)
 
-    def __call__(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.add(self._places[: len(states)], self._compactor(states), alpha=0.1)
+
+def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
+    """Compact states [steps, rows, c] of the hypotheses when the memory's own model translates the text in batches.
+
+    NaN where a hypothesis asked nobody. Of each batch the steps until its first sentence is done.
+    """
+    settings = SearchSettings(beam=arguments.beam)
+    translator = Translator(memory=arguments.memory, settings=settings, batch_size=batch, device="cpu")
+    scorer: Any = translator.scorer
+    recorded: list[torch.Tensor] = []
+
+    class Recorder:
+        memories, captures = scorer.memories, False
+
+        def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
+            if len(states) == batch * arguments.beam:
+                recorded.append(scorer.index.compactor(states))
+            votes: Votes = scorer.consult(states, together)
+            return votes
+
+    translator.scorer = Recorder()
+    translator.translate(arguments.text.read_text(encoding="utf-8").splitlines())
+    return torch.stack(recorded)
+
+
+def lead_to(network: NetworkCompactor, places: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """States [steps, rows, d] whose compact states are places [steps, rows, c]; the outer layer is scaled for it."""
+    flat = torch.cat([some.flatten(0, 1) for some in places.values()])
+    flat = flat[flat.isfinite().all(1)]
+    middle, inverse = flat.mean(0), torch.linalg.pinv(network.outer.weight).T
+    reach = float(((flat - middle) @ inverse).abs().max()) / _REACH
+    network.outer.weight.mul_(reach)
+    network.outer.bias.copy_(middle - network.outer.weight.sum(1) / 2)
+    wanted = {rows: torch.logit(0.5 + (some - middle) @ inverse / reach) for rows, some in places.items()}
+    inverse = torch.linalg.pinv(network.inner.weight).T
+    return {rows: (some - network.inner.bias) @ inverse for rows, some in wanted.items()}
+
+
+class Elsewhere:
+    """A scorer that asks about states [steps, rows, d] of its own, in turn, whatever it is asked about."""
+
+    def __init__(self, scorer: MemoryScorer, states: dict[int, torch.Tensor]) -> None:
+        self._scorer = scorer
+        self._states = {rows: itertools.cycle(some.unbind()) for rows, some in states.items()}
+
+    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
+        return self._scorer.consult(next(self._states[len(states)]), together)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._compactor, name)
+        return getattr(self._scorer, name)
 
 
 def given_keys(arguments: argparse.Namespace) -> Keys:
