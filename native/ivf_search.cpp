@@ -240,6 +240,7 @@ class Search {
       : ivf_(ivf), settings_(settings), live_(live), queries_(queries), distances_(distances), entries_(entries) {}
 
   void run(int64_t count, int64_t together, int threads) {
+    together = std::max<int64_t>(1, together);
     for (int64_t begin = 0; begin < count; begin += together) plan(begin, std::min(count, begin + together));
     kept_.resize(leaders_.size());
     each(threads, leaders_.size(), [&](Searcher<Groups>& searcher, int64_t leader) {
