@@ -196,6 +196,8 @@ def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
 
     translator.scorer = Recorder()
     translator.translate(arguments.text.read_text(encoding="utf-8").splitlines())
+    if not recorded:
+        raise SystemExit(f"{arguments.text} has too few sentences for a batch of {batch}: give more.")
     return torch.stack(recorded)
 
 
