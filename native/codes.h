@@ -1,4 +1,4 @@
-// Keys as int8 codes in blocks of sixteen, and distances of a query to all keys of a block at once: for centroids.
+// Keys as int8 codes in blocks of sixteen, and distances of a query to all keys of a block at once: for the centres of regions.
 //
 // A block is 16 norms (int32), and then for every four dimensions the codes of all 16 keys, [groups, 16 lanes, 4].
 #pragma once
@@ -80,9 +80,9 @@ struct Coded {
 // Where bytes are asked to: those that are wanted soon into the first cache, others into the second, which holds more.
 constexpr int kSoon = 3, kLater = 2;
 
-// Ask for so many bytes ahead of their time.
+// Ask for so many bytes ahead of their time. Inlined, or the compiler leaves out a call that does nothing but ask.
 template <int When = kSoon>
-void fetch(const void* bytes, int64_t count) {
+__attribute__((always_inline)) inline void fetch(const void* bytes, int64_t count) {
   for (int64_t byte = 0; byte < count; byte += kCacheLine)
     __builtin_prefetch(static_cast<const char*>(bytes) + byte, 0, When);
 }

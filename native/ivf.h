@@ -1,5 +1,6 @@
-// An inverted file: keys in lists by their nearest centroid, centroids in groups by theirs, and in a list close keys in one
-// block.
+// An inverted file: keys in lists by their nearest centroid, and in a list close keys in one block. What is read of it on
+// the way to a key is a tree of blocks (blocks.h), whose points are the bases of the blocks below: regions of groups of
+// lists of blocks of keys.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +15,25 @@ inline Floats load_key(const uint16_t* key) { return load_half(key); }
 
 // What is to be known of a list before its keys are read, in one place.
 struct ListFacts {
-  int32_t first_block;                // of its keys
-  int32_t first_guide, end_of_guides;  // in blocks of guides
-  float step;                         // as in residuals.h
+  int32_t first_block;  // of its keys
+  int32_t first_guide, end_of_guides;
 };
 
-// The arrays of an index, wherever they lie; the layout is that of native/ivf.py. A group of centroids is one block as in
-// codes.h, and list i is that of the centroid in place i, so some lists are of no centroid and empty.
+// The arrays of an index, wherever they lie; the layout is that of native/ivf.py. A region is a block of groups, a group one
+// of centroids, and list i is that of the centroid in place i, so some lists are of no centroid and empty. A guide is a
+// block of the means of sixteen blocks of keys, and may tell that these are nearer than they are; the keys make up for it.
 struct Ivf {
   Coding coding;
-  int64_t groups;  // of centroids
-  const int8_t* group_blocks;
-  const int8_t* centroid_blocks;
-  const ListFacts* lists;        // [16 x groups]
-  const uint8_t* guides;         // as blocks, but of the means of the blocks of keys: those of a list in its order
-  const uint8_t* blocks;         // as in residuals.h
-  const int32_t* entries;        // [16 x blocks], the number of the key in each place
-  const void* keys;              // [16 x blocks, dimension], halves or floats
-  int64_t key_bytes;             // 2 or 4: of a component
+  int64_t regions;
+  const int8_t* region_blocks;     // codes.h: of the centres of regions
+  const uint8_t* group_blocks;     // [regions], blocks.h: of the centres of groups, as all below
+  const uint8_t* centroid_blocks;  // [16 x regions]
+  const ListFacts* lists;          // [16 x 16 x regions]
+  const uint8_t* guides;           // those of a list in its order
+  const uint8_t* blocks;           // of keys
+  const int32_t* entries;          // [16 x blocks], the number of the key in each place
+  const void* keys;                // [16 x blocks, dimension], halves or floats
+  int64_t key_bytes;               // 2 or 4: of a component
 };
 
 struct SearchSettings {

@@ -1,11 +1,11 @@
 // Search in an inverted file: lists by the distance of their centroids, as long as they can hold something near.
 #include <limits>
 
+#include "blocks.h"
 #include "exports.h"
 #include "guard.h"
 #include "ivf.h"
 #include "pool.h"
-#include "residuals.h"
 #include "shortlist.h"
 #include "team.h"
 
@@ -22,11 +22,12 @@ constexpr int64_t kLongestRun = 8, kRunsPerThread = 4;
 
 constexpr float kNowhere = std::numeric_limits<float>::infinity();
 
+// A key and how far it is; what: its place, and in the end its entry.
 struct Found {
   float distance;
-  int32_t entry;
+  int32_t what;
   bool operator<(const Found& other) const {
-    return distance != other.distance ? distance < other.distance : entry < other.entry;
+    return distance != other.distance ? distance < other.distance : what < other.what;
   }
 };
 
@@ -57,7 +58,8 @@ template <int Groups>
 class Searcher {
  public:
   // The searcher of this thread, which keeps its room from one call to the next.
-  __attribute__((noinline)) static Searcher& of_thread(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live) {
+  __attribute__((noinline)) static Searcher& of_thread(const Ivf& ivf, const SearchSettings& settings,
+                                                       const uint16_t* live) {
     static thread_local Searcher searcher;
     searcher.ivf_ = ivf;
     searcher.settings_ = settings;
@@ -67,10 +69,11 @@ class Searcher {
 
   // distances, entries: [k], inf and -1 where there is no neighbour.
   void search(const float* query, float* distances, int64_t* entries) {
-    code_.set(ivf_.coding, query);
+    set(query);
+    pool_.clear(settings_.pool);
     look_into_lists();
     places_.resize(pool_.count());
-    for (size_t i = 0; i < places_.size(); ++i) places_[i] = static_cast<int32_t>(pool_.place(i));
+    for (size_t i = 0; i < places_.size(); ++i) places_[i] = pool_.place(i);
     look_among(places_, query, distances, entries);
   }
 
@@ -81,57 +84,71 @@ class Searcher {
   void look_among(const std::vector<int32_t>& places, const float* query, float* distances, int64_t* entries) {
     found_.clear();
     if (ivf_.key_bytes == 2)
-      refine(places, query, static_cast<const uint16_t*>(ivf_.keys));
+      measure_keys(places, query, static_cast<const uint16_t*>(ivf_.keys));
     else
-      refine(places, query, static_cast<const float*>(ivf_.keys));
-    const size_t wanted = static_cast<size_t>(settings_.k), count = std::min(wanted, found_.size());
-    std::partial_sort(found_.begin(), found_.begin() + count, found_.end());
+      measure_keys(places, query, static_cast<const float*>(ivf_.keys));
+    const size_t wanted = static_cast<size_t>(settings_.k), count = keep_nearest(wanted);
     for (size_t i = 0; i < wanted; ++i) {
       distances[i] = i < count ? found_[i].distance : kNowhere;
-      entries[i] = i < count ? found_[i].entry : -1;
+      entries[i] = i < count ? found_[i].what : -1;
     }
   }
 
-  // The nearest centroid in the groups that are looked into: its distance and its list.
-  Ranked assign(const float* key) {
-    code_.set(ivf_.coding, key);
-    measure_groups();
+  // The list of the nearest centroid in the groups that are looked into.
+  int64_t assign(const float* key) {
+    set(key);
+    open_regions();
     open_groups(0, near_groups_.bound(settings_.groups));
     lists_.clear();
-    near_lists_.collect(near_lists_.nearest(), near_lists_.nearest(), 0, near_lists_.blocks(), lists_);
-    return lists_.front();
+    const int32_t nearest = near_lists_.nearest();
+    near_lists_.collect(nearest, nearest, 0, near_lists_.count(), lists_);
+    return what_of(lists_.front());
   }
 
  private:
-  void measure_groups() {
-    const int64_t blocks = (ivf_.groups + kLanes - 1) / kLanes;
-    near_groups_.clear(blocks);
-    near_lists_.clear(ivf_.groups);
-    measure<Groups>(code_, ivf_.coding, ivf_.group_blocks, blocks, [](int64_t i) { return i; },
-                    [&](int64_t block, Ints distances) { near_groups_.add(block, distances); });
+  void set(const float* query) {
+    code_.set(ivf_.coding, query);
+    query_.set(code_, ivf_.coding);
   }
 
-  // Adds the centroids of the groups from one distance to another to near_lists_.
-  void open_groups(int32_t from, int32_t to) {
-    groups_.clear();
-    near_groups_.collect(from, to, 0, near_groups_.blocks(), groups_);
-    const int64_t bytes = ivf_.coding.block_bytes();
-    for (const Ranked group : groups_) fetch<kLater>(ivf_.centroid_blocks + what_of(group) * bytes, bytes);
-    measure<Groups>(code_, ivf_.coding, ivf_.centroid_blocks, groups_.size(),
-                    [&](int64_t i) { return what_of(groups_[i]); },
-                    [&](int64_t block, Ints distances) { near_lists_.add(block, distances); });
+  // Leaves the groups of the nearest regions in near_groups_.
+  void open_regions() {
+    const int64_t blocks = (ivf_.regions + kLanes - 1) / kLanes;
+    near_regions_.clear(blocks * kLanes);
+    near_groups_.clear(ivf_.regions * kLanes);
+    near_lists_.clear(ivf_.regions * kLanes * kLanes);
+    measure<Groups>(code_, ivf_.coding, ivf_.region_blocks, blocks, [](int64_t i) { return i; },
+                    [&](int64_t block, Ints distances) { near_regions_.add(block, distances); });
+    open(near_regions_, 0, near_regions_.bound(std::max(kLeastRegions, settings_.groups / kGroupsPerRegion)),
+         ivf_.group_blocks, near_groups_);
+  }
+
+  // Adds the lists of the groups from one distance to another to near_lists_.
+  void open_groups(int32_t from, int32_t to) { open(near_groups_, from, to, ivf_.centroid_blocks, near_lists_); }
+
+  // Adds the points of blocks, whose bases lie from one distance to another, to `inside`.
+  void open(Shortlist& bases, int32_t from, int32_t to, const uint8_t* blocks, Shortlist& inside) {
+    opened_.clear();
+    bases.collect(from, to, 0, bases.count(), opened_);
+    const int64_t bytes = block_bytes<kCoarseBits>(ivf_.coding.dimension);
+    stops_.clear(opened_.size());
+    for (const Ranked base : opened_) {
+      stops_.add(static_cast<int32_t>(what_of(base)), distance_of(base));
+      fetch<kLater>(blocks + what_of(base) * bytes, bytes);
+    }
+    query_.template measure<kCoarseBits>(blocks, stops_, [&](size_t i, Ints distances) {
+      inside.add(stops_.block(i), max(splat(0), distances));
+    });
   }
 
   // The nearest lists of the nearest groups in rounds, each as long as all before it: few of them show how near the
   // neighbours are, and spare most queries the rest. Then all others that may hold something near, of groups that may
   // hold such lists, as they lie: by now this changes little.
   void look_into_lists() {
-    pool_.clear(settings_.pool);
-    query_.set(code_, ivf_.coding);
-    measure_groups();
+    open_regions();
     const int32_t first_groups = near_groups_.bound(std::min(settings_.groups, kFirstGroups));
     open_groups(0, first_groups);
-    const int64_t opened = near_lists_.blocks();
+    const int64_t opened = near_lists_.count();
     const int32_t first_lists = near_lists_.bound(std::min(settings_.probes, kSorted));
     lists_.clear();
     near_lists_.collect(0, first_lists, 0, opened, lists_);
@@ -145,13 +162,12 @@ class Searcher {
     const int32_t last = near_lists_.within(limit(settings_.patience), settings_.probes);
     lists_.clear();
     near_lists_.collect(first_lists + 1, last, 0, opened, lists_);
-    near_lists_.collect(0, last, opened, near_lists_.blocks(), lists_);
+    near_lists_.collect(0, last, opened, near_lists_.count(), lists_);
     look_into(0, lists_.size());
   }
 
   // What is farther holds nothing near enough.
   int32_t limit(float patience) const {
-    if (!pool_.full()) return kFarthest;
     const float limit = patience * static_cast<float>(pool_.worst());
     return limit < kFarthest ? static_cast<int32_t>(limit) : kFarthest;
   }
@@ -159,57 +175,64 @@ class Searcher {
   // The lists from begin to end of those at hand: their guides say which of their blocks. All guides are asked for before
   // the first is read, and each block as soon as its guide has named it: they come while others are measured.
   void look_into(size_t begin, size_t end) {
-    const int64_t bytes = residual_block_bytes(ivf_.coding.dimension);
+    const int64_t bytes = block_bytes<kFineBits>(ivf_.coding.dimension);
     size_t guides = 0;
     for (size_t i = begin; i < end; ++i) {
       const ListFacts& list = ivf_.lists[what_of(lists_[i])];
       guides += list.end_of_guides - list.first_guide;
     }
     guide_stops_.clear(guides);
-    firsts_.resize(guides);
+    firsts_.clear();
     for (size_t i = begin; i < end; ++i) {
       const ListFacts& list = ivf_.lists[what_of(lists_[i])];
-      const float constant = query_.constant(distance_of(lists_[i]), list.step), factor = query_.factor(list.step);
       int32_t first = list.first_block;
       for (int32_t guide = list.first_guide; guide < list.end_of_guides; ++guide, first += kLanes) {
-        firsts_[guide_stops_.count()] = first;
-        guide_stops_.add(splat(guide), 1, constant, factor);
+        guide_stops_.add(guide, distance_of(lists_[i]));
+        firsts_.push_back(first);
         fetch<kLater>(ivf_.guides + guide * bytes, bytes);
       }
     }
     stops_.clear(guides * kLanes);
     const Ints beyond = splat(limit(settings_.block_patience) + 1);
-    query_.measure(ivf_.guides, guide_stops_, [&](size_t i, Ints distances) {
-      const Ints blocks = splat(firsts_[i]) + counting();
+    query_.template measure<kFineBits>(ivf_.guides, guide_stops_, [&](size_t i, Ints distances) {
       size_t stop = stops_.count();
-      stops_.add(blocks, below(distances, beyond), guide_stops_.constant(i), guide_stops_.factor(i));
+      stops_.add(splat(firsts_[i]) + counting(), distances, below(distances, beyond));
       for (; stop < stops_.count(); ++stop) fetch<kLater>(ivf_.blocks + stops_.block(stop) * bytes, bytes);
     });
-    query_.measure(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
-      Bits near = below(distances, splat(pool_.worst()));
-      if (near == 0) return;
+    query_.template measure<kFineBits>(ivf_.blocks, stops_, [&](size_t i, Ints distances) {
+      const Ints positive = max(splat(0), distances);
+      Bits near = below(positive, splat(pool_.worst()));
       if (live_ != nullptr) near &= live_[stops_.block(i)];
-      int32_t lanes[kLanes];
-      store(lanes, distances);
-      for (; near != 0; near &= near - 1) {
-        const int lane = __builtin_ctz(near);
-        pool_.add(std::max(0, lanes[lane]), stops_.block(i) * kLanes + lane);
-      }
+      pool_.add(stops_.block(i), positive, near);
     });
+    pool_.settle();
   }
 
   template <class Key>
-  void refine(const std::vector<int32_t>& places, const float* query, const Key* keys) {
+  void measure_keys(const std::vector<int32_t>& places, const float* query, const Key* keys) {
     const int64_t dimension = ivf_.coding.dimension;
-    for (const int64_t place : places) {
-      fetch(keys + place * dimension, std::min<int64_t>(kFirstBytes, dimension * sizeof(Key)));
-      fetch(ivf_.entries + place, 1);
-    }
     for (const int64_t place : places)
-      found_.push_back({square_distance(query, keys + place * dimension, dimension), ivf_.entries[place]});
+      fetch(keys + place * dimension, std::min<int64_t>(kFirstBytes, dimension * sizeof(Key)));
+    for (const int32_t place : places)
+      found_.push_back({square_distance(query, keys + int64_t{place} * dimension, dimension), place});
   }
 
-  static constexpr int64_t kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
+  // Leaves the nearest of what was found in front, at most as many as wanted, with their entries and in order; how many.
+  // Entries decide between equals, and are looked up for those alone that they can help.
+  size_t keep_nearest(size_t wanted) {
+    auto last = found_.end();
+    if (wanted < found_.size()) {
+      const auto border = found_.begin() + wanted;
+      std::nth_element(found_.begin(), border - 1, found_.end());
+      const float farthest = border[-1].distance;
+      last = std::partition(border, last, [&](const Found& one) { return one.distance <= farthest; });
+    }
+    for (auto one = found_.begin(); one != last; ++one) one->what = ivf_.entries[one->what];
+    std::sort(found_.begin(), last);
+    return std::min(wanted, found_.size());
+  }
+
+  static constexpr int64_t kLeastRegions = 64, kGroupsPerRegion = 3, kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
   static constexpr size_t kFirstRound = 4;
   static constexpr float kGroupReach = 1.3f;
 
@@ -219,11 +242,11 @@ class Searcher {
   SearchSettings settings_;
   const uint16_t* live_;
   Coded code_;
-  ResidualQuery<Groups / 2> query_;
-  Shortlist near_groups_, near_lists_;
-  std::vector<Ranked> groups_, lists_;
+  BlockQuery<Groups * kGroup> query_;
+  Shortlist near_regions_, near_groups_, near_lists_;
+  std::vector<Ranked> opened_, lists_;
   Stops guide_stops_, stops_;
-  std::vector<int32_t> firsts_;  // of each stop at guides: the block of keys that its first lane stands for
+  std::vector<int32_t> firsts_;  // of each guide: the block of keys that its first lane stands for
   Pool pool_;
   std::vector<int32_t> places_;
   std::vector<Found> found_;
@@ -326,14 +349,11 @@ class Search {
 
 template <int Groups>
 void assign_all(const Ivf& ivf, const SearchSettings& settings, const float* keys, int64_t count, int32_t* lists,
-                int32_t* distances, int threads) {
+                int threads) {
   share(threads, count, [&](int64_t begin, int64_t end) {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, nullptr);
-    for (int64_t i = begin; i < end; ++i) {
-      const Ranked nearest = searcher.assign(keys + i * ivf.coding.dimension);
-      lists[i] = static_cast<int32_t>(what_of(nearest));
-      distances[i] = distance_of(nearest);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      lists[i] = static_cast<int32_t>(searcher.assign(keys + i * ivf.coding.dimension));
   });
 }
 
@@ -358,43 +378,13 @@ IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::Search
   });
 }
 
-// keys: [count, dimension]; lists, distances: [count], of the nearest centroid found, distances in squared codes.
+// keys: [count, dimension]; lists: [count], of the nearest centroid found. 0 where there is no room.
 IBIDEM_EXPORT int ibidem_ivf_assign(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings, const float* keys,
-                                    int64_t count, int32_t* lists, int32_t* distances, int threads) {
+                                    int64_t count, int32_t* lists, int threads) {
   using namespace ibidem;
   return guard([&] {
     auto assign = ivf->coding.groups() == kUsualGroups ? assign_all<kUsualGroups> : assign_all<0>;
-    assign(*ivf, *settings, keys, count, lists, distances, threads);
+    assign(*ivf, *settings, keys, count, lists, threads);
     return 1;
-  });
-}
-
-// Centroids into blocks of codes; keys: [count, dimension]; places: [count], where each stands in the blocks.
-IBIDEM_EXPORT void ibidem_ivf_pack(const ibidem::Coding* coding, const float* keys, int64_t count,
-                                   const int64_t* places, int8_t* blocks, int threads) {
-  using namespace ibidem;
-  share(threads, count, [&](int64_t begin, int64_t end) {
-    Coded code;
-    for (int64_t i = begin; i < end; ++i) {
-      code.set(*coding, keys + i * coding->dimension);
-      code.write(*coding, blocks + places[i] / kLanes * coding->block_bytes(), places[i] % kLanes);
-    }
-  });
-}
-
-// Keys into blocks of residuals, where no key is yet; keys: [count, dimension]; lists, places: [count].
-IBIDEM_EXPORT void ibidem_ivf_pack_residuals(const ibidem::Ivf* ivf, const float* keys, int64_t count,
-                                             const int32_t* lists, const int64_t* places, uint8_t* blocks, int threads) {
-  using namespace ibidem;
-  share(threads, count, [&](int64_t begin, int64_t end) {
-    const Coding& coding = ivf->coding;
-    const int64_t stride = residual_block_bytes(coding.dimension);
-    std::vector<int8_t> centroid(coding.dimension);
-    for (int64_t i = begin; i < end; ++i) {
-      read_codes(coding, ivf->centroid_blocks + lists[i] / kLanes * coding.block_bytes(), lists[i] % kLanes,
-                 centroid.data());
-      write_residual(coding, keys + i * coding.dimension, centroid.data(), ivf->lists[lists[i]].step,
-                     blocks + places[i] / kLanes * stride, places[i] % kLanes);
-    }
   });
 }

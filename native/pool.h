@@ -1,8 +1,7 @@
-// The nearest places so far, sorted.
+// The nearest places so far: at least as many as wanted once there are so many, and hardly more.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "codes.h"
 #include "shortlist.h"
@@ -11,29 +10,36 @@ namespace ibidem {
 
 class Pool {
  public:
-  void clear(int64_t capacity) {
-    places_.resize(capacity);
-    count_ = 0;
+  void clear(int64_t wanted) {
+    wanted_ = wanted;
+    room_ = 2 * wanted + kSpare;
+    near_.clear(room_);
     worst_ = kFarthest;
   }
-  // Only what is nearer than this gets in.
-  int32_t worst() const { return worst_; }
-  bool full() const { return count_ == places_.size(); }
-  size_t count() const { return count_; }
-  int64_t place(size_t i) const { return what_of(places_[i]); }
 
-  void add(int32_t distance, int64_t place) {
-    if (distance >= worst_) return;
-    const Ranked entry = rank(distance, place);
-    size_t i = full() ? count_ - 1 : count_++;
-    for (; i > 0 && places_[i - 1] > entry; --i) places_[i] = places_[i - 1];
-    places_[i] = entry;
-    if (full()) worst_ = distance_of(places_.back());
+  // What is farther need not be added; while there are too few, nothing is.
+  int32_t worst() const { return worst_; }
+  int64_t count() const { return near_.count(); }
+  int32_t place(int64_t i) const { return near_.place(i); }
+
+  // The places of a block in the lanes of these bits; no distance is below zero.
+  void add(int64_t block, Ints distances, Bits lanes) {
+    near_.add(block, distances, lanes);
+    if (near_.count() + kLanes > room_) settle();
+  }
+
+  // Drops all that is farther than enough others.
+  void settle() {
+    if (near_.count() < wanted_) return;
+    near_.keep(near_.bound(wanted_));
+    worst_ = near_.farthest();
   }
 
  private:
-  std::vector<Ranked> places_;
-  size_t count_ = 0;
+  static constexpr int64_t kSpare = 128;
+
+  Shortlist near_;
+  int64_t wanted_ = 0, room_ = 0;
   int32_t worst_ = kFarthest;
 };
 

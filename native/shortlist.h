@@ -16,68 +16,85 @@ inline Ranked rank(int32_t distance, int64_t what) {
 inline int32_t distance_of(Ranked ranked) { return static_cast<int32_t>(ranked >> 32); }
 inline int64_t what_of(Ranked ranked) { return static_cast<int64_t>(ranked & 0xffffffff); }
 
-// Keeps the distances of blocks as they come. Nothing here branches on distances, which nobody can predict.
+// Keeps places and their distances as they come. Nothing here branches on distances, which nobody can predict.
 class Shortlist {
  public:
-  // Begin anew, with room for so many blocks.
-  void clear(int64_t blocks) {
-    if (distances_.size() < static_cast<size_t>(blocks * kLanes)) {
-      distances_.resize(blocks * kLanes);
-      places_.resize(blocks * kLanes);
-      near_distances_.resize((blocks + 1) * kLanes);
-      near_places_.resize((blocks + 1) * kLanes);
+  // Begin anew, with room for so many places.
+  void clear(int64_t places) {
+    const size_t room = places + kLanes;
+    if (distances_.size() < room) {
+      distances_.resize(room);
+      places_.resize(room);
     }
     count_ = 0;
-    least_ = splat(kFarthest);
   }
 
+  // All places of a block.
   void add(int64_t block, Ints distances) {
-    least_ = min(least_, distances);
-    store(distances_.data() + count_ * kLanes, distances);
-    store(places_.data() + count_ * kLanes, splat(static_cast<int32_t>(block * kLanes)) + counting());
-    ++count_;
+    store(distances_.data() + count_, distances);
+    store(places_.data() + count_, splat(static_cast<int32_t>(block * kLanes)) + counting());
+    count_ += kLanes;
+  }
+  // The places of a block in the lanes of these bits.
+  void add(int64_t block, Ints distances, Bits lanes) {
+    store_some(distances_.data() + count_, distances, lanes);
+    store_some(places_.data() + count_, splat(static_cast<int32_t>(block * kLanes)) + counting(), lanes);
+    count_ += __builtin_popcount(lanes);
   }
 
-  // The distance of the nearest place.
-  int32_t nearest() const { return least(least_); }
+  int64_t count() const { return count_; }
+  int32_t place(int64_t i) const { return places_[i]; }
 
-  // How many places are so near.
-  int64_t reaching(int32_t distance) const {
-    const Ints limit = splat(std::min(distance, kFarthest - 1) + 1);
-    Ints counts = splat(0);
-    for (int64_t i = 0; i < count_; ++i) counts = count_below(counts, load(distances_.data() + i * kLanes), limit);
-    return sum(counts);
+  // The distances of the nearest and of the farthest place.
+  int32_t nearest() {
+    end(kFarthest);
+    Ints nearest = splat(kFarthest);
+    for (int64_t i = 0; i < count_; i += kLanes) nearest = min(nearest, load(distances_.data() + i));
+    return least(nearest);
+  }
+  int32_t farthest() {
+    end(0);
+    Ints farthest = splat(0);
+    for (int64_t i = 0; i < count_; i += kLanes) farthest = max(farthest, load(distances_.data() + i));
+    return largest(farthest);
   }
 
-  // A distance that so many places reach, and hardly one below: within a 128th. Where there are fewer, all reach it.
-  int32_t bound(int64_t wanted) const {
+  // A distance that so many places reach, and hardly more: an eighth, or those of its last 128th. Where there are fewer, all
+  // reach it.
+  int32_t bound(int64_t wanted) {
     int32_t low = nearest() - 1, high = low, step = low / 4 + (1 << 8);
-    while (high < kFarthest - 1 && reaching(high) < wanted) {
+    int64_t count = 0;
+    while (high < kFarthest - 1 && (count = reaching(high)) < wanted) {
       low = high;
       high = step < kFarthest - 1 - high ? high + step : kFarthest - 1;
       step = std::min(2 * step, kFarthest);
     }
-    while (high - low > 1 + (high >> 7)) {
+    while (count > wanted + wanted / 8 && high - low > 1 + (high >> 7)) {
       const int32_t middle = low + (high - low) / 2;
-      (reaching(middle) >= wanted ? high : low) = middle;
+      const int64_t reached = reaching(middle);
+      (reached >= wanted ? high : low) = middle;
+      if (reached >= wanted) count = reached;
     }
     return high;
   }
 
   // A distance that so many places reach at most, and hardly one more: the one given, or less.
-  int32_t within(int32_t distance, int64_t most) const { return reaching(distance) > most ? bound(most) : distance; }
+  int32_t within(int32_t distance, int64_t most) {
+    end(kFarthest);
+    return reaching(distance) > most ? bound(most) : distance;
+  }
 
-  int64_t blocks() const { return count_; }
-
-  // Adds all places from one distance to another to `places`, of the blocks from first to last as they came.
+  // Adds all places from one distance to another to `places`, of those from first to last as they came, whole blocks.
   void collect(int32_t from, int32_t to, int64_t first, int64_t last, std::vector<Ranked>& places) {
     const Ints least = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
+    near_distances_.resize(distances_.size());
+    near_places_.resize(distances_.size());
     int64_t found = 0;
-    for (int64_t i = first; i < last; ++i) {
-      const Ints distances = load(distances_.data() + i * kLanes);
+    for (int64_t i = first; i < last; i += kLanes) {
+      const Ints distances = load(distances_.data() + i);
       const Bits near = below(distances, limit) & ~below(distances, least);
       store_some(near_distances_.data() + found, distances, near);
-      store_some(near_places_.data() + found, load(places_.data() + i * kLanes), near);
+      store_some(near_places_.data() + found, load(places_.data() + i), near);
       found += __builtin_popcount(near);
     }
     const size_t before = places.size();
@@ -85,9 +102,35 @@ class Shortlist {
     for (int64_t i = 0; i < found; ++i) places[before + i] = rank(near_distances_[i], near_places_[i]);
   }
 
+  // Drops what is farther than a distance.
+  void keep(int32_t distance) {
+    end(kFarthest);
+    const Ints limit = splat(std::min(distance, kFarthest - 1) + 1);
+    const int64_t count = count_;
+    count_ = 0;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const Ints distances = load(distances_.data() + i), places = load(places_.data() + i);
+      const Bits near = below(distances, limit);
+      store_some(distances_.data() + count_, distances, near);
+      store_some(places_.data() + count_, places, near);
+      count_ += __builtin_popcount(near);
+    }
+  }
+
  private:
+  // So that what lies behind the last one counts for nothing.
+  void end(int32_t distance) { store(distances_.data() + count_, splat(distance)); }
+
+  // How many places are so near.
+  int64_t reaching(int32_t distance) const {
+    const Ints limit = splat(std::min(distance, kFarthest - 1) + 1);
+    const int32_t* distances = distances_.data();
+    Ints counts = splat(0);
+    for (int64_t i = 0; i < count_; i += kLanes) counts = count_below(counts, load(distances + i), limit);
+    return sum(counts);
+  }
+
   std::vector<int32_t> distances_, places_, near_distances_, near_places_;
-  Ints least_;
   int64_t count_ = 0;
 };
 

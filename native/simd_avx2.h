@@ -107,6 +107,7 @@ inline Ints operator*(Ints a, Ints b) {
   return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
 }
 inline Ints min(Ints a, Ints b) { return {_mm256_min_epi32(a.low, b.low), _mm256_min_epi32(a.high, b.high)}; }
+inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)}; }
 inline Bits below(Ints a, Ints b) {
   const int low = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.low, a.low)));
   const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.high, a.high)));
@@ -128,6 +129,12 @@ inline int32_t least(Ints a) {
   __m128i four = _mm_min_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_min_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_min_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline int32_t largest(Ints a) {
+  const __m256i eight = _mm256_max_epi32(a.low, a.high);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 // Put the lanes of these bits side by side.
 inline void store_some(int32_t* p, Ints x, Bits lanes) {
@@ -184,28 +191,36 @@ struct SignedFour {
 };
 inline SignedFour spread_signed(uint32_t four) { return {_mm256_set1_epi32(static_cast<int32_t>(four))}; }
 
-// Sixteen running sums of products of eight numbers of four bits from memory with eight signed bytes.
-struct HalfByteSums {
+// Sixteen running sums of products of numbers of a few bits from memory with signed bytes.
+template <int Bits>
+struct NumberSums {
   __m256i part[2];
 };
-inline HalfByteSums no_half_byte_sums() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
-// Bytes: 16 groups of four; low, high: what their halves are multiplied with. Four products of 15 and 128 at most fit
-// into sixteen bits.
-inline void add_half_bytes(HalfByteSums& sums, const uint8_t* bytes, SignedFour low, SignedFour high) {
+template <int Bits>
+NumberSums<Bits> no_number_sums() {
+  return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
+}
+// Bytes: 16 groups of four; fours: what the numbers in them are multiplied with, those of the lowest bits first. Four
+// products of 15 or eight of 3 with 128 at most fit into sixteen bits.
+template <int Bits>
+void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedFour* fours) {
+  static_assert(Bits == 2 || Bits == 4, "others may not fit");
   auto* groups = reinterpret_cast<const __m256i*>(bytes);
-  const __m256i lower = _mm256_set1_epi8(0x0f);
-  for (int i = 0; i < 2; ++i) {
-    const __m256i both = _mm256_loadu_si256(groups + i);
-    const __m256i below = _mm256_maddubs_epi16(_mm256_and_si256(both, lower), low.v);
-    const __m256i above = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(both, 4), lower), high.v);
-    const __m256i fours = _mm256_madd_epi16(_mm256_add_epi16(below, above), _mm256_set1_epi16(1));
-    sums.part[i] = _mm256_add_epi32(sums.part[i], fours);
+  for (int half = 0; half < 2; ++half) {
+    const __m256i all = _mm256_loadu_si256(groups + half);
+    __m256i pairs = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int i = 0; i < 8 / Bits; ++i) {
+      const __m256i numbers = _mm256_and_si256(_mm256_srli_epi16(all, Bits * i), _mm256_set1_epi8((1 << Bits) - 1));
+      pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(numbers, fours[i].v));
+    }
+    sums.part[half] = _mm256_add_epi32(sums.part[half], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 }
-inline HalfByteSums operator+(HalfByteSums a, HalfByteSums b) {
-  return {{_mm256_add_epi32(a.part[0], b.part[0]), _mm256_add_epi32(a.part[1], b.part[1])}};
+template <int Bits>
+Ints total(NumberSums<Bits> sums) {
+  return {sums.part[0], sums.part[1]};
 }
-inline Ints total(HalfByteSums sums) { return {sums.part[0], sums.part[1]}; }
 
 // Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
 constexpr int kTileBlocks = 2;

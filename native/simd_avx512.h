@@ -53,6 +53,7 @@ inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints operator*(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
+inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
 // Counts, one more in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
@@ -60,6 +61,7 @@ inline Ints count_below(Ints counts, Ints a, Ints b) {
 }
 inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 inline int32_t least(Ints a) { return _mm512_reduce_min_epi32(a.v); }
+inline int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
 // Put the lanes of these bits side by side; writes sixteen lanes, of which the others mean nothing.
 inline void store_some(int32_t* p, Ints x, Bits lanes) {
   _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), x.v));
@@ -95,22 +97,35 @@ struct SignedFour {
 };
 inline SignedFour spread_signed(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
 
-// Sixteen running sums of products of eight numbers of four bits from memory with eight signed bytes; those of the high
-// halves count sixteenfold until the end.
-struct HalfByteSums {
-  __m512i low, high;
+// Sixteen running sums of products of numbers of a few bits from memory with signed bytes; those of the upper bits count
+// many times until the end.
+template <int Bits>
+struct NumberSums {
+  __m512i part[8 / Bits];
 };
-inline HalfByteSums no_half_byte_sums() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
-// Bytes: 16 groups of four; low, high: what their halves are multiplied with.
-inline void add_half_bytes(HalfByteSums& sums, const uint8_t* bytes, SignedFour low, SignedFour high) {
-  const __m512i both = _mm512_loadu_si512(bytes), lower = _mm512_set1_epi8(0x0f);
-  sums.low = _mm512_dpbusd_epi32(sums.low, _mm512_and_si512(both, lower), low.v);
-  sums.high = _mm512_dpbusd_epi32(sums.high, _mm512_andnot_si512(lower, both), high.v);
+template <int Bits>
+NumberSums<Bits> no_number_sums() {
+  NumberSums<Bits> sums;
+  for (auto& part : sums.part) part = _mm512_setzero_si512();
+  return sums;
 }
-inline HalfByteSums operator+(HalfByteSums a, HalfByteSums b) {
-  return {_mm512_add_epi32(a.low, b.low), _mm512_add_epi32(a.high, b.high)};
+// Bytes: 16 groups of four; fours: what the numbers in them are multiplied with, those of the lowest bits first.
+template <int Bits>
+void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedFour* fours) {
+  const __m512i all = _mm512_loadu_si512(bytes);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8 / Bits; ++i) {
+    const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << Bits) - 1) << Bits * i));
+    sums.part[i] = _mm512_dpbusd_epi32(sums.part[i], _mm512_and_si512(all, mask), fours[i].v);
+  }
 }
-inline Ints total(HalfByteSums sums) { return {_mm512_add_epi32(sums.low, _mm512_srai_epi32(sums.high, 4))}; }
+template <int Bits>
+Ints total(NumberSums<Bits> sums) {
+  __m512i all = sums.part[0];
+#pragma GCC unroll 4
+  for (int i = 1; i < 8 / Bits; ++i) all = _mm512_add_epi32(all, _mm512_srai_epi32(sums.part[i], Bits * i));
+  return {all};
+}
 
 // Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
 constexpr int kTileBlocks = 4;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.native.ivf import NO_KEY, Ivf, Probing
+from ibidem.native.ivf import COARSE_BITS, FINE_BITS, Ivf, Probing
 from ibidem.retrieve import (
     ArrayKeys,
     ExactIndex,
@@ -129,7 +129,7 @@ def test_it_looks_farther_until_recall_is_good() -> None:
 def test_recall_that_stays_low_is_said(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "MOST_GAMMA", 1.0)
     monkeypatch.setattr(building, "recall_at", lambda *_: 0.5)
-    assert "below 0.985" in build(clustered).settings.notes[-1]
+    assert "below 0.98:" in build(clustered).settings.notes[-1]
 
 
 def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def damage(whole: bytes, how: str) -> bytes:
     if how == "magic":
         changed[:3] = b"abc"
     elif how == "older":
-        changed[:16] = b"ibidem-native-2\n"
+        changed[:16] = b"ibidem-native-3\n"
     elif how == "blocks":
         numbers[5] += 1
     elif how == "guides":
@@ -253,14 +253,14 @@ def damage(whole: bytes, how: str) -> bytes:
         numbers[4] = -1
     elif how == "dimension":
         numbers[1] = 30
-    elif how in ("steps", "list offsets", "guide offsets", "entries"):
-        groups, blocks, guides = numbers[4:]
-        sizes = [4 * 32, -(-groups // 16) * 16 * (4 + 32), groups * 16 * (4 + 32)]
-        sizes += [4 * 16 * groups] * (how != "steps")
-        sizes += [4 * (16 * groups + 1)] * (how in ("guide offsets", "entries"))
-        sizes += [4 * (16 * groups + 1), guides * 16 * (4 + 16), blocks * 16 * (4 + 16)] * (how == "entries")
-        begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes)
-        changed[begin + 8 : begin + 12] = struct.pack("<i", 10**9 if how != "steps" else -1)
+    elif how in ("region", "list offsets", "guide offsets", "guide", "entries"):
+        names = ["mean", "region", "groups", "lists", "list offsets", "guide offsets", "guide", "keys", "entries"]
+        regions, blocks, guides = numbers[4:]
+        sizes = [4 * 32, -(-regions // 16) * 16 * (4 + 32), regions * 16 * (4 + 16), 16 * regions * 16 * (4 + 16)]
+        sizes += [4 * (256 * regions + 1)] * 2 + [guides * 16 * (4 + 8), blocks * 16 * (4 + 8)]
+        begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes[: names.index(how)])
+        begin += 0 if how == "guide" else 8
+        changed[begin : begin + 4] = struct.pack("<i", 0x7C007C00 if how == "guide" else 10**9)
     if how in ("blocks", "guides", "huge", "negative", "dimension"):
         changed[: header.size] = header.pack(magic, *numbers, scale)
     assert bytes(changed) != whole
@@ -279,9 +279,10 @@ def damage(whole: bytes, how: str) -> bytes:
         "huge",
         "negative",
         "dimension",
-        "steps",
         "list offsets",
         "guide offsets",
+        "region",
+        "guide",
         "entries",
     ],
 )
@@ -300,7 +301,7 @@ def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
 
 def test_settings() -> None:
     chosen = resolve("native", 4_000_000, 64)
-    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.985)
+    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.98)
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
@@ -397,56 +398,78 @@ def test_the_library_finds_what_a_plain_reading_finds(data: st.DataObject) -> No
     torch.testing.assert_close(far[found == plain], plain_far[found == plain])
 
 
-@given(st.data())
-@settings(max_examples=30, deadline=None)
-def test_codes_are_near_their_keys(data: st.DataObject) -> None:
-    """Read by the formula of native/residuals.h: half a step at most from a key, or at the end of the steps."""
-    size, dimension = data.draw(st.sampled_from([1, 17, 400])), data.draw(st.sampled_from([4, 12, 64]))
-    keys = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((size, dimension)).astype(np.float16)
-    file = build(ArrayKeys(keys), f"native;nprobe=1;lists={data.draw(st.integers(1, max(1, size // 8)))}").file
-    coding, lists = file.centroids.coding, file.lists
-    centroids = _decode(file.centroids.centroid_blocks)[0].astype(np.float64)
-    list_of = np.repeat(np.arange(len(centroids)), 16 * np.diff(lists.list_offsets))
-    codes = lists.blocks[:, 64:].reshape(len(lists.blocks), -1, 16, 4).transpose(0, 2, 1, 3)
-    numbers = np.stack([codes & 15, codes >> 4], 3).reshape(len(list_of), -1)[:, :dimension]
-    there = lists.entries >= 0
-    left = lists.steps[list_of][:, None].astype(np.float64) * (numbers - 7.5)
-    norms = lists.blocks[:, :64].copy().view(np.float32).reshape(-1)
-    assert (norms[~there] == NO_KEY).all()
-    expected = (left * (left + 2 * centroids[list_of])).sum(1)
-    np.testing.assert_allclose(norms[there], expected[there], rtol=1e-3, atol=1e-2)
-    exact = (keys[lists.entries[there]].astype(np.float64) - coding.mean) * coding.scale - centroids[list_of[there]]
-    steps = lists.steps[list_of[there]][:, None]
-    inside = np.abs(exact) <= 7.5 * steps
-    assert (np.abs(exact - left[there]) <= 0.501 * steps + 1e-4)[inside].all()
-    assert np.isin(numbers[there][~inside & (steps > 0)], (0, 15)).all()
+class Points(NamedTuple):
+    """The points [16 n, d] of blocks [n] by the formula of native/blocks.h, with bases [n, d]; in units of codes."""
+
+    read: np.ndarray
+    there: np.ndarray
+    steps: np.ndarray
+    norms: np.ndarray
+    most: float  # that can be left of a point, in steps
+
+    @classmethod
+    def of(cls, blocks: np.ndarray, bases: np.ndarray, bits: int) -> Points:
+        dimension, most = bases.shape[1], ((1 << bits) - 1) / 2
+        halves = blocks[:, :64].copy().view(np.float16).astype(np.float64).reshape(-1, 2, 16)
+        norms, steps = halves[:, 0].reshape(-1), halves[:, 1].reshape(-1, 1)
+        spans = blocks[:, 64:].reshape(len(blocks), -1, 16, 4)
+        numbers = np.stack([spans >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], 2)
+        numbers = numbers.transpose(0, 3, 1, 2, 4).reshape(len(norms), -1)[:, :dimension]
+        return cls(bases.repeat(16, 0) + steps * (numbers - most), np.isfinite(norms), steps, norms, most)
+
+    def check(self, exact: np.ndarray, bases: np.ndarray, nearer: np.ndarray | float = 0.0) -> None:
+        """Each is read as what is nearest to it, and its norm is that of the formula."""
+        left, read = (each[self.there] - bases.repeat(16, 0)[self.there] for each in (exact, self.read))
+        steps, unit = self.steps[self.there], 8 * (exact.shape[1] + 12)
+        inside = np.abs(left) <= (self.most + 0.5) * steps
+        assert (np.abs(left - read)[inside] <= np.broadcast_to(0.501 * steps + 1e-3, left.shape)[inside]).all()
+        assert np.allclose(np.abs(read)[~inside], np.broadcast_to(self.most * steps, left.shape)[~inside])
+        expected = (read * (read + 2 * bases.repeat(16, 0)[self.there])).sum(1)
+        expected -= np.broadcast_to(nearer, self.there.shape)[self.there]
+        size = np.abs(read).sum(1) * (np.abs(bases).max(initial=1) + 1)
+        assert (np.abs(unit * self.norms[self.there] - expected) <= 1e-3 * (np.abs(expected) + size) + 0.1).all()
 
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
-def test_guides_are_the_means_of_their_blocks(data: st.DataObject) -> None:
-    """And every key stands once, in the list of its centroid, those of a block in the order of their entries."""
+def test_all_of_the_tree_is_near_what_it_stands_for(data: st.DataObject) -> None:
+    """Guides are the means of their blocks; every key stands once, and in a block in the order of entries."""
     size, dimension = data.draw(st.sampled_from([1, 17, 400, 2000])), data.draw(st.sampled_from([4, 12, 64]))
     kind = data.draw(st.sampled_from([np.float16, np.float32]))
     keys = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((size, dimension)).astype(kind)
     file = build(ArrayKeys(keys), f"native;nprobe=1;lists={data.draw(st.integers(1, max(1, size // 8)))}").file
-    coding, lists = file.centroids.coding, file.lists
+    tree, lists = file.centroids, file.lists
+    regions = _decode(tree.region_blocks)[0].astype(np.float64)[: len(tree.group_blocks)]
+    groups = Points.of(tree.group_blocks, regions, COARSE_BITS)
+    centroids = Points.of(tree.centroid_blocks, groups.read, COARSE_BITS)
+    blocks_of = np.diff(lists.list_offsets)
+    assert centroids.there[blocks_of > 0].all()
+    assert groups.there.repeat(16)[centroids.there].all()
+    guides_of = np.diff(lists.guide_offsets)
+    guides = Points.of(lists.guides, centroids.read.repeat(guides_of, 0), FINE_BITS)
+    # A block's place in the guides of its list.
+    first = 16 * lists.guide_offsets[:-1].repeat(blocks_of) - lists.list_offsets[:-1].repeat(blocks_of)
+    own = first + np.arange(len(lists.blocks))
+    assert np.array_equal(np.flatnonzero(guides.there), own)
+    held = Points.of(lists.blocks, guides.read[own], FINE_BITS)
+
     there = lists.entries >= 0
     assert sorted(lists.entries[there]) == list(range(size))
     assert np.array_equal(lists.keys[there], keys[lists.entries[there]])
-    centroids = _decode(file.centroids.centroid_blocks)[0].astype(np.float64)
-    codes = lists.guides[:, 64:].reshape(len(lists.guides), -1, 16, 4).transpose(0, 2, 1, 3)
-    numbers = np.stack([codes & 15, codes >> 4], 3).reshape(16 * len(lists.guides), -1)[:, :dimension]
-    for number in range(len(lists.steps)):
-        first, last = lists.list_offsets[number : number + 2]
-        for block in range(first, last):
-            own = there[16 * block : 16 * block + 16]
-            entries = lists.entries[16 * block : 16 * block + 16][own]
-            assert (np.diff(entries) > 0).all()
-            mean = (keys[entries].astype(np.float64).mean(0) - coding.mean) * coding.scale - centroids[number]
-            read = lists.steps[number] * (numbers[16 * lists.guide_offsets[number] + block - first] - 7.5)
-            inside = np.abs(mean) <= 7.5 * lists.steps[number]
-            assert (np.abs(mean - read) <= 0.501 * lists.steps[number] + 1e-3)[inside].all()
+    assert np.array_equal(held.there, there)
+    for entries in np.where(there, lists.entries, -1).reshape(-1, 16):
+        assert (np.diff(entries[entries >= 0]) > 0).all()
+    exact = np.where(there[:, None], (lists.keys.astype(np.float64) - tree.coding.mean) * tree.coding.scale, 0)
+    counts = there.reshape(-1, 16).sum(1)[:, None]
+    sums = exact.reshape(-1, 16, dimension).sum(1)
+    means = np.zeros_like(guides.read)
+    means[own] = sums / counts
+    spread = np.square(exact - np.where(there[:, None], means[own].repeat(16, 0), 0)).sum(1).reshape(-1, 16).sum(1)
+    nearer = 0.15 * spread / counts[:, 0]
+    seeming = np.zeros(len(guides.read))
+    seeming[own] = nearer
+    guides.check(means, centroids.read.repeat(guides_of, 0), seeming)
+    held.check(exact, guides.read[own], -nearer.repeat(16))
 
 
 def test_blocks_are_tighter_than_their_lists(clustered: ArrayKeys) -> None:
@@ -537,19 +560,18 @@ def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> N
 
 
 def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys) -> None:
-    """With no candidates to spare, a query that shares has the neighbours of the other, by its own distances."""
+    """With hardly a candidate to spare, a query that shares has the neighbours of the other, by its own distances."""
     index = build(clustered)
     assert isinstance(index.ivf, Ivf)
-    probing = replace(index.probing(8), pool=8)
+    probing = replace(index.probing(7), pool=7)
     one = sentences(clustered, 0.0, beam=1)
-    reach = index.ivf.search(one, 8, probing)[0][:, -1:].sqrt()
+    reach = index.ivf.search(one, 7, probing)[0][:, -1:].sqrt()
     aside = torch.randn(len(one), 32, generator=torch.Generator().manual_seed(7))
     aside = aside / aside.norm(dim=1, keepdim=True) * reach
     queries = torch.stack([one, one - 3 * aside, one + 0.3 * aside], 1).flatten(0, 1)
 
-    def same(together: int) -> list[bool]:
-        _, entries = index.ivf.search(queries, 8, probing, together=together)
-        return [set(row[0]) == set(row[2]) for row in entries.view(-1, 3, 8).tolist()]
+    def same(together: int) -> float:
+        _, entries = index.ivf.search(queries, 7, probing, together=together)
+        return float(np.mean([set(row[0]) == set(row[2]) for row in entries.view(-1, 3, 7).tolist()]))
 
-    assert all(same(3))
-    assert not all(same(1))
+    assert same(3) > 0.9 > 0.5 > same(1)

@@ -1,4 +1,4 @@
-"""An inverted file over codes of four bits: its arrays as the library takes them, search, assignment and packing."""
+"""An inverted file over codes of two bits: its arrays as the library takes them, search, assignment and packing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-# Keys of a block, and its norm where no key is; as in native/codes.h and native/residuals.h.
+# Points of a block, bits of their dimensions, and the norm of a region and of a point where there is none; as in
+# native/blocks.h and native/codes.h.
 LANES = 16
-NO_KEY = 1 << 30
-# The largest step of a list, with which half of the numbers span all codes.
-MOST_STEP = 127 / 7.5
+COARSE_BITS, FINE_BITS = 4, 2
+NOTHING, NOTHING_HALF = 1 << 30, 0x7C00
 MOST_DIMENSIONS = 1024
 
 # Queries that a thread should have at least, and keys to be assigned or packed.
@@ -37,7 +37,8 @@ class _Ivf(ctypes.Structure):
 
     _fields_ = (
         ("coding", _Coding),
-        ("groups", ctypes.c_int64),
+        ("regions", ctypes.c_int64),
+        ("region_blocks", ctypes.c_void_p),
         ("group_blocks", ctypes.c_void_p),
         ("centroid_blocks", ctypes.c_void_p),
         ("lists", ctypes.c_void_p),
@@ -100,14 +101,16 @@ class Coding:
 
 @dataclass(frozen=True)
 class Centroids:
-    """Centroids in groups of at most 16; a group is a block, and the place of a centroid is the number of its list.
+    """Centroids in groups and groups in regions of at most 16: the place of a centroid is the number of its list.
 
-    group_blocks: of the centres of groups; centroid_blocks: [groups, block_bytes].
+    region_blocks: [regions / 16, code_block_bytes], of the centres of regions; group_blocks: [regions, block_bytes], of
+    those of groups; centroid_blocks: [16 x regions, block_bytes].
     """
 
     coding: Coding
-    group_blocks: NDArray[np.int8]
-    centroid_blocks: NDArray[np.int8]
+    region_blocks: NDArray[np.int8]
+    group_blocks: NDArray[np.uint8]
+    centroid_blocks: NDArray[np.uint8]
 
     @property
     def places(self) -> int:
@@ -119,12 +122,11 @@ class Centroids:
 class Lists:
     """Keys in lists, in blocks of such as lie close together.
 
-    steps: [places] float32, by which residuals are coded; list_offsets, guide_offsets: [places + 1] int32, in blocks;
-    guides: [guide blocks, residual_block_bytes], the means of a list's blocks; blocks: [blocks, residual_block_bytes];
+    list_offsets, guide_offsets: [places + 1] int32, in blocks and in guides; guides: [guides, block_bytes], each of the
+    means of 16 blocks; blocks: [blocks, block_bytes]; both as in native/blocks.h;
     entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
     """
 
-    steps: NDArray[np.float32]
     list_offsets: NDArray[np.int32]
     guide_offsets: NDArray[np.int32]
     guides: NDArray[np.uint8]
@@ -140,8 +142,8 @@ class Ivf:
         facts = None if lists is None else _facts(lists)
         # What the library points to must live as long as this.
         self._arrays = (centroids, lists, facts)
-        self._parts = _Ivf(centroids.coding.packed(), len(centroids.centroid_blocks))
-        for name in ("group_blocks", "centroid_blocks"):
+        self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_blocks))
+        for name in ("region_blocks", "group_blocks", "centroid_blocks"):
             setattr(self._parts, name, getattr(centroids, name).ctypes.data)
         if lists is not None and facts is not None:
             self._parts.lists = facts.ctypes.data
@@ -187,56 +189,40 @@ class Ivf:
         """Where the library finds it."""
         return ctypes.addressof(self._parts)
 
-    def assign(self, keys: NDArray[np.float32], groups: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The list [n] of the nearest centroid found for each key [n, d], and how far that is, in squared codes.
-
-        groups: of centroids, looked into at least.
-        """
+    def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
+        """The list [n] of the nearest centroid found for each key [n, d]; groups: those looked into, at least."""
         plain = np.ascontiguousarray(keys, np.float32)
         settings = _SearchSettings(1, 1, 1, 1.0, 1.0, groups)
-        lists, distances = np.empty(len(plain), np.int32), np.empty(len(plain), np.int32)
+        lists = np.empty(len(plain), np.int32)
         done = require().ivf_assign(
             ctypes.byref(self._parts),
             ctypes.byref(settings),
             plain.ctypes.data,
             len(plain),
             lists.ctypes.data,
-            distances.ctypes.data,
             threads_for(len(plain), _LEAST_KEYS),
         )
         _check(done)
-        return lists, distances
+        return lists
 
-    def pack(
-        self,
-        keys: NDArray[np.float32],
-        lists: NDArray[np.int32],
-        places: NDArray[np.int64],
-        blocks: NDArray[np.uint8],
-    ) -> None:
-        """Write what the centroids of their lists [n] leave of keys [n, d] into places [n] of blocks that were free.
-
-        blocks: those of the keys, or the guides.
-        """
-        plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
-        require().ivf_pack_residuals(
+    def pack(self) -> None:
+        """Write the guides and blocks of all lists, whose keys and entries are in their places."""
+        lists = self._arrays[1]
+        assert lists is not None
+        done = require().ivf_pack_lists(
             ctypes.byref(self._parts),
-            plain.ctypes.data,
-            len(plain),
-            np.ascontiguousarray(lists, np.int32).ctypes.data,
-            targets.ctypes.data,
-            blocks.ctypes.data,
-            threads_for(len(plain), _LEAST_KEYS),
+            lists.list_offsets.ctypes.data,
+            lists.guides.ctypes.data,
+            lists.blocks.ctypes.data,
+            threads_for(len(lists.keys), _LEAST_KEYS),
         )
+        _check(done)
 
 
-def _facts(lists: Lists) -> NDArray[np.void]:
+def _facts(lists: Lists) -> NDArray[np.int32]:
     """ListFacts of native/ivf.h for every list: what lies in one line of a cache is one wait, and not three."""
-    kind = [("first_block", "<i4"), ("first_guide", "<i4"), ("end_of_guides", "<i4"), ("step", "<f4")]
-    facts = np.empty(len(lists.steps), kind)
-    facts["first_block"], facts["step"] = lists.list_offsets[:-1], lists.steps
-    facts["first_guide"], facts["end_of_guides"] = lists.guide_offsets[:-1], lists.guide_offsets[1:]
-    return facts
+    parts = (lists.list_offsets[:-1], lists.guide_offsets[:-1], lists.guide_offsets[1:])
+    return np.stack(parts, axis=1)
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
@@ -254,39 +240,45 @@ def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
     _check(done)
 
 
-def block_bytes(dimension: int) -> int:
-    """Of 16 centroids: their norms in int32, and codes of eight bits."""
+def code_block_bytes(dimension: int) -> int:
+    """Of the centres of 16 regions: their norms in int32, and codes of eight bits."""
     return LANES * (4 + dimension)
 
 
-def residual_block_bytes(dimension: int) -> int:
-    """Of 16 keys: their norms in float32, and codes of four bits, for whole eights of dimensions."""
-    return LANES * (4 + 4 * -(-dimension // 8))
+def block_bytes(dimension: int, bits: int) -> int:
+    """Of 16 points as in native/blocks.h: norms and steps in float16, and numbers of so many bits in whole spans."""
+    return LANES * (4 + 4 * -(-dimension // (32 // bits)))
 
 
-def clear_blocks(blocks: NDArray[np.int8]) -> None:
-    """Put no centroid into any place of blocks [n, block_bytes]."""
-    blocks[:] = 0
-    blocks[:, : 4 * LANES] = np.full(LANES, NO_KEY, "<i4").view(np.int8)
-
-
-def clear_residual_blocks(blocks: NDArray[np.uint8]) -> None:
-    """Put no key into any place of blocks [n, residual_block_bytes]."""
-    blocks[:] = 0
-    blocks[:, : 4 * LANES] = np.full(LANES, NO_KEY, "<f4").view(np.uint8)
-
-
-def pack(coding: Coding, keys: NDArray[np.float32], places: NDArray[np.int64], blocks: NDArray[np.int8]) -> None:
-    """Write the codes of centroids [n, d] into their places [n] of blocks."""
-    plain, targets = np.ascontiguousarray(keys, np.float32), np.ascontiguousarray(places, np.int64)
-    require().ivf_pack(
-        ctypes.byref(coding.packed()),
-        plain.ctypes.data,
-        len(plain),
-        targets.ctypes.data,
-        blocks.ctypes.data,
-        threads_for(len(plain), _LEAST_KEYS),
+def pack_centroids(
+    coding: Coding,
+    regions: NDArray[np.float32],
+    groups: NDArray[np.float32],
+    group_places: NDArray[np.int64],
+    centroids: NDArray[np.float32],
+    places: NDArray[np.int64],
+) -> Centroids:
+    """Centroids [n, d] in their places [n] in groups [g, d], and these in their places [g] in regions [r, d]."""
+    dimension = len(coding.mean)
+    packed = Centroids(
+        coding,
+        np.zeros((-(-len(regions) // LANES), code_block_bytes(dimension)), np.int8),
+        np.empty((len(regions), block_bytes(dimension, COARSE_BITS)), np.uint8),
+        np.empty((LANES * len(regions), block_bytes(dimension, COARSE_BITS)), np.uint8),
     )
+    packed.region_blocks[:, : 4 * LANES] = np.full(LANES, NOTHING, "<i4").view(np.int8)
+    points = [np.ascontiguousarray(each, np.float32) for each in (regions, groups, centroids)]
+    where = [np.ascontiguousarray(each, np.int64) for each in (group_places, places)]
+    done = require().ivf_pack_tree(
+        ctypes.byref(coding.packed()),
+        *(points[0].ctypes.data, len(points[0])),
+        *(points[1].ctypes.data, where[0].ctypes.data, len(points[1])),
+        *(points[2].ctypes.data, where[1].ctypes.data, len(points[2])),
+        *(each.ctypes.data for each in (packed.region_blocks, packed.group_blocks, packed.centroid_blocks)),
+        threads_for(len(centroids), _LEAST_KEYS),
+    )
+    _check(done)
+    return packed
 
 
 def _check(done: int) -> None:

@@ -1,4 +1,4 @@
-"""The native index: an inverted file over codes of four bits in one mapped file, searched by the native library."""
+"""The native index: an inverted file over codes of two bits in one mapped file, searched by the native library."""
 
 from ibidem.retrieve.ivf.building import build_native
 from ibidem.retrieve.ivf.index import NativeIndex, load_native

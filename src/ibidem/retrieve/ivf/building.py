@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native.ivf import LANES, MOST_STEP, Centroids, Ivf, arrange, clear_residual_blocks
+from ibidem.native.ivf import LANES, Centroids, Ivf, arrange
 from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_guides
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.ivf.training import ASSIGN_GROUPS, limit_threads, ranks, train_centroids
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 TRAIN_PER_LIST = 24
 MOST_GAMMA = 2.0
 RECALL_SAMPLES = 256
-# The step of a list in root mean squares of what its centroid leaves: that of least error for a normal distribution.
-STEP = 0.335
 
 _ELEMENTS = 1 << 24
 # Where the target is not reached, looking farther must be worth at least this recall.
@@ -56,8 +54,8 @@ def build_native(
         report("train", len(sample), len(sample))
         del sample
         rows = max(1, _ELEMENTS // keys.dimension)
-        lists, steps = _assign(keys, centroids, rows)
-        file = _write(keys, settings.lists, centroids, lists, steps, rows, scratch, report)
+        lists = _assign(keys, centroids, rows)
+        file = _write(keys, settings.lists, centroids, lists, rows, scratch, report)
         index = NativeIndex(file, settings, threads=threads)
         return _tune(index, keys, seed, report)
 
@@ -69,25 +67,21 @@ def _draw_sample(keys: Keys, lists: int, seed: int) -> NDArray[np.float32]:
     return finite(keys.gather(ids), None)
 
 
-def _assign(keys: Keys, centroids: Centroids, rows: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The list [size] of each key, and for each list [places] the step of its codes."""
+def _assign(keys: Keys, centroids: Centroids, rows: int) -> NDArray[np.int32]:
+    """The list [size] of each key."""
     ivf = Ivf(centroids)
     lists = np.empty(keys.size, np.int32)
-    squares = np.zeros(centroids.places)
     done = 0
     for block in keys.blocks(rows):
         if done + len(block) > keys.size:
             break
-        own, distances = ivf.assign(finite(block, done), ASSIGN_GROUPS)
-        squares += np.bincount(own, distances, minlength=centroids.places)
-        lists[done : done + len(block)] = own
+        lists[done : done + len(block)] = ivf.assign(finite(block, done), ASSIGN_GROUPS)
         done += len(block)
     if done != keys.size:
         raise MemoryFolderError(
             f"The keys should be {keys.size}, but {done} were read. Check the memory with `ibidem verify`."
         )
-    components = keys.dimension * np.maximum(1, np.bincount(lists, minlength=centroids.places))
-    return lists, np.minimum(MOST_STEP, STEP * np.sqrt(squares / components)).astype(np.float32)
+    return lists
 
 
 def _write(
@@ -95,7 +89,6 @@ def _write(
     list_count: int,
     centroids: Centroids,
     lists: NDArray[np.int32],
-    steps: NDArray[np.float32],
     rows: int,
     scratch: Path | None,
     report: Callable[[str, int, int], None],
@@ -109,7 +102,7 @@ def _write(
         dimension=keys.dimension,
         key_bytes=next(iter(keys.blocks(1))).itemsize,
         lists=list_count,
-        groups=len(centroids.centroid_blocks),
+        regions=len(centroids.group_blocks),
         blocks=int(offsets[-1]),
         guides=int(guide_offsets[-1]),
     )
@@ -121,10 +114,9 @@ def _write(
             f"There is no place to build the index in ({error}): {shape.bytes >> 20} MiB are needed, "
             "and TMPDIR names another folder."
         ) from error
-    for name in ("group_blocks", "centroid_blocks"):
+    for name in ("region_blocks", "group_blocks", "centroid_blocks"):
         getattr(file.centroids, name)[:] = getattr(centroids, name)
     file.centroids.coding.mean[:] = centroids.coding.mean
-    file.lists.steps[:] = steps
     file.lists.list_offsets[:] = offsets
     file.lists.guide_offsets[:] = guide_offsets
     file.lists.entries[:] = -1
@@ -140,27 +132,8 @@ def _write(
         done += len(block)
         report("add", done, keys.size)
     arrange(file.lists, sizes.astype(np.int32))
-    _pack(file, rows)
+    Ivf(file.centroids, file.lists).pack()
     return file
-
-
-def _pack(file: NativeFile, rows: int) -> None:
-    """Write the codes of all keys, and of the mean of every block."""
-    ivf, lists = Ivf(file.centroids, file.lists), file.lists
-    clear_residual_blocks(lists.blocks)
-    clear_residual_blocks(lists.guides)
-    list_of = np.repeat(np.arange(len(lists.steps), dtype=np.int32), np.diff(lists.list_offsets))
-    guide_places = LANES * lists.guide_offsets[list_of] + np.arange(len(list_of)) - lists.list_offsets[list_of]
-    for first in range(0, len(list_of), max(1, rows // LANES)):
-        own = list_of[first : first + max(1, rows // LANES)]
-        places = np.arange(LANES * first, LANES * (first + len(own)))
-        there = lists.entries[places] >= 0
-        keys = lists.keys[places].astype(np.float32)
-        ivf.pack(keys[there], np.repeat(own, LANES)[there], places[there], lists.blocks)
-        keys[~there] = 0.0
-        counts = there.reshape(-1, LANES).sum(1, keepdims=True)
-        means = keys.reshape(len(own), LANES, -1).sum(1) / counts
-        ivf.pack(means, own, guide_places[first : first + len(own)], lists.guides)
 
 
 def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int, int], None]) -> NativeIndex:

@@ -13,14 +13,17 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.native.ivf import (
+    COARSE_BITS,
+    FINE_BITS,
     LANES,
     MOST_DIMENSIONS,
-    MOST_STEP,
+    NOTHING,
+    NOTHING_HALF,
     Centroids,
     Coding,
     Lists,
     block_bytes,
-    residual_block_bytes,
+    code_block_bytes,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_MAGIC = b"ibidem-native-3\n"
+_MAGIC = b"ibidem-native-4\n"
 _HEADER = struct.Struct("<16s7qd")
 _PAGE = 4096
 _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
@@ -42,22 +45,23 @@ class Shape:
     dimension: int
     key_bytes: int
     lists: int
-    groups: int
+    regions: int
     blocks: int
     guides: int
 
     def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
         """Of every array where it begins, its type and its shape."""
-        width = block_bytes(self.dimension)
+        codes = code_block_bytes(self.dimension)
+        coarse, fine = (block_bytes(self.dimension, bits) for bits in (COARSE_BITS, FINE_BITS))
         arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
             "mean": ("<f4", (self.dimension,)),
-            "group_blocks": ("i1", (-(-self.groups // LANES), width)),
-            "centroid_blocks": ("i1", (self.groups, width)),
-            "steps": ("<f4", (LANES * self.groups,)),
-            "list_offsets": ("<i4", (LANES * self.groups + 1,)),
-            "guide_offsets": ("<i4", (LANES * self.groups + 1,)),
-            "guides": ("u1", (self.guides, residual_block_bytes(self.dimension))),
-            "blocks": ("u1", (self.blocks, residual_block_bytes(self.dimension))),
+            "region_blocks": ("i1", (-(-self.regions // LANES), codes)),
+            "group_blocks": ("u1", (self.regions, coarse)),
+            "centroid_blocks": ("u1", (LANES * self.regions, coarse)),
+            "list_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
+            "guide_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
+            "guides": ("u1", (self.guides, fine)),
+            "blocks": ("u1", (self.blocks, fine)),
             "entries": ("<i4", (LANES * self.blocks,)),
             "keys": (_KEY_TYPES[self.key_bytes], (LANES * self.blocks, self.dimension)),
         }
@@ -117,7 +121,7 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
         for name, (begin, dtype, size) in shape.sections().items()
     }
     coding = Coding(arrays.pop("mean"), scale)
-    centroids = Centroids(coding, arrays.pop("group_blocks"), arrays.pop("centroid_blocks"))
+    centroids = Centroids(coding, *(arrays.pop(f"{name}_blocks") for name in ("region", "group", "centroid")))
     return NativeFile(shape, centroids, Lists(**arrays), everything)
 
 
@@ -131,7 +135,7 @@ def offsets_of_guides(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
 def _check_numbers(shape: Shape, size: int) -> None:
     # Every count is bound by the bytes that are there, so nothing absurd is asked of memory on a header's word.
     sane = all(0 <= number <= size for number in astuple(shape)) and shape.key_bytes in _KEY_TYPES
-    if not sane or shape.dimension % 4 or not 4 <= shape.dimension <= MOST_DIMENSIONS or not shape.groups:
+    if not sane or shape.dimension % 4 or not 4 <= shape.dimension <= MOST_DIMENSIONS or not shape.regions:
         raise ValueError("its numbers cannot be meant")
     if shape.bytes != size:
         raise ValueError(f"it should have {shape.bytes} bytes and has {size}")
@@ -146,8 +150,14 @@ def _check_arrays(file: NativeFile) -> None:
         file.lists.guide_offsets[-1]
     ):
         raise ValueError("its guides do not follow its lists")
-    if not ((file.lists.steps >= 0) & (file.lists.steps <= MOST_STEP)).all():
-        raise ValueError("its codes cannot be read")
+    regions = np.ascontiguousarray(file.centroids.region_blocks[:, : 4 * LANES]).view("<i4").reshape(-1)
+    if (regions[file.shape.regions :] != NOTHING).any():
+        raise ValueError("it names regions that are not there")
+    named = np.ascontiguousarray(file.lists.guides[:, : 2 * LANES]).view("<u2").reshape(-1) != NOTHING_HALF
+    firsts = LANES * file.lists.guide_offsets[:-1].astype(np.int64) - offsets[:-1]
+    own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)
+    if not named[own].all() or named.sum() != len(own):
+        raise ValueError("its guides name other blocks than it has")
     entries = file.lists.entries
     if int((entries >= 0).sum()) != file.shape.size or (entries >= file.shape.size).any():
         raise ValueError("it names keys that are not there")

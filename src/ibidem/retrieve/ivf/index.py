@@ -63,7 +63,7 @@ class NativeIndex:
         """One line for cards and logs."""
         settings = self.settings
         parts = [
-            f"native IVF of {settings.lists} lists, 4-bit residuals",
+            f"native IVF of {settings.lists} lists, 2-bit residuals",
             f"{self.size} keys of {self.dimension} dimensions",
             f"nprobe {settings.nprobe}, gamma {settings.gamma:.3g}, refine {settings.refine}",
         ]
@@ -84,9 +84,7 @@ class NativeIndex:
     def probing(self, k: int) -> Probing:
         """How far a search for k neighbours looks."""
         settings = self.settings
-        return Probing(
-            settings.nprobe, max(settings.refine, 2 * k), settings.gamma, settings.block_gamma, settings.groups
-        )
+        return Probing(settings.nprobe, settings.pool(k), settings.gamma, settings.block_gamma, settings.groups)
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """The same index, passing over these entries."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.native.ivf import LANES, NO_KEY
+from ibidem.native.ivf import COARSE_BITS, FINE_BITS, LANES, NOTHING
 from ibidem.retrieve.neighbours import LARGEST_SQUARE
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ibidem.native.ivf import Centroids, Lists, Probing
 
 _NORM_BYTES = 4 * LANES
+_HALF_BYTES = 2 * LANES
 _FOUR = 4
 _MOST = 127
 _FARTHEST = 1 << 29
@@ -26,6 +27,9 @@ _SORTED = 32
 _FIRST_ROUND = 4
 _FIRST_GROUPS = 32
 _GROUP_REACH = np.float32(1.3)
+_SPARE = 128
+_LEAST_REGIONS = 64
+_GROUPS_PER_REGION = 3
 
 
 class PlainIvf:
@@ -33,8 +37,8 @@ class PlainIvf:
 
     def __init__(self, centroids: Centroids, lists: Lists) -> None:
         self._coding = centroids.coding
-        self._groups, self._group_there = _decode(centroids.group_blocks)
-        self._centroids, self._there = _decode(centroids.centroid_blocks)
+        self._regions, self._region_there = _decode(centroids.region_blocks)
+        self._centroids = centroids
         self._lists = lists
 
     def search(
@@ -70,10 +74,13 @@ class PlainIvf:
         code = np.rint(np.clip((query - mean) * scale, -_MOST, _MOST)).astype(np.int32)
         pool = _Pool(capacity)
         patience = np.float32(probing.patience)
-        groups = np.flatnonzero(self._group_there)
-        group_distances = _measure(self._groups[groups], code)
+        regions = np.flatnonzero(self._region_there)
+        region_distances = _measure(self._regions[regions], code)
+        near = region_distances <= _bound(region_distances, max(_LEAST_REGIONS, probing.groups // _GROUPS_PER_REGION))
+        groups, group_distances = _open(self._centroids.group_blocks, regions[near], region_distances[near], code)
         first_groups = _bound(group_distances, min(probing.groups, _FIRST_GROUPS))
-        numbers, distances = self._open(groups[group_distances <= first_groups], code)
+        near = group_distances <= first_groups
+        numbers, distances = _open(self._centroids.centroid_blocks, groups[near], group_distances[near], code)
         first_lists = _bound(distances, min(probing.probes, _SORTED))
         nearest = np.flatnonzero(distances <= first_lists)
         nearest = nearest[np.lexsort((numbers[nearest], distances[nearest]))]
@@ -83,7 +90,8 @@ class PlainIvf:
             begin, end = end, 2 * end
         last_groups = _within(group_distances, pool.limit(_GROUP_REACH * patience), probing.groups)
         others = (group_distances > first_groups) & (group_distances <= last_groups)
-        more_numbers, more_distances = self._open(groups[others], code)
+        blocks = self._centroids.centroid_blocks
+        more_numbers, more_distances = _open(blocks, groups[others], group_distances[others], code)
         last = _within(np.concatenate([distances, more_distances]), pool.limit(patience), probing.probes)
         rest, more = (distances > first_lists) & (distances <= last), more_distances <= last
         self._look_into(
@@ -96,12 +104,6 @@ class PlainIvf:
         )
         return pool.places
 
-    def _open(self, groups: NDArray[np.int64], code: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The lists of all centroids in these groups, and how far these are."""
-        numbers = (LANES * groups[:, None] + np.arange(LANES)).reshape(-1)
-        numbers = numbers[self._there[numbers]]
-        return numbers, _measure(self._centroids[numbers], code)
-
     def _look_into(
         self,
         numbers: NDArray[np.int64],
@@ -113,50 +115,55 @@ class PlainIvf:
     ) -> None:
         """Put the keys of lists, whose centroids are so far away, into the pool: of the blocks that guides name."""
         lists, limit = self._lists, pool.limit(np.float32(probing.block_patience))
+        blocks, bases = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
-            guides = slice(*lists.guide_offsets[number : number + 2])
-            means, there = self._measure_residuals(lists.guides[guides], code, number, distance)
-            blocks = lists.list_offsets[number] + np.flatnonzero(there & (means <= limit))
-            squares, there = self._measure_residuals(lists.blocks[blocks], code, number, distance)
-            if live is not None:
-                there &= (live[blocks, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
-            places = (LANES * blocks[:, None] + np.arange(LANES)).reshape(-1)
-            pool.add(squares[there], places[there])
-
-    def _measure_residuals(
-        self, blocks: NDArray[np.uint8], code: NDArray[np.int32], number: int, distance: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Squared distances [n] of the codes of blocks of a list to a query's, and where there is one at all [n]."""
-        step = self._lists.steps[number]
-        norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<f4").reshape(-1)
-        eights = -(-len(code) // 8)
-        pairs = blocks[:, _NORM_BYTES:].reshape(len(blocks), eights, LANES, _FOUR).transpose(0, 2, 1, 3)
-        numbers = np.stack([pairs & 15, pairs >> 4], axis=3).reshape(len(norms), 8 * eights)[:, : len(code)]
-        # float32 but for the product, which the library does not round before it is added.
-        constant = norms + (np.float32(distance) + np.float32(15) * step * np.float32(code.sum()))
-        products = -2.0 * np.float64(step) * (numbers.astype(np.int64) @ code)
-        distances = np.rint((products + constant).astype(np.float32)).astype(np.int64)
-        return np.maximum(0, distances), norms != NO_KEY
+            guides = lists.guides[slice(*lists.guide_offsets[number : number + 2])]
+            means, there = _measure_blocks(guides, np.full(len(guides), distance), code, FINE_BITS)
+            near = np.flatnonzero(there & (means <= limit))
+            blocks.append(lists.list_offsets[number] + near)
+            bases.append(means[near])
+        named = np.concatenate(blocks)
+        squares, there = _measure_blocks(lists.blocks[named], np.concatenate(bases), code, FINE_BITS)
+        if live is not None:
+            there &= (live[named, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
+        pool.add(named, np.where(there, np.maximum(0, squares), _FARTHEST).reshape(-1, LANES))
 
 
 class _Pool:
-    """The nearest places so far, sorted."""
+    """The nearest places so far: Pool of native/pool.h."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self, wanted: int) -> None:
+        self._wanted, self._room = wanted, 2 * wanted + _SPARE
+        self._worst = _FARTHEST
         self._distances = np.empty(0, np.int64)
         self.places = np.empty(0, np.int64)
 
     def limit(self, patience: np.float32) -> int:
         """What is farther holds nothing near enough."""
-        if len(self.places) < self._capacity:
-            return _FARTHEST
-        return min(_FARTHEST, int(patience * np.float32(self._distances[-1])))
+        return min(_FARTHEST, int(patience * np.float32(self._worst)))
 
-    def add(self, distances: NDArray[np.int64], places: NDArray[np.int64]) -> None:
-        near, where = np.concatenate([self._distances, distances]), np.concatenate([self.places, places])
-        order = np.lexsort((where, near))[: self._capacity]
-        self._distances, self.places = near[order], where[order]
+    def add(self, blocks: NDArray[np.int64], distances: NDArray[np.int64]) -> None:
+        """Take the places of blocks [n], which are so far [n, 16]; where there is no room for more, all are settled."""
+        first = 0
+        while first < len(blocks):
+            near = distances[first:] < self._worst
+            full = np.flatnonzero(len(self.places) + np.cumsum(near.sum(1)) + LANES > self._room)
+            near = near[: full[0] + 1 if len(full) else None]
+            places = LANES * blocks[first : first + len(near), None] + np.arange(LANES)
+            self._distances = np.concatenate([self._distances, distances[first : first + len(near)][near]])
+            self.places = np.concatenate([self.places, places[near]])
+            first += len(near)
+            if len(full):
+                self._settle()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Drop all that is farther than enough others."""
+        if len(self.places) < self._wanted:
+            return
+        near = self._distances <= _bound(self._distances, self._wanted)
+        self._distances, self.places = self._distances[near], self.places[near]
+        self._worst = int(self._distances.max())
 
 
 def _within(distances: NDArray[np.int64], limit: int, most: int) -> int:
@@ -165,26 +172,60 @@ def _within(distances: NDArray[np.int64], limit: int, most: int) -> int:
 
 
 def _bound(distances: NDArray[np.int64], wanted: int) -> int:
-    """A distance that so many reach, and hardly one below; where there are fewer, all: bound of native/shortlist.h."""
+    """A distance that so many reach, and hardly more; where there are fewer, all: bound of native/shortlist.h."""
     low = high = int(distances.min(initial=_FARTHEST)) - 1
-    step = max(0, low) // 4 + 256
-    while high < _FARTHEST - 1 and (distances <= high).sum() < wanted:
+    step, count = max(0, low) // 4 + 256, 0
+    while high < _FARTHEST - 1 and (count := int((distances <= high).sum())) < wanted:
         low, high, step = high, min(high + step, _FARTHEST - 1), 2 * step
-    while high - low > 1 + (high >> 7):
+    while count > wanted + wanted // 8 and high - low > 1 + (high >> 7):
         middle = low + (high - low) // 2
-        low, high = (low, middle) if (distances <= middle).sum() >= wanted else (middle, high)
+        reached = int((distances <= middle).sum())
+        low, high, count = (low, middle, reached) if reached >= wanted else (middle, high, count)
     return high
 
 
 def _decode(blocks: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    """Codes [16 n, d] of blocks [n, block_bytes], and where there is a centroid at all [16 n]."""
+    """Codes [16 n, d] of blocks [n, code_block_bytes], and where there is a region at all [16 n]."""
     count, width = blocks.shape
     norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<i4")
     lanes = blocks[:, _NORM_BYTES:].reshape(count, -1, LANES, _FOUR).transpose(0, 2, 1, 3)
-    return lanes.reshape(count * LANES, (width - _NORM_BYTES) // LANES), (norms != NO_KEY).reshape(-1)
+    return lanes.reshape(count * LANES, (width - _NORM_BYTES) // LANES), (norms != NOTHING).reshape(-1)
 
 
 def _measure(codes: NDArray[np.int8], code: NDArray[np.int32]) -> NDArray[np.int64]:
     """Squared distances [n] of codes [n, d] to a query's."""
     squares: NDArray[np.int64] = np.square(codes - code).sum(1, dtype=np.int64)
     return squares
+
+
+def _open(
+    blocks: NDArray[np.uint8], numbers: NDArray[np.int64], bases: NDArray[np.int64], code: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of all points in blocks of these numbers [n], whose bases [n] are so far, and how far these are."""
+    distances, there = _measure_blocks(blocks[numbers], bases, code, COARSE_BITS)
+    places = (LANES * numbers[:, None] + np.arange(LANES)).reshape(-1)
+    return places[there], np.maximum(0, distances[there])
+
+
+def _measure_blocks(
+    blocks: NDArray[np.uint8], bases: NDArray[np.int64], code: NDArray[np.int32], bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Squared distances [16 n] of blocks [n] as in native/blocks.h, whose bases [n] are so far from a query's codes.
+
+    Also where there is a point at all [16 n].
+    """
+    norms, steps = (
+        np.ascontiguousarray(blocks[:, first : first + _HALF_BYTES]).view("<f2").astype(np.float64).reshape(-1)
+        for first in (0, _HALF_BYTES)
+    )
+    span = 32 // bits
+    shape = (len(blocks), -(-len(code) // span), LANES, _FOUR)
+    bytes_ = blocks[:, 2 * _HALF_BYTES :].reshape(shape).transpose(0, 2, 1, 3)
+    numbers = np.stack([bytes_ >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], axis=3)
+    numbers = numbers.reshape(len(norms), shape[1] * span)[:, : len(code)].astype(np.int64)
+    there = np.isfinite(norms)
+    # float32, but for products, which the library does not round before they are added.
+    near = np.where(there, 8 * (len(code) + 12) * norms, 0) + np.repeat(bases, LANES).astype(np.float32)
+    products = ((1 << bits) - 1) * int(code.sum()) - 2 * (numbers @ code)
+    distances = (steps * products + near.astype(np.float32)).astype(np.float32)
+    return np.rint(distances).astype(np.int64), there

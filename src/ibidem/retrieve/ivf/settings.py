@@ -11,12 +11,14 @@ from ibidem.native.ivf import MOST_DIMENSIONS
 
 NAME = "native"
 EXAMPLE = "native;nprobe=64"
-TARGET_RECALL = 0.985
-NPROBE, REFINE = 64, 40
+TARGET_RECALL = 0.98
+NPROBE, REFINE = 64, 72
 # Enough keys in a list that its last block of sixteen is not most of it.
 _KEYS_PER_LIST = 48
 # With more, finding the nearest lists would take longer than reading them.
 _MOST_LISTS = 1 << 16
+# Of gamma with nprobe.
+_SLOPE = 10
 _WHOLE = ("lists", "nprobe", "refine")
 
 
@@ -26,8 +28,8 @@ class NativeSettings:
 
     lists: that the keys are divided among; nprobe: about the most of them that a query looks into; gamma: none whose
     centroid is farther than this times the worst candidate (squared distances), which spares most queries most lists,
-    and of the others most blocks; refine: candidates whose exact distance decides. target_recall: look farther after
-    building, until recall@16 reaches this.
+    and of the others most blocks; refine: candidates whose exact distance decides, for sixteen neighbours.
+    target_recall: look farther after building, until recall@16 reaches this.
     """
 
     lists: int
@@ -45,17 +47,21 @@ class NativeSettings:
     @property
     def block_gamma(self) -> float:
         """As gamma, for the mean of a block of keys: blocks are tighter than their lists."""
-        return max(1.0, 0.87 * self.gamma)
+        return max(1.0, 0.85 * self.gamma)
+
+    def pool(self, k: int) -> int:
+        """Candidates for k neighbours: fewer of them need fewer."""
+        return max(2 * k, self.refine * (16 + k) // 32)
 
     def wider(self) -> NativeSettings:
         """The same, looking somewhat farther: into a tenth more lists, with the gamma that goes with them."""
         nprobe = min(self.lists, max(self.nprobe + 1, round(self.nprobe * 2**0.125)))
-        return replace(self, nprobe=nprobe, gamma=self.gamma * math.pow(2, 0.125 / 9))
+        return replace(self, nprobe=nprobe, gamma=self.gamma * math.pow(2, 0.125 / _SLOPE))
 
 
 def gamma_for(nprobe: int) -> float:
     """The gamma that goes with nprobe: along this line a recall costs least, on real keys (docs/results/search.md)."""
-    return max(1.0, 1.24 * math.pow(nprobe / NPROBE, 1 / 9))
+    return max(1.0, 1.18 * math.pow(nprobe / NPROBE, 1 / _SLOPE))
 
 
 def default_lists(size: int) -> int:

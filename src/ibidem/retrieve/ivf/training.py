@@ -2,7 +2,7 @@
 
 Plain k-means compares every key with every centroid. Here keys are first divided among about √lists cells, and k-means
 inside a cell makes its share of the centroids; then the edges between cells are smoothed by rounds in which a key is
-compared, by its int8 codes, with the centroids of the nearest groups only.
+compared, by their codes, with the centroids of the nearest groups only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.native.ivf import LANES, Centroids, Coding, Ivf, block_bytes, clear_blocks, pack
+from ibidem.native.ivf import LANES, Centroids, Coding, Ivf, pack_centroids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 # Groups of centroids that a key is compared with when it is assigned to a list.
 ASSIGN_GROUPS = 20
-# On average: groups are blocks of sixteen, and where nearly all are full, centroids end up far from their group.
-CENTROIDS_PER_GROUP = 13
+# Centroids in a group and groups in a region on average: these are blocks of sixteen, and where nearly all are full,
+# some end up far from their own.
+PER_GROUP = 13
 
 # One component in so many is clipped by its code.
 _CLIPPED = 2000
@@ -58,15 +59,25 @@ def train_centroids(sample: NDArray[np.float32], lists: int, seed: int) -> Centr
     coding = fit_coding(sample)
     points = torch.from_numpy(sample)
     centres = _cluster_in_cells(points, lists, generator)
-    groups = cluster(centres, -(-lists // CENTROIDS_PER_GROUP), _GROUP_ROUNDS, generator)
-    places = torch.from_numpy(arrange(centres, groups))
-    number_of_place = torch.zeros(LANES * len(groups), dtype=torch.int64)
+    groups = cluster(centres, -(-lists // PER_GROUP), _GROUP_ROUNDS, generator)
+    regions = cluster(groups, -(-len(groups) // PER_GROUP), _GROUP_ROUNDS, generator)
+    group_places = torch.from_numpy(arrange(groups, regions))
+    arranged = torch.from_numpy(arrange(centres, groups))
+    group_of = arranged // LANES
+    places = LANES * group_places[group_of] + arranged % LANES
+    number_of_place = torch.zeros(LANES**2 * len(regions), dtype=torch.int64)
     number_of_place[places] = torch.arange(lists)
+
+    def packed() -> Centroids:
+        points = (each.numpy() for each in (regions, groups, group_places, centres, places))
+        return pack_centroids(coding, *points)
+
     for _ in range(_SMOOTHING_ROUNDS):
-        near = Ivf(_pack_centroids(centres, groups, places, coding)).assign(sample, ASSIGN_GROUPS)[0]
+        near = Ivf(packed()).assign(sample, ASSIGN_GROUPS)
         centres = _means(points, number_of_place[torch.from_numpy(near).long()], centres)
-        groups = _means(centres, places // LANES, groups)
-    return _pack_centroids(centres, groups, places, coding)
+        groups = _means(centres, group_of, groups)
+        regions = _means(groups, group_places // LANES, regions)
+    return packed()
 
 
 def fit_coding(sample: NDArray[np.float32]) -> Coding:
@@ -131,16 +142,6 @@ def divide(counts: list[int], total: int) -> list[int]:
     open_ = order[shares[order] < np.array(counts)[order]]
     shares[open_[: total - int(shares.sum())]] += 1
     return [int(share) for share in shares]
-
-
-def _pack_centroids(centres: Tensor, groups: Tensor, places: Tensor, coding: Coding) -> Centroids:
-    """Centroids in their places [count] in the blocks of their groups."""
-    dimension = centres.shape[1]
-    blocks = [np.empty((count, block_bytes(dimension)), np.int8) for count in (-(-len(groups) // LANES), len(groups))]
-    for block, keys, where in zip(blocks, (groups, centres), (np.arange(len(groups)), places.numpy()), strict=True):
-        clear_blocks(block)
-        pack(coding, keys.numpy(), where, block)
-    return Centroids(coding, blocks[0], blocks[1])
 
 
 def arrange(points: Tensor, groups: Tensor) -> NDArray[np.int64]:
