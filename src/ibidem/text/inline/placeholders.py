@@ -27,7 +27,11 @@ _PRINTF = (
 )
 _QT = r"%[0-9]{1,2}"
 _ENTITY = r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[A-Za-z][A-Za-z0-9]*+);"
-_ADDRESS = r"""(?:https?|ftp|file)://[^\s<>"'{}|\\^`]*[\w/#=&]|[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+"""
+# An entity inside an address is "&amp;", whole; one behind it is none of its own.
+_ADDRESS = (
+    r"""(?:https?|ftp|file)://(?:&amp;|(?!&#?\w++;)[^\s<>"'{}|\\^`])*(?!&#?\w++;)[\w/#=&]"""
+    r"""|[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+"""
+)
 _ESCAPE = r"""\\[ntrabfv0"'\\]|\\[xu][0-9a-fA-F]{2,4}"""
 _OPTION = r"(?<![\w-])--[A-Za-z][\w-]*+|(?<![\w-])-[A-Za-z](?![\w-])"
 # The characters that stand for codes while a text is worked on, and those that no line of text has.
