@@ -15,8 +15,9 @@
 namespace ibidem {
 namespace {
 
-constexpr int kTileOutputs = kTileBlocks * kLanes;
-constexpr int kRows = std::max(3, kSums / kTileBlocks);
+constexpr int kBlocks = std::max(2, kTileBlocks);
+constexpr int kTileOutputs = kBlocks * kLanes;
+constexpr int kRows = std::max(3, kSums / kBlocks);
 // With so many rows threads share the rows, and with fewer the outputs.
 constexpr int64_t kManyRows = 8 * kRows;
 
@@ -75,24 +76,24 @@ class Layer {
   // Its loops must unroll, or the sums leave the registers.
   template <int Rows>
   void apply_tile(const float* x, int64_t tile, Squash how, float* out) const {
-    Floats sums[Rows][kTileBlocks];
+    Floats sums[Rows][kBlocks];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-      for (int b = 0; b < kTileBlocks; ++b) sums[r][b] = load(bias_.get() + tile * kTileOutputs + b * kLanes);
+      for (int b = 0; b < kBlocks; ++b) sums[r][b] = load(bias_.get() + tile * kTileOutputs + b * kLanes);
     const float* weights = weights_.get() + tile * inputs_ * kTileOutputs;
     for (int64_t i = 0; i < inputs_; ++i, weights += kTileOutputs) {
 #pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) {
         const Floats here = splat(x[r * inputs_ + i]);
 #pragma GCC unroll 16
-        for (int b = 0; b < kTileBlocks; ++b) sums[r][b] = fma(here, load(weights + b * kLanes), sums[r][b]);
+        for (int b = 0; b < kBlocks; ++b) sums[r][b] = fma(here, load(weights + b * kLanes), sums[r][b]);
       }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-      for (int b = 0; b < kTileBlocks; ++b) {
+      for (int b = 0; b < kBlocks; ++b) {
         const int64_t output = tile * kTileOutputs + b * kLanes;
         const int64_t count = std::min<int64_t>(kLanes, outputs_ - output);
         if (count > 0) store_first(out + r * outputs_ + output, squash(sums[r][b], how), static_cast<int>(count));

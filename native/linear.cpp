@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "exponential.h"
 #include "exports.h"
@@ -17,8 +18,10 @@ namespace {
 constexpr int kGroup = 4;
 constexpr int kTileOutputs = kTileBlocks * kLanes;
 constexpr int kBlockBytes = kLanes * kGroup;
-constexpr int kHalfTile = kTileBlocks / 2;
+constexpr int kHalfTile = std::max(1, kTileBlocks / 2);
 constexpr int kFewRows = kSums / kTileBlocks;
+// With fewer rows each widens the weights for itself, where they are widened at all.
+constexpr int64_t kWorthWidening = 8;
 // One less than bytes have, since both ends of a range may round outwards.
 constexpr float kSteps = 254.0f;
 // So many times the range of the bytes is what the largest value may reach; sums then stay far from the ends of int32.
@@ -26,8 +29,6 @@ constexpr float kHeights = 64.0f;
 // Bytes of weights, and elements of rows, that are worth another thread.
 constexpr int64_t kLeastWeights = 1 << 18;
 constexpr int64_t kLeastElements = 1 << 15;
-// Bytes of weights that are asked for ahead of their use.
-constexpr int64_t kPrefetch = 2048;
 
 // The largest value seen, and the next to it, not counting those below zero.
 class Highest {
@@ -104,7 +105,7 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
   facts.zero = static_cast<int32_t>(std::nearbyint(lowest * inverse));
   facts.height = static_cast<int32_t>(std::nearbyint((upwards ? top : -top) * inverse));
 
-  uint8_t* bytes = bytes_ + r * stride_;
+  RowByte* bytes = bytes_ + r * stride_;
   const Floats steps = splat(inverse), edge = splat(top), sign = splat(upwards ? 1.0f : -1.0f);
   const Ints zero = splat(facts.zero);
   int64_t peak = -1;
@@ -114,7 +115,7 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
     if (peaks != 0 && peak < 0) peak = i + __builtin_ctz(peaks);
     store_bytes(bytes + i, round_to_ints(here * steps) + zero);
   }
-  bytes[peak] = static_cast<uint8_t>(facts.zero);
+  bytes[peak] = static_cast<RowByte>(facts.zero);
   facts.peak = static_cast<int32_t>(peak);
 }
 
@@ -163,44 +164,67 @@ void Linear::apply(const QuantisedRows& x, Activation activation, float* out, in
       // With few rows the weights are read once and all of a tile's at a time; with many rows what counts is that they
       // stay in the nearest cache, and half a tile's do.
       if (x.rows() <= kFewRows) {
-        apply_rows<kFewRows, kTileBlocks>(x, 0, tile, 0, activation, out);
-      } else {
-        for (int block = 0; block < kTileBlocks; block += kHalfTile)
-          apply_all_rows<kSums / kHalfTile, kHalfTile>(x, tile, block, activation, out);
+        apply_rows<kFewRows, kTileBlocks>(x, 0, part(tile, 0), activation, out);
+        continue;
+      }
+      for (int block = 0; block < kTileBlocks; block += kHalfTile) {
+        constexpr int kRows = kSums / kHalfTile;
+        if (x.rows() <= kWorthWidening)
+          apply_all_rows<kRows, kHalfTile>(x, part(tile, block), activation, out);
+        else
+          apply_all_rows<kRows, kHalfTile>(x, widened<kHalfTile>(part(tile, block)), activation, out);
       }
     }
   });
 }
 
-template <int Rows, int Blocks>
-void Linear::apply_all_rows(const QuantisedRows& x, int64_t tile, int first_block, Activation activation,
-                            float* out) const {
-  int64_t row = 0;
-  for (; row + Rows <= x.rows(); row += Rows) apply_part<Rows, Blocks>(x, row, tile, first_block, activation, out);
-  apply_rows<Rows - 1, Blocks>(x, row, tile, first_block, activation, out);
+Linear::Part<int8_t> Linear::part(int64_t tile, int first_block) const {
+  constexpr int64_t kStep = kTileBlocks * kBlockBytes;
+  const int8_t* weights = weights_.get() + tile * groups_ * kStep + first_block * kBlockBytes;
+  return {(tile * kTileBlocks + first_block) * kLanes, weights, kStep};
 }
 
-template <int Rows, int Blocks>
-void Linear::apply_rows(const QuantisedRows& x, int64_t first_row, int64_t tile, int first_block,
-                        Activation activation, float* out) const {
-  if constexpr (Rows > 0) {
-    if (x.rows() - first_row == Rows) return apply_part<Rows, Blocks>(x, first_row, tile, first_block, activation, out);
-    apply_rows<Rows - 1, Blocks>(x, first_row, tile, first_block, activation, out);
+template <int Blocks, class Wide>
+Linear::Part<Wide> Linear::widened(const Part<int8_t>& part) const {
+  if constexpr (std::is_same_v<Wide, int8_t>) {
+    return part;
+  } else {
+    constexpr int64_t kStep = Blocks * kBlockBytes;
+    static thread_local Scratch<Wide> room;
+    Wide* wide = room.of(groups_ * kStep);
+    for (int64_t group = 0; group < groups_; ++group)
+      std::copy_n(part.weights + group * part.step, kStep, wide + group * kStep);
+    return {part.first_output, wide, kStep};
   }
 }
 
-template <int Rows, int Blocks>
-void Linear::apply_part(const QuantisedRows& x, int64_t first_row, int64_t tile, int first_block,
-                        Activation activation, float* out) const {
-  const int64_t first_output = (tile * kTileBlocks + first_block) * kLanes;
+template <int Rows, int Blocks, class Weight>
+void Linear::apply_all_rows(const QuantisedRows& x, const Part<Weight>& part, Activation activation, float* out) const {
+  int64_t row = 0;
+  for (; row + Rows <= x.rows(); row += Rows) apply_part<Rows, Blocks>(x, row, part, activation, out);
+  apply_rows<Rows - 1, Blocks>(x, row, part, activation, out);
+}
+
+template <int Rows, int Blocks, class Weight>
+void Linear::apply_rows(const QuantisedRows& x, int64_t first_row, const Part<Weight>& part, Activation activation,
+                        float* out) const {
+  if constexpr (Rows > 0) {
+    if (x.rows() - first_row == Rows) return apply_part<Rows, Blocks>(x, first_row, part, activation, out);
+    apply_rows<Rows - 1, Blocks>(x, first_row, part, activation, out);
+  }
+}
+
+template <int Rows, int Blocks, class Weight>
+void Linear::apply_part(const QuantisedRows& x, int64_t first_row, const Part<Weight>& part, Activation activation,
+                        float* out) const {
   // The rows of a wide output lie pages apart: asked for now, they are here when the sums are ready.
   for (int r = 0; r < Rows; ++r)
     for (int block = 0; block < Blocks; ++block)
-      __builtin_prefetch(out + (first_row + r) * outputs_ + first_output + block * kLanes, 1);
+      __builtin_prefetch(out + (first_row + r) * outputs_ + part.first_output + block * kLanes, 1);
   int32_t totals[Rows][Blocks][kLanes];
-  add_up<Rows, Blocks>(x.row(first_row), x.stride(), first_output, totals);
+  multiply(part.weights, part.step, groups_, x.row(first_row), x.stride(), totals);
   for (int block = 0; block < Blocks; ++block) {
-    const int64_t output = first_output + block * kLanes;
+    const int64_t output = part.first_output + block * kLanes;
     const int count = static_cast<int>(std::min<int64_t>(kLanes, outputs_ - output));
     if (count <= 0) break;
     const Ints weights = load(weight_sums_.get() + output);
@@ -217,37 +241,6 @@ void Linear::apply_part(const QuantisedRows& x, int64_t first_row, int64_t tile,
         store_first(place, y, count);
     }
   }
-}
-
-// The sums of products of rows with blocks of sixteen outputs. Its loops must unroll, or the sums leave the registers.
-template <int Rows, int Blocks>
-void Linear::add_up(const uint8_t* bytes, int64_t stride, int64_t first_output,
-                    int32_t (&totals)[Rows][Blocks][kLanes]) const {
-  constexpr int64_t kStep = kTileBlocks * kBlockBytes;
-  const int64_t tile = first_output / kTileOutputs, first_block = first_output % kTileOutputs / kLanes;
-  const int8_t* weights = weights_.get() + tile * groups_ * kStep + first_block * kBlockBytes;
-  Sums sums[Rows][Blocks];
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 16
-    for (int block = 0; block < Blocks; ++block) sums[r][block] = no_sums();
-  for (int64_t group = 0; group < groups_; ++group) {
-    if constexpr (Blocks == kTileBlocks)
-      for (int block = 0; block < Blocks; ++block) __builtin_prefetch(weights + kPrefetch + block * kBlockBytes);
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-      uint32_t bytes_of_row;
-      std::memcpy(&bytes_of_row, bytes + r * stride + group * kGroup, kGroup);
-      const Four four = spread(bytes_of_row);
-#pragma GCC unroll 16
-      for (int block = 0; block < Blocks; ++block) add_products(sums[r][block], weights + block * kBlockBytes, four);
-    }
-    weights += kStep;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 16
-    for (int block = 0; block < Blocks; ++block) store(totals[r][block], total(sums[r][block]));
 }
 
 }  // namespace ibidem

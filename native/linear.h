@@ -21,7 +21,7 @@ class QuantisedRows {
 
   int64_t rows() const { return rows_; }
   int64_t stride() const { return stride_; }
-  const uint8_t* row(int64_t r) const { return bytes_ + r * stride_; }
+  const RowByte* row(int64_t r) const { return bytes_ + r * stride_; }
   // What one is worth; NaN where the row holds something that is not finite.
   float step(int64_t r) const { return facts_[r].step; }
   int32_t zero(int64_t r) const { return facts_[r].zero; }
@@ -38,9 +38,9 @@ class QuantisedRows {
   void set_row(const float* x, int64_t r, int64_t width);
 
   int64_t rows_ = 0, stride_ = 0;
-  uint8_t* bytes_ = nullptr;
+  RowByte* bytes_ = nullptr;
   Facts* facts_ = nullptr;
-  Scratch<uint8_t> bytes_room_;
+  Scratch<RowByte> bytes_room_;
   Scratch<Facts> facts_room_;
 };
 
@@ -60,16 +60,26 @@ class Linear {
   // The weights of one input, for sixteen outputs.
   Ints column(int64_t input, int64_t first_output) const;
 
-  // The products of some rows with some blocks of a tile; of all rows; of the last ones, which are at most Rows.
-  template <int Rows, int Blocks>
-  void apply_part(const QuantisedRows& x, int64_t first_row, int64_t tile, int first_block, Activation activation,
+  // Some blocks of a tile.
+  template <class Weight>
+  struct Part {
+    int64_t first_output;
+    const Weight* weights;
+    int64_t step;  // from one group of four inputs to the next
+  };
+  Part<int8_t> part(int64_t tile, int first_block) const;
+  // The same for many rows, as wide as they are multiplied; this thread's only one.
+  template <int Blocks, class Wide = WideWeight>
+  Part<Wide> widened(const Part<int8_t>& part) const;
+
+  // The products of some rows with a part; of all rows; of the last ones, which are at most Rows.
+  template <int Rows, int Blocks, class Weight>
+  void apply_part(const QuantisedRows& x, int64_t first_row, const Part<Weight>& part, Activation activation,
                   float* out) const;
-  template <int Rows, int Blocks>
-  void add_up(const uint8_t* bytes, int64_t stride, int64_t first_output, int32_t (&totals)[Rows][Blocks][kLanes]) const;
-  template <int Rows, int Blocks>
-  void apply_all_rows(const QuantisedRows& x, int64_t tile, int first_block, Activation activation, float* out) const;
-  template <int Rows, int Blocks>
-  void apply_rows(const QuantisedRows& x, int64_t first_row, int64_t tile, int first_block, Activation activation,
+  template <int Rows, int Blocks, class Weight>
+  void apply_all_rows(const QuantisedRows& x, const Part<Weight>& part, Activation activation, float* out) const;
+  template <int Rows, int Blocks, class Weight>
+  void apply_rows(const QuantisedRows& x, int64_t first_row, const Part<Weight>& part, Activation activation,
                   float* out) const;
 
   int64_t inputs_, outputs_, groups_, tiles_;

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 namespace ibidem {
 
 constexpr const char* kInstructions = "avx2";
@@ -144,9 +146,11 @@ inline void store_some(int32_t* p, Ints x, Bits lanes) {
 }
 inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Ints round_to_ints(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
-// The low byte of every lane, for lanes from 0 to 255.
+// Lanes from 0 to 255, as bytes or widened.
+inline __m256i to_words(Ints x) { return _mm256_permute4x64_epi64(_mm256_packus_epi32(x.low, x.high), 0xd8); }
+inline void store_bytes(uint16_t* p, Ints x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_words(x)); }
 inline void store_bytes(uint8_t* p, Ints x) {
-  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.low, x.high), 0xd8);
+  const __m256i words = to_words(x);
   const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
@@ -178,11 +182,61 @@ inline Sums operator+(Sums a, Sums b) {
   for (int i = 0; i < 4; ++i) a.part[i] = _mm256_add_epi32(a.part[i], b.part[i]);
   return a;
 }
-inline Ints total(Sums sums) {
+inline __m256i total(__m256i part, __m256i next) {
   // hadd leaves the sums of two parts in the order 0 1 4 5 2 3 6 7.
-  const __m256i low = _mm256_hadd_epi32(sums.part[0], sums.part[1]);
-  const __m256i high = _mm256_hadd_epi32(sums.part[2], sums.part[3]);
-  return {_mm256_permute4x64_epi64(low, 0xd8), _mm256_permute4x64_epi64(high, 0xd8)};
+  return _mm256_permute4x64_epi64(_mm256_hadd_epi32(part, next), 0xd8);
+}
+inline Ints total(Sums sums) { return {total(sums.part[0], sums.part[1]), total(sums.part[2], sums.part[3])}; }
+
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
+constexpr int kTileBlocks = 1;
+constexpr int kSums = 4;
+
+// What is multiplied often is widened once: rows of bytes when they are made, weights where many rows wait for them.
+using RowByte = uint16_t;
+using WideWeight = int16_t;
+inline __m256i load_weights(const int8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline __m256i load_weights(const WideWeight* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// The sums of products of rows, `stride` from one to the next, with blocks of sixteen outputs; weights: for every four
+// inputs those of the blocks side by side, `step` from one four to the next.
+template <int Rows, int Blocks, class Weight>
+void multiply(const Weight* weights, int64_t step, int64_t fours, const RowByte* rows, int64_t stride,
+              int32_t (&totals)[Rows][Blocks][kLanes]) {
+  // Of four outputs each: as many as leave all sums, the rows' bytes, a weight and a product in the 16 registers.
+  constexpr int kParts = Rows == 1 ? 4 * Blocks : Rows == 2 ? 4 : 2;
+#pragma GCC unroll 8
+  for (int first = 0; first < 4 * Blocks; first += kParts) {
+    __m256i sums[Rows][kParts];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) sums[r][part] = _mm256_setzero_si256();
+    for (int64_t i = 0; i < fours; ++i) {
+      __m256i bytes[Rows];
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        int64_t four;
+        std::memcpy(&four, rows + r * stride + 4 * i, sizeof(four));
+        bytes[r] = _mm256_set1_epi64x(four);
+      }
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) {
+        const __m256i wide = load_weights(weights + i * step + (first + part) * kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < Rows; ++r)
+          sums[r][part] = _mm256_add_epi32(sums[r][part], _mm256_madd_epi16(wide, bytes[r]));
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; part += 2)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(&totals[r][0][0] + 4 * (first + part)),
+                            total(sums[r][part], sums[r][part + 1]));
+  }
 }
 
 // Four signed bytes, the same for all lanes.
@@ -221,9 +275,5 @@ template <int Bits>
 Ints total(NumberSums<Bits> sums) {
   return {sums.part[0], sums.part[1]};
 }
-
-// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
-constexpr int kTileBlocks = 2;
-constexpr int kSums = 2;
 
 }  // namespace ibidem

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 namespace ibidem {
 
 constexpr const char* kInstructions = "avx512";
@@ -91,6 +93,46 @@ inline void add_products(Sums& sums, const int8_t* bytes, Four four) {
 inline Sums operator+(Sums a, Sums b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints total(Sums sums) { return {sums.v}; }
 
+// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
+constexpr int kTileBlocks = 4;
+constexpr int kSums = 24;
+
+// What rows of bytes and weights are widened to: here they stay what they are.
+using RowByte = uint8_t;
+using WideWeight = int8_t;
+
+// The sums of products of rows, `stride` from one to the next, with blocks of sixteen outputs; weights: for every four
+// inputs those of the blocks side by side, `step` from one four to the next. Its loops must unroll, or the sums leave the
+// registers.
+template <int Rows, int Blocks>
+void multiply(const int8_t* weights, int64_t step, int64_t fours, const RowByte* rows, int64_t stride,
+              int32_t (&totals)[Rows][Blocks][kLanes]) {
+  // Bytes of weights that are asked for ahead of their use, where whole tiles are read.
+  constexpr int64_t kPrefetch = 2048, kBlockBytes = 4 * kLanes;
+  Sums sums[Rows][Blocks];
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+    for (int block = 0; block < Blocks; ++block) sums[r][block] = no_sums();
+  for (int64_t i = 0; i < fours; ++i) {
+    if constexpr (Blocks == kTileBlocks)
+      for (int block = 0; block < Blocks; ++block) __builtin_prefetch(weights + kPrefetch + block * kBlockBytes);
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      uint32_t bytes;
+      std::memcpy(&bytes, rows + r * stride + 4 * i, sizeof(bytes));
+      const Four four = spread(bytes);
+#pragma GCC unroll 16
+      for (int block = 0; block < Blocks; ++block) add_products(sums[r][block], weights + block * kBlockBytes, four);
+    }
+    weights += step;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 16
+    for (int block = 0; block < Blocks; ++block) _mm512_storeu_si512(totals[r][block], sums[r][block].v);
+}
+
 // Four signed bytes, the same for all lanes.
 struct SignedFour {
   __m512i v;
@@ -126,9 +168,5 @@ Ints total(NumberSums<Bits> sums) {
   for (int i = 1; i < 8 / Bits; ++i) all = _mm512_add_epi32(all, _mm512_srai_epi32(sums.part[i], Bits * i));
   return {all};
 }
-
-// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
-constexpr int kTileBlocks = 4;
-constexpr int kSums = 24;
 
 }  // namespace ibidem

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ibidem.model import linear
 from ibidem.model.linear import Int8Linear, PlainLinear, supports_int8
-
-needs_int8 = pytest.mark.skipif(not supports_int8(), reason="no int8 products on this CPU")
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -26,7 +25,6 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) 
     return product if bias is None else product + bias.double()
 
 
-@needs_int8
 @pytest.mark.parametrize("shape", [(1, 8), (5, 512), (3, 4, 33)])
 @pytest.mark.parametrize("biased", [False, True])
 def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> None:
@@ -41,7 +39,6 @@ def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> No
     assert (found - exact).norm() < 0.03 * exact.norm()
 
 
-@needs_int8
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     generator = torch.Generator().manual_seed(2)
     layer = Int8Linear(torch.randn(40, 64, generator=generator), torch.randn(40, generator=generator))
@@ -50,15 +47,33 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     assert all(torch.equal(layer(x[row : row + 1])[0], together[row]) for row in range(70))
 
 
-@needs_int8
 def test_rows_and_weights_of_zeros() -> None:
     layer = Int8Linear(torch.zeros(3, 8), torch.ones(3))
     assert torch.equal(layer(torch.zeros(2, 8)), torch.ones(2, 3))
 
 
-@needs_int8
 def test_rows_that_are_not_finite() -> None:
     layer = Int8Linear(torch.ones(3, 8), None)
     x = torch.ones(3, 8)
     x[0, 2], x[1, 7] = torch.nan, -torch.inf
     assert layer(x).isnan().any(1).tolist() == [True, True, False]
+
+
+def test_the_largest_products_are_not_cut_off() -> None:
+    """Without VNNI the library adds products in sixteen bits: then it must not be used."""
+    weight = torch.full((3, 64), 1.0)
+    x = torch.cat([torch.full((1, 64), 2.0), torch.full((1, 64), -2.0)])
+    torch.testing.assert_close(Int8Linear(weight, None)(x), x @ weight.T)
+
+
+def test_the_library_is_trusted_only_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = linear._packed_product
+    monkeypatch.setattr(linear, "_packed_product", lambda whole: lambda rows: packed(whole)(rows).clamp(max=32767.0))
+    supports_int8.cache_clear()
+    try:
+        assert not supports_int8()
+        generator = torch.Generator().manual_seed(3)
+        weight, x = torch.rand(5, 512, generator=generator), torch.rand(4, 512, generator=generator)
+        torch.testing.assert_close(Int8Linear(weight, None)(x), x @ weight.T, rtol=0.01, atol=0.0)
+    finally:
+        supports_int8.cache_clear()

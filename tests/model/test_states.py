@@ -50,7 +50,7 @@ def test_states_are_those_of_the_full_forward_pass(
     for source, target in zip(sources, targets, strict=True):
         expected, hidden = forward(any_model, source, target)
         here = slice(row, row + len(target))
-        torch.testing.assert_close(logits[here], expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(logits[here], expected, atol=5e-4, rtol=1e-4)
         # A key is what enters the output projection: the last hidden state, which tied T5 scales first.
         torch.testing.assert_close(states.keys[here], hidden * scale, atol=1e-4, rtol=1e-4)
         chosen = expected.log_softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ibidem.model.linear import Int8Linear, supports_int8
+from ibidem.model.linear import Int8Linear
 from ibidem.native.linear import Activation, NativeLinear
 
 pytestmark = pytest.mark.usefixtures("native_build")
@@ -64,7 +64,6 @@ def test_it_is_the_rounded_product(data: st.DataObject) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * max(scale, float(x.abs().max())))
 
 
-@pytest.mark.skipif(not supports_int8(), reason="torch has no int8 products here")
 @pytest.mark.filterwarnings("ignore:.*quantize:UserWarning")
 def test_it_is_torchs_int8() -> None:
     generator = torch.Generator().manual_seed(1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -21,6 +23,9 @@ _HEIGHTS = 64
 _MIDDLE = 128
 _TINY = torch.finfo(torch.float32).tiny
 _LIBRARY = "fbgemm"
+
+# Whole numbers [n, inputs] from -128 to 127, as floats -> sums of their products with weights [n, outputs], a new tensor
+Product = Callable[[Tensor], Tensor]
 
 
 class Linear(Protocol):
@@ -72,18 +77,15 @@ class Int8Linear:
     """int8 products on a CPU: a scale for each output, and a step and a zero for each row of the input.
 
     Since every row has its own, what comes of a row does not depend on the rows beside it. Rows are given to the
-    library as whole numbers, so that one scale fits all. Sums are whole numbers too, made in int32.
+    library as whole numbers, so that one scale fits all. Sums are whole numbers too, made in int32, or in float64 where
+    the library would get them wrong: right and slow, for comparing.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         weight = weight.detach().float()
         self._scales = (weight.abs().amax(1) / _WEIGHT_STEPS).clamp_min(_TINY)
         whole = (weight * self._scales.reciprocal()[:, None]).round_().clamp_(-_WEIGHT_STEPS, _WEIGHT_STEPS)
-        with _library(), warnings.catch_warnings():
-            # These tensors are to leave PyTorch some day; the packed products have no other way in yet.
-            warnings.simplefilter("ignore", UserWarning)
-            quantized = torch.quantize_per_tensor(whole, 1.0, 0, torch.qint8)
-            self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self._multiply = (_packed_product if supports_int8() else _plain_product)(whole)
         self._columns = whole.T.contiguous().to(torch.int8)
         self._sums = whole.sum(1)
         self._bias = None if bias is None else bias.detach().float()
@@ -92,9 +94,7 @@ class Int8Linear:
         rows = quantise_rows(x.reshape(-1, x.shape[-1]))
         # The library has one zero for all: what a row's own is away from it comes off afterwards.
         shift = rows.zero - _MIDDLE
-        sums = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            rows.steps + shift, 1.0, _MIDDLE, self._packed
-        )
+        sums = self._multiply(rows.steps + shift)
         sums.addcmul_(shift, self._sums, value=-1.0)
         sums.addcmul_(self._columns[rows.peak[:, 0]].float(), rows.height)
         products = sums.mul_(self._scales)
@@ -102,10 +102,38 @@ class Int8Linear:
         return scaled.view(*x.shape[:-1], len(self._scales))
 
 
+@cache
 def supports_int8() -> bool:
-    """Whether PyTorch has int8 products for this CPU."""
+    """Whether PyTorch has int8 products for this CPU, and right ones.
+
+    Without an instruction for them (VNNI) the library adds two products in sixteen bits, which cut large ones off.
+    """
     product = hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
-    return product and _LIBRARY in torch.backends.quantized.supported_engines
+    if not product or _LIBRARY not in torch.backends.quantized.supported_engines:
+        return False
+    largest = torch.full((1, 64), float(_WEIGHT_STEPS))
+    return bool(torch.equal(_packed_product(largest)(largest), _plain_product(largest)(largest)))
+
+
+def _packed_product(whole: Tensor) -> Product:
+    """By the library, with weights [outputs, inputs] packed for it."""
+    with _library(), warnings.catch_warnings():
+        # These tensors are to leave PyTorch some day; the packed products have no other way in yet.
+        warnings.simplefilter("ignore", UserWarning)
+        quantized = torch.quantize_per_tensor(whole, 1.0, 0, torch.qint8)
+        packed = torch.ops.quantized.linear_prepack(quantized, None)
+
+    def multiply(rows: Tensor) -> Tensor:
+        sums: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, _MIDDLE, packed)
+        return sums
+
+    return multiply
+
+
+def _plain_product(whole: Tensor) -> Product:
+    """In float64, which holds all sums exactly."""
+    exact = whole.double()
+    return lambda rows: linear(rows.double(), exact).float()
 
 
 @contextmanager

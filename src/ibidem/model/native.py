@@ -26,9 +26,8 @@ _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: 
 
 
 def supports_native(network: Any) -> bool:
-    """Whether the native library is here, is faster, and knows what this Marian or FSMT model does."""
-    library = native()
-    if library is None or not library.multiplies_bytes or next(network.parameters()).device.type != "cpu":
+    """Whether the native library is here, and knows what this Marian or FSMT model does."""
+    if native() is None or next(network.parameters()).device.type != "cpu":
         return False
     return all(type(layer.activation_fn) in _ACTIVATIONS for layer in network.model.decoder.layers)
 

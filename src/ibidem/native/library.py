@@ -80,11 +80,6 @@ class Library:
             function.restype, function.argtypes = result, arguments
             setattr(self, name.removeprefix("ibidem_"), function)
 
-    @property
-    def multiplies_bytes(self) -> bool:
-        """Whether int8 products are faster here than torch's: AVX2 lacks the instruction, and both must do without."""
-        return self.build == "avx512"
-
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the native library has no function {name!r}")
 
