@@ -24,7 +24,7 @@ _MIDDLE = 128
 _TINY = torch.finfo(torch.float32).tiny
 _LIBRARY = "fbgemm"
 
-# Whole numbers [n, inputs] from -128 to 127, as floats -> sums of their products with weights [n, outputs], a new tensor
+# Whole numbers [n, inputs] from -128 to 127 -> sums of their products with weights [n, outputs], a new tensor
 Product = Callable[[Tensor], Tensor]
 
 
