@@ -1,4 +1,5 @@
-// Everything that a step asks of a memory in one call: the compact states, their neighbours, the values and weights of these.
+// Everything that a step asks of a memory in one call: the compact states, their neighbours, the values and weights of these;
+// and what comes of it, the best tokens of the mixture.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,6 +36,9 @@ int ibidem_ivf_search(const ibidem::Ivf*, const ibidem::SearchSettings*, const u
                       float*, int64_t*, int);
 int ibidem_look_up(const int64_t*, int64_t, const int64_t*, int64_t, int64_t*);
 int ibidem_metak_weigh(const ibidem::MetaK*, const float*, const int64_t*, int64_t, float*, float*, int);
+int ibidem_beams_silence(void*, float, float*, int64_t);
+void ibidem_best_of_mixture(const float*, int64_t, int64_t, int64_t, const float*, const int64_t*, const float*, int64_t,
+                            const uint8_t*, int64_t, int64_t, float*, int64_t*, int);
 }
 
 namespace ibidem {
@@ -77,5 +81,30 @@ IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float*
       return 0;
     if (!ibidem_look_up(parts->values, parts->value_count, entries, rows * k, values)) return -1;
     return ibidem_metak_weigh(parts->metak, distances, values, rows, base, weights, threads);
+  });
+}
+
+// The best tokens of the mixture, as ibidem_best_of_mixture gives them, for the hypotheses of `beams`: those more than
+// `within` behind ask nobody, and their states are spoilt. 1, 0 or -1 as above.
+IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, void* beams, float within, float* states, int64_t rows,
+                                int64_t together, const float* logits, int64_t size, const uint8_t* banned,
+                                int64_t banned_count, int64_t wanted, float* scores, int64_t* tokens, int threads,
+                                int search_threads, int mixture_threads) {
+  return ibidem::guard([&] {
+    static thread_local ibidem::Scratch<float> floats;
+    static thread_local ibidem::Scratch<int64_t> numbers;
+    const int64_t k = parts->settings->k;
+    float* distances = floats.of(rows * (2 * k + 1));
+    float *weights = distances + rows * k, *base = weights + rows * k;
+    int64_t* entries = numbers.of(2 * rows * k);
+    int64_t* values = entries + rows * k;
+    if (within < std::numeric_limits<float>::infinity() && !ibidem_beams_silence(beams, within, states, parts->inputs))
+      return 0;
+    const int done = ibidem_consult(parts, states, rows, together, distances, entries, values, base, weights, threads,
+                                    search_threads);
+    if (done == 1)
+      ibidem_best_of_mixture(logits, rows, size, size, base, values, weights, k, banned, banned_count, wanted, scores,
+                             tokens, mixture_threads);
+    return done;
   });
 }

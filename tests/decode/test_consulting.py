@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode.consulting import SwiftScorer, make_scorer
 from ibidem.decode.scoring import MemoryScorer, Votes
 from ibidem.native import native
+from ibidem.native.beams import NativeBeams
+from ibidem.native.mixture import best_of_mixture
 from ibidem.retrieve import ArrayKeys, CompactedIndex, NativeIndex, build_index
 
 pytestmark = pytest.mark.skipif(native() is None, reason="needs the native library")
@@ -89,3 +92,47 @@ def test_what_does_not_fit_is_refused(parts) -> None:
         make_scorer(index, values, speed_up(combiner)).consult(torch.randn(5, 47))
     with pytest.raises(IndexError, match="10 whose values are known"):
         make_scorer(index, values[:10], speed_up(combiner)).consult(torch.randn(5, 48))
+
+
+@pytest.mark.parametrize("within", [0.5, math.inf])
+def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
+    index, values, combiner = parts
+    scorer = make_scorer(index, values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    torch.manual_seed(1)
+    first, second = (NativeBeams([9] * 6, beam=3, eos=0, force_end=True) for _ in range(2))
+    for _ in range(4):
+        states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
+        found = scorer.whole.choose(states.clone(), logits, first, within, 6, (5, 7))
+        votes = scorer.consult(states if within == math.inf else second.silence(states, within), 3)
+        expected = best_of_mixture(
+            logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
+        )
+        assert torch.equal(found.scores, expected.scores)
+        assert torch.equal(found.tokens, expected.tokens)
+        for beams, best in ((first, found), (second, expected)):
+            beams.advance(best.scores, best.tokens, 1.0)
+    while first.open:
+        for beams in (first, second):
+            rows = beams.rows
+            beams.advance(torch.zeros(rows, 1), torch.zeros(rows, 1, dtype=torch.long), 1.0)
+    assert first.results(3) == second.results(3)
+    silent = [one.silent for best in first.results(3) for one in best]
+    assert any(silent) == (within < math.inf)
+
+
+def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
+    index, values, combiner = parts
+    scorer = make_scorer(index, values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    beams = NativeBeams([9], beam=3, eos=0, force_end=True)
+    with pytest.raises(ValueError, match="2 rows of logits were given of 3 hypotheses"):
+        scorer.whole.choose(torch.randn(3, 48), torch.randn(2, 40), beams, 1.0, 6, ())
+    with pytest.raises(ValueError, match="47 numbers"):
+        scorer.whole.choose(torch.randn(3, 47), torch.randn(3, 40), beams, 1.0, 6, ())
+    with pytest.raises(ValueError, match="41 tokens were asked for"):
+        scorer.whole.choose(torch.randn(3, 48), torch.randn(3, 40), beams, 1.0, 41, ())
+    scorer.combiner = FixedCombiner(2, 0.5, 1.0)
+    assert scorer.whole is None

@@ -30,11 +30,18 @@ class SwiftScorer(MemoryScorer):
         self._parts = (index, values, combiner)
         self._ask = ask
 
-    def consult(self, states: Tensor, together: int = 1) -> Votes:
+    @property
+    def whole(self) -> NativeConsultation | None:
+        """The parts as one; None where somebody has exchanged one of them."""
         index, values, combiner = self._parts
-        if self.index is not index or self.values is not values or self.combiner is not combiner:
+        same = self.index is index and self.values is values and self.combiner is combiner
+        return self._ask if same else None
+
+    def consult(self, states: Tensor, together: int = 1) -> Votes:
+        ask = self.whole
+        if ask is None:
             return super().consult(states)
-        found = self._ask(states, together)
+        found = ask(states, together)
         weights = Weights(found.base, found.weights)
         return Votes(found.distances, found.entries, found.values, weights, only_source(found.entries))
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, Rules, force
+from ibidem.decode.consulting import SwiftScorer
 from ibidem.decode.native import SwiftBeams, begin_beams
 from ibidem.errors import UsageError
 
@@ -131,23 +132,44 @@ class Choice:
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
+        self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
     def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
+        forced = self._prefixes is not None and beams.length <= self._prefixes.shape[1]
+        candidates = None if forced else self._choose_at_once(step, beams)
+        if candidates is not None:
+            return self._end(candidates, beams)
         beam, logits = self._rules.beam, step.logits
         votes = self._scorer.consult(beams.silence(step.states) if self._scorer.memories else step.states, beam)
         prefixed = None
-        if self._prefixes is not None and beams.length <= self._prefixes.shape[1]:
+        if self._prefixes is not None and forced:
             wanted = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(beam)
             tokens = wanted.clamp_min(0)
             prefixed = (wanted >= 0, tokens, score_tokens(logits, votes.weights, votes.values, tokens))
-        candidates = self._best(logits, votes.weights, votes.values, 2 * beam, self._banned)
-        last = beams.at_limit() if self._rules.force_end else None
-        if last is not None:
-            rows = last.repeat_interleave(beam)
-            end = torch.full_like(rows, self._rules.eos, dtype=torch.long)
-            candidates = force(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
+        candidates = self._end(self._best(logits, votes.weights, votes.values, 2 * beam, self._banned), beams)
         return candidates if prefixed is None else force(candidates, *prefixed)
+
+    def _choose_at_once(self, step: Step, beams: Beams | SwiftBeams) -> Candidates | None:
+        """The candidates where one native call can find them, from who asks to the mixture; else None."""
+        if not isinstance(self._scorer, SwiftScorer) or not isinstance(beams, SwiftBeams):
+            return None
+        ask = self._scorer.whole
+        if ask is None or self._best is not best_candidates:
+            return None
+        count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
+        return Candidates(
+            *ask.choose(step.states, step.logits, beams.native, self._rules.ask_within, count, self._left_out)
+        )
+
+    def _end(self, candidates: Candidates, beams: Beams | SwiftBeams) -> Candidates:
+        """The candidates, but for sentences at their limit, which end where the model wants it."""
+        last = beams.at_limit() if self._rules.force_end else None
+        if last is None:
+            return candidates
+        rows = last.repeat_interleave(self._rules.beam)
+        end = torch.full_like(rows, self._rules.eos, dtype=torch.long)
+        return force(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
 
 
 def _pad_prefixes(prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> Tensor | None:

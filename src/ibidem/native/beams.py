@@ -38,18 +38,23 @@ class NativeBeams:
     """`beam` hypotheses of each open sentence, and the best finished ones; limits: the most tokens of each sentence."""
 
     def __init__(self, limits: Sequence[int], *, beam: int, eos: int, force_end: bool) -> None:
-        self._beam = beam
+        self.beam = beam
         self._sentences = len(limits)
         self._longest = max(limits, default=0)
         self.open = len(limits)
         library = require()
         counts = torch.tensor(limits, dtype=torch.int64)
-        self._handle = library.beams_new(ctypes.byref(_Rules(beam, eos, force_end)), counts.data_ptr(), len(limits))
-        if not self._handle:
+        self.handle = library.beams_new(ctypes.byref(_Rules(beam, eos, force_end)), counts.data_ptr(), len(limits))
+        if not self.handle:
             raise MemoryError("there is no room for the hypotheses of these sentences")
         self._advance, self._numbers, self._result = library.beams_advance, library.beams_numbers, library.beams_result
         self._silence = library.beams_silence
-        weakref.finalize(self, library.beams_free, self._handle)
+        weakref.finalize(self, library.beams_free, self.handle)
+
+    @property
+    def rows(self) -> int:
+        """The number of running hypotheses."""
+        return self.open * self.beam
 
     def advance(self, log_probs: Tensor, tokens: Tensor, counted: float) -> tuple[Tensor, Tensor]:
         """Extend all hypotheses by one of their candidates [rows, m], best first in a row or not.
@@ -58,12 +63,12 @@ class NativeBeams:
         that are done leave.
         """
         given, ids = dense(log_probs), dense(tokens, torch.int64)
-        rows = self.open * self._beam
+        rows = self.rows
         if given.shape != ids.shape or given.ndim != 2 or len(given) != rows or given.shape[1] < 1:
             raise ValueError(f"candidates of shape {list(given.shape)} were given to {rows} hypotheses")
         going, last = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
         still = self._advance(
-            self._handle,
+            self.handle,
             given.data_ptr(),
             ids.data_ptr(),
             given.shape[1],
@@ -76,7 +81,7 @@ class NativeBeams:
         if still == self.open:
             return going, last
         self.open = still
-        return going[: still * self._beam], last[: still * self._beam]
+        return going[: still * self.beam], last[: still * self.beam]
 
     def silence(self, states: Tensor, most: float) -> Tensor:
         """The states [rows, d], NaN for hypotheses more than `most` below the best of their sentence.
@@ -84,28 +89,28 @@ class NativeBeams:
         Where they can be, they are changed in place.
         """
         plain = dense(states)
-        if len(plain) != self.open * self._beam:
-            raise ValueError(f"{len(plain)} states were given of {self.open * self._beam} hypotheses")
-        if not self._silence(self._handle, most, plain.data_ptr(), plain.shape[1]):
+        if len(plain) != self.rows:
+            raise ValueError(f"{len(plain)} states were given of {self.rows} hypotheses")
+        if not self._silence(self.handle, most, plain.data_ptr(), plain.shape[1]):
             raise MemoryError("there is no room to go on with these translations")
         return plain
 
     def numbers(self) -> Tensor:
         """The numbers of the open sentences [open]."""
         numbers = torch.empty(self.open, dtype=torch.int64)
-        self._numbers(self._handle, numbers.data_ptr())
+        self._numbers(self.handle, numbers.data_ptr())
         return numbers
 
     def results(self, n_best: int) -> list[list[Finished]]:
         """The best finished hypotheses of every sentence, once all are done; an empty one where none was possible."""
-        if self.open or not 1 <= n_best <= self._beam:
-            raise ValueError(f"{self.open} sentences are open, {n_best} of {self._beam} hypotheses were asked for")
+        if self.open or not 1 <= n_best <= self.beam:
+            raise ValueError(f"{self.open} sentences are open, {n_best} of {self.beam} hypotheses were asked for")
         room, silent = (ctypes.c_int64 * self._longest)(), (ctypes.c_uint8 * self._longest)()
         score, cut = ctypes.c_float(), ctypes.c_int()
 
         def read(sentence: int, rank: int) -> Finished | None:
             ctypes.memset(silent, 0, self._longest)
-            count = self._result(self._handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
+            count = self._result(self.handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
             if count < 0:
                 return None
             spoilt = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()

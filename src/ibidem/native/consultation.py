@@ -9,12 +9,16 @@ import torch
 
 from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
+from ibidem.native.mixture import Best, check_count, mixture_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.native.beams import NativeBeams
     from ibidem.native.compactor import NativeCompactor
     from ibidem.native.ivf import Ivf, Probing
     from ibidem.native.metak import NativeMetaK
@@ -79,14 +83,12 @@ class NativeConsultation:
             metak.address,
         )
         self._address = ctypes.addressof(self._parts)
-        self._consult = require().consult
+        self._consult, self._choose = require().consult, require().choose
 
     def __call__(self, states: Tensor, together: int = 1) -> Answer:
         """What is found for states [rows, d]; together: see `Ivf.search`."""
-        plain, k = dense(states), self._metak.k
-        rows, width = plain.shape
-        if width != self._compactor.inputs:
-            raise ValueError(f"states of {width} numbers were given to a compactor of {self._compactor.inputs} inputs")
+        plain, k = self._checked(states), self._metak.k
+        rows = len(plain)
         near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
         values, base, weights = torch.empty_like(entries), torch.empty(rows), torch.empty_like(near)
         done = self._consult(
@@ -98,8 +100,52 @@ class NativeConsultation:
             torch.get_num_threads(),
             search_threads(rows, self._threads),
         )
+        self._check(done, rows)
+        return Answer(near, entries, values, base, weights)
+
+    def choose(
+        self, states: Tensor, logits: Tensor, beams: NativeBeams, within: float, count: int, banned: Sequence[int]
+    ) -> Best:
+        """The `count` best tokens of the mixture for the hypotheses of beams; see `best_of_mixture`.
+
+        states: [rows, d], spoilt where hypotheses more than `within` behind ask nobody; logits: [rows, V].
+        """
+        plain, given = self._checked(states), dense(logits)
+        rows, size = given.shape
+        if len(plain) != rows or rows != beams.rows:
+            raise ValueError(f"{len(plain)} states and {rows} rows of logits were given of {beams.rows} hypotheses")
+        mask, banned_count = check_count(count, size, banned)
+        scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
+        done = self._choose(
+            self._address,
+            beams.handle,
+            within,
+            plain.data_ptr(),
+            rows,
+            beams.beam,
+            given.data_ptr(),
+            size,
+            mask.data_ptr(),
+            banned_count,
+            count,
+            scores.data_ptr(),
+            tokens.data_ptr(),
+            torch.get_num_threads(),
+            search_threads(rows, self._threads),
+            mixture_threads(rows, size),
+        )
+        self._check(done, rows)
+        return Best(scores, tokens)
+
+    def _checked(self, states: Tensor) -> Tensor:
+        if states.shape[1] != self._compactor.inputs:
+            raise ValueError(
+                f"states of {states.shape[1]} numbers were given to a compactor of {self._compactor.inputs} inputs"
+            )
+        return dense(states)
+
+    def _check(self, done: int, rows: int) -> None:
         if done < 0:
             raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
         if not done:
             raise MemoryError(f"there is no room to search for {rows} states")
-        return Answer(near, entries, values, base, weights)

@@ -44,9 +44,7 @@ def best_of_mixture(
     if logits.stride(1) != 1 or logits.dtype != torch.float32 or not logits.is_cpu:
         logits = dense(logits)
     rows, size = logits.shape
-    mask, banned_count = _mask(tuple(banned), size)
-    if not 1 <= count <= size - banned_count:
-        raise ValueError(f"{count} tokens were asked for, but {size - banned_count} are there and not banned")
+    mask, banned_count = check_count(count, size, banned)
     width = 0 if values is None else values.shape[1]
     kept = [
         _checked(base, (rows,), torch.float32),
@@ -69,9 +67,22 @@ def best_of_mixture(
         count,
         scores.data_ptr(),
         tokens.data_ptr(),
-        threads_for(rows * size, _LEAST),
+        mixture_threads(rows, size),
     )
     return Best(scores, tokens)
+
+
+def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, int]:
+    """[size] uint8, 1 for banned tokens, and how many they are, where `count` others are left."""
+    mask, banned_count = _mask(tuple(banned), size)
+    if not 1 <= count <= size - banned_count:
+        raise ValueError(f"{count} tokens were asked for, but {size - banned_count} are there and not banned")
+    return mask, banned_count
+
+
+def mixture_threads(rows: int, size: int) -> int:
+    """How many threads so many logits are worth."""
+    return threads_for(rows * size, _LEAST)
 
 
 def _checked(tensor: Tensor | None, shape: tuple[int, ...], kind: torch.dtype) -> Tensor | None:
