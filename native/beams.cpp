@@ -123,6 +123,12 @@ class Beams {
     }
   }
 
+  // How far the hypotheses [rows] are behind the best of their sentence.
+  void lags(float* out) const {
+    for (const Sentence& sentence : open_)
+      for (const float score : sentence.scores) *out++ = sentence.scores[0] - score;
+  }
+
   void numbers(int64_t* out) const {
     for (const Sentence& sentence : open_) *out++ = sentence.number;
   }
@@ -215,6 +221,9 @@ class Beams {
 };
 
 }  // namespace ibidem
+
+// out: [rows]. See Beams::lags; for the library itself.
+extern "C" void ibidem_beams_lags(const void* beams, float* out) { static_cast<const ibidem::Beams*>(beams)->lags(out); }
 
 // limits: [sentences], the most tokens of each; null where there is no room.
 IBIDEM_EXPORT void* ibidem_beams_new(const ibidem::BeamRules* rules, const int64_t* limits, int64_t sentences) {

@@ -10,6 +10,7 @@
 #include "exports.h"
 #include "guard.h"
 #include "ivf.h"
+#include "mixture.h"
 
 namespace ibidem {
 
@@ -20,7 +21,7 @@ struct Consultation {
   const void* compactor;
   int64_t inputs;  // of the compactor
   const Ivf* ivf;
-  const SearchSettings* settings;
+  const SearchSettings *settings, *brief;  // how far is looked, and how far for who asks briefly
   const uint16_t* live;
   const int64_t* values;
   int64_t value_count;
@@ -32,13 +33,10 @@ struct Consultation {
 // What Python calls for each of the parts.
 extern "C" {
 int ibidem_compactor_apply(const void*, const float*, int64_t, float*, int);
-int ibidem_ivf_search(const ibidem::Ivf*, const ibidem::SearchSettings*, const uint16_t*, const float*, int64_t, int64_t,
-                      float*, int64_t*, int);
 int ibidem_look_up(const int64_t*, int64_t, const int64_t*, int64_t, int64_t*);
 int ibidem_metak_weigh(const ibidem::MetaK*, const float*, const int64_t*, int64_t, float*, float*, int);
 int ibidem_beams_silence(void*, float, float*, int64_t);
-void ibidem_best_of_mixture(const float*, int64_t, int64_t, int64_t, const float*, const int64_t*, const float*, int64_t,
-                            const uint8_t*, int64_t, int64_t, float*, int64_t*, int);
+void ibidem_beams_lags(const void*, float*);
 }
 
 namespace ibidem {
@@ -63,7 +61,35 @@ bool compact(const void* compactor, const float* states, int64_t inputs, int64_t
   return true;
 }
 
+// What is found for the states of a step; distances, entries, values, weights: [rows, k]; base: [rows].
+struct Answer {
+  float* distances;
+  int64_t *entries, *values;
+  float *base, *weights;
+};
+
+// briefly: [rows] or null. 1, or 0 where there is no room, or -1 where an entry is found whose value is not known.
+int consult(const Consultation& parts, const float* states, int64_t rows, int64_t together, const uint8_t* briefly,
+            const Answer& answer, int threads, int search_threads) {
+  static thread_local Scratch<float> room;
+  float* queries = room.of(rows * parts.ivf->coding.dimension);
+  if (!compact(parts.compactor, states, parts.inputs, rows, queries, parts.ivf->coding.dimension, threads)) return 0;
+  search(*parts.ivf, *parts.settings, {parts.brief, briefly}, parts.live,
+         {queries, rows, together, answer.distances, answer.entries}, search_threads);
+  const int64_t found = rows * parts.settings->k;
+  if (!ibidem_look_up(parts.values, parts.value_count, answer.entries, found, answer.values)) return -1;
+  return ibidem_metak_weigh(parts.metak, answer.distances, answer.values, rows, answer.base, answer.weights, threads);
+}
+
 }  // namespace
+
+// Which hypotheses ask, and who of them briefly; the layout is that of native/consultation.py.
+struct Asking {
+  float within;        // farther behind the best of its sentence nobody asks
+  float brief_behind;  // and farther than this briefly
+  float brief_above;   // as does who gives some token more than this probability without a memory
+};
+
 }  // namespace ibidem
 
 // states: [rows, inputs of the compactor], so many together of one sentence; distances, entries, values, weights: [rows, k]; base: [rows]. 1, or 0 where
@@ -72,39 +98,38 @@ IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float*
                                  int64_t together, float* distances, int64_t* entries, int64_t* values, float* base,
                                  float* weights, int threads, int search_threads) {
   return ibidem::guard([&] {
-    static thread_local ibidem::Scratch<float> room;
-    float* queries = room.of(rows * parts->ivf->coding.dimension);
-    const int64_t k = parts->settings->k;
-    if (!ibidem::compact(parts->compactor, states, parts->inputs, rows, queries, parts->ivf->coding.dimension, threads) ||
-        !ibidem_ivf_search(parts->ivf, parts->settings, parts->live, queries, rows, together, distances, entries,
-                           search_threads))
-      return 0;
-    if (!ibidem_look_up(parts->values, parts->value_count, entries, rows * k, values)) return -1;
-    return ibidem_metak_weigh(parts->metak, distances, values, rows, base, weights, threads);
+    return ibidem::consult(*parts, states, rows, together, nullptr, {distances, entries, values, base, weights}, threads,
+                           search_threads);
   });
 }
 
-// The best tokens of the mixture, as ibidem_best_of_mixture gives them, for the hypotheses of `beams`: those more than
-// `within` behind ask nobody, and their states are spoilt. 1, 0 or -1 as above.
-IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, void* beams, float within, float* states, int64_t rows,
-                                int64_t together, const float* logits, int64_t size, const uint8_t* banned,
+// The best tokens of the mixture, as ibidem_best_of_mixture gives them, for the hypotheses of `beams`; the states of those
+// who ask nobody are spoilt. 1, 0 or -1 as above.
+IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, const ibidem::Asking* asking, void* beams, float* states,
+                                int64_t rows, int64_t together, const float* logits, int64_t size, const uint8_t* banned,
                                 int64_t banned_count, int64_t wanted, float* scores, int64_t* tokens, int threads,
                                 int search_threads, int mixture_threads) {
-  return ibidem::guard([&] {
-    static thread_local ibidem::Scratch<float> floats;
-    static thread_local ibidem::Scratch<int64_t> numbers;
+  using namespace ibidem;
+  return guard([&] {
+    static thread_local Scratch<float> floats;
+    static thread_local Scratch<int64_t> numbers;
+    static thread_local Scratch<uint8_t> flags;
     const int64_t k = parts->settings->k;
-    float* distances = floats.of(rows * (2 * k + 1));
-    float *weights = distances + rows * k, *base = weights + rows * k;
+    float* distances = floats.of(rows * (2 * k + 2));
     int64_t* entries = numbers.of(2 * rows * k);
-    int64_t* values = entries + rows * k;
-    if (within < std::numeric_limits<float>::infinity() && !ibidem_beams_silence(beams, within, states, parts->inputs))
+    const Answer answer{distances, entries, entries + rows * k, distances + 2 * rows * k, distances + rows * k};
+    float* lags = answer.base + rows;
+    uint8_t* briefly = flags.of(rows);
+    Mixture mixture(logits, rows, size, size, banned, banned_count, wanted);
+    mixture.rank(mixture_threads);
+    ibidem_beams_lags(beams, lags);
+    for (int64_t row = 0; row < rows; ++row)
+      briefly[row] = lags[row] > asking->brief_behind || mixture.surety(row) > asking->brief_above;
+    if (asking->within < std::numeric_limits<float>::infinity() &&
+        !ibidem_beams_silence(beams, asking->within, states, parts->inputs))
       return 0;
-    const int done = ibidem_consult(parts, states, rows, together, distances, entries, values, base, weights, threads,
-                                    search_threads);
-    if (done == 1)
-      ibidem_best_of_mixture(logits, rows, size, size, base, values, weights, k, banned, banned_count, wanted, scores,
-                             tokens, mixture_threads);
+    const int done = consult(*parts, states, rows, together, briefly, answer, threads, search_threads);
+    if (done == 1) mixture.mix({answer.base, answer.values, answer.weights, k}, scores, tokens, mixture_threads);
     return done;
   });
 }

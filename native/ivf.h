@@ -45,4 +45,22 @@ struct SearchSettings {
   int64_t groups;  // the most groups of centroids that are looked into, and those as near as the last of them
 };
 
+// Queries [count, dimension], so many together of one sentence, and what is found for them, [count, k].
+struct Queries {
+  const float* queries;
+  int64_t count, together;
+  float* distances;
+  int64_t* entries;
+};
+
+// Who is looked for less far: briefly: [count], 1 for these, or null; k is the same for all.
+struct Brief {
+  const SearchSettings* settings;
+  const uint8_t* briefly;
+};
+
+// live: see ibidem_ivf_search.
+void search(const Ivf& ivf, const SearchSettings& settings, const Brief& brief, const uint16_t* live, const Queries& queries,
+            int threads);
+
 }  // namespace ibidem

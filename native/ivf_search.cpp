@@ -68,7 +68,8 @@ class Searcher {
   }
 
   // distances, entries: [k], inf and -1 where there is no neighbour.
-  void search(const float* query, float* distances, int64_t* entries) {
+  void search(const float* query, const SearchSettings& settings, float* distances, int64_t* entries) {
+    settings_ = settings;
     set(query);
     pool_.clear(settings_.pool);
     look_into_lists();
@@ -258,13 +259,19 @@ class Searcher {
 template <int Groups>
 class Search {
  public:
-  Search(const Ivf& ivf, const SearchSettings& settings, const uint16_t* live, const float* queries, float* distances,
-         int64_t* entries)
-      : ivf_(ivf), settings_(settings), live_(live), queries_(queries), distances_(distances), entries_(entries) {}
+  Search(const Ivf& ivf, const SearchSettings& settings, const Brief& brief, const uint16_t* live, const Queries& queries)
+      : ivf_(ivf),
+        settings_(settings),
+        brief_(brief),
+        live_(live),
+        queries_(queries.queries),
+        count_(queries.count),
+        together_(std::max<int64_t>(1, queries.together)),
+        distances_(queries.distances),
+        entries_(queries.entries) {}
 
-  void run(int64_t count, int64_t together, int threads) {
-    together = std::max<int64_t>(1, together);
-    for (int64_t begin = 0; begin < count; begin += together) plan(begin, std::min(count, begin + together));
+  void run(int threads) {
+    for (int64_t begin = 0; begin < count_; begin += together_) plan(begin, std::min(count_, begin + together_));
     kept_.resize(leaders_.size());
     each(threads, leaders_.size(), [&](Searcher<Groups>& searcher, int64_t leader) {
       search(searcher, leaders_[leader]);
@@ -310,7 +317,9 @@ class Search {
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
-    searcher.search(query(row), distances_ + row * settings_.k, entries_ + row * settings_.k);
+    const bool briefly = brief_.briefly != nullptr && brief_.briefly[row] != 0;
+    searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k,
+                    entries_ + row * settings_.k);
   }
 
   void ask(Searcher<Groups>& searcher, const Other& other) {
@@ -338,8 +347,10 @@ class Search {
 
   const Ivf& ivf_;
   const SearchSettings& settings_;
+  Brief brief_;
   const uint16_t* live_;
   const float* queries_;
+  int64_t count_, together_;
   float* distances_;
   int64_t* entries_;
   std::vector<int64_t> leaders_;
@@ -361,6 +372,15 @@ void assign_all(const Ivf& ivf, const SearchSettings& settings, const float* key
 constexpr int kUsualGroups = 16;
 
 }  // namespace
+
+void search(const Ivf& ivf, const SearchSettings& settings, const Brief& brief, const uint16_t* live, const Queries& queries,
+            int threads) {
+  if (ivf.coding.groups() == kUsualGroups)
+    Search<kUsualGroups>(ivf, settings, brief, live, queries).run(threads);
+  else
+    Search<0>(ivf, settings, brief, live, queries).run(threads);
+}
+
 }  // namespace ibidem
 
 // queries: [count, dimension], so many together of one sentence; live: one bit for each place, 16 a block, 0 where an entry
@@ -368,12 +388,8 @@ constexpr int kUsualGroups = 16;
 IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings,
                                     const uint16_t* live, const float* queries, int64_t count, int64_t together,
                                     float* distances, int64_t* entries, int threads) {
-  using namespace ibidem;
-  return guard([&] {
-    if (ivf->coding.groups() == kUsualGroups)
-      Search<kUsualGroups>(*ivf, *settings, live, queries, distances, entries).run(count, together, threads);
-    else
-      Search<0>(*ivf, *settings, live, queries, distances, entries).run(count, together, threads);
+  return ibidem::guard([&] {
+    ibidem::search(*ivf, *settings, {nullptr, nullptr}, live, {queries, count, together, distances, entries}, threads);
     return 1;
   });
 }

@@ -1,37 +1,22 @@
-// The best tokens of the base model mixed with weighted neighbours, in two passes over the logits of a row.
-//
-// score(v) = logits[v] - lse + log base, and for a token that neighbours vote for
-// log(exp(logits[v] - lse + log base) + their weights). Only neighbours change their place among the tokens, so the
-// best of the mixture are among the best raw logits and the neighbours: nothing of vocabulary size is written.
+// See mixture.h; two passes over the logits of a row.
+#include "mixture.h"
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "exponential.h"
 #include "exports.h"
+#include "guard.h"
 #include "team.h"
 
 namespace ibidem {
 namespace {
 
-struct Candidate {
-  double score;
-  int64_t token;
-
-  // Best first; of equals the lower token.
-  bool operator<(const Candidate& other) const {
-    return score != other.score ? score > other.score : token < other.token;
-  }
-};
-
-struct Neighbours {
-  const int64_t* values;
-  const float* weights;
-  int64_t count;
-};
-
 // Maxima of the logits in four registers of lanes, each lane over its own tokens.
 constexpr int kMaxima = 4 * kLanes;
+// Rows that are worth another thread once they are ranked.
+constexpr int64_t kLeastRows = 8;
 
 struct Maxima {
   float lane[kMaxima];
@@ -63,23 +48,36 @@ float find_bound(Maxima& maxima, int64_t count) {
   return maxima.lane[count - 1];
 }
 
-class Row {
+}  // namespace
+
+class Mixture::Row {
  public:
-  Row(int64_t size, int64_t wanted, const uint8_t* banned, int64_t banned_count)
-      : size_(size), wanted_(wanted), banned_(banned), banned_count_(banned_count) {
-    candidates_.reserve(4 * kMaxima);
+  explicit Row(const Mixture& all) : all_(all), wanted_(all.wanted_) { candidates_.reserve(4 * kMaxima); }
+
+  // Leaves the best tokens of a row in `best`, with their logits.
+  Standing rank(int64_t number, Candidate* best) {
+    const float* logits = all_.logits_ + number * all_.stride_;
+    Maxima maxima = find_maxima(logits, all_.size_);
+    candidates_.clear();
+    const double lse = collect(logits, maxima.all, find_bound(maxima, wanted_ + all_.banned_count_));
+    if (std::isfinite(lse)) {
+      keep_best();
+      std::copy(candidates_.begin(), candidates_.end(), best);
+    }
+    return {lse, maxima.all};
   }
 
-  void find(const float* logits, float base, Neighbours neighbours, float* scores, int64_t* tokens) {
-    Maxima maxima = find_maxima(logits, size_);
-    candidates_.clear();
-    const double lse = collect(logits, maxima.all, find_bound(maxima, wanted_ + banned_count_));
+  void mix(int64_t number, double lse, const Candidate* best, const Votes& all_votes, float* scores, int64_t* tokens) {
+    const float* logits = all_.logits_ + number * all_.stride_;
+    const int64_t count = all_votes.count;
+    const float base = all_votes.base == nullptr ? 1.0f : all_votes.base[number];
+    const Votes votes{nullptr, all_votes.values + number * count, all_votes.weights + number * count, count};
     // Infinity or NaN among the logits leave no distribution: any tokens will do, and their scores say so.
     const double shift = std::log(static_cast<double>(base)) - lse;
     if (std::isnan(shift) || !std::isfinite(lse)) return give_up(scores, tokens);
-    keep_best();
+    candidates_.assign(best, best + wanted_);
     for (Candidate& candidate : candidates_) candidate.score += shift;
-    add_votes(logits, shift, neighbours);
+    add_votes(logits, shift, votes);
     keep_best();
     for (int64_t i = 0; i < wanted_; ++i) {
       scores[i] = static_cast<float>(candidates_[i].score);
@@ -93,7 +91,7 @@ class Row {
     const Floats highest_lanes = splat(highest), bound_lanes = splat(bound);
     Floats sums[2] = {splat(0.0f), splat(0.0f)};
     int64_t token = 0;
-    for (; token + 2 * kLanes <= size_; token += 2 * kLanes) {
+    for (; token + 2 * kLanes <= all_.size_; token += 2 * kLanes) {
       for (int i = 0; i < 2; ++i) {
         const Floats here = load(logits + token + i * kLanes);
         sums[i] = sums[i] + exponential(here - highest_lanes);
@@ -102,7 +100,7 @@ class Row {
       }
     }
     double sum_of_rest = 0;
-    for (; token < size_; ++token) {
+    for (; token < all_.size_; ++token) {
       sum_of_rest += std::exp(static_cast<double>(logits[token]) - highest);
       if (logits[token] >= bound) push(logits, token, 1);
     }
@@ -112,7 +110,7 @@ class Row {
   void push(const float* logits, int64_t first, Bits which) {
     for (; which != 0; which &= which - 1) {
       const int64_t token = first + __builtin_ctz(which);
-      if (!banned_[token]) candidates_.push_back({logits[token], token});
+      if (!all_.banned_[token]) candidates_.push_back({logits[token], token});
     }
   }
 
@@ -121,11 +119,11 @@ class Row {
     candidates_.resize(wanted_);
   }
 
-  void add_votes(const float* logits, double shift, Neighbours neighbours) {
-    for (int64_t j = 0; j < neighbours.count; ++j) {
-      const int64_t token = neighbours.values[j];
-      if (token < 0 || token >= size_ || banned_[token] || seen_before(neighbours, j)) continue;
-      const double weight = weight_of(neighbours, token);
+  void add_votes(const float* logits, double shift, const Votes& votes) {
+    for (int64_t j = 0; j < votes.count; ++j) {
+      const int64_t token = votes.values[j];
+      if (token < 0 || token >= all_.size_ || all_.banned_[token] || seen_before(votes, j)) continue;
+      const double weight = weight_of(votes, token);
       if (!(weight > 0)) continue;
       const double score = std::log(std::exp(logits[token] + shift) + weight);
       auto known = std::find_if(candidates_.begin(), candidates_.end(), [&](auto& c) { return c.token == token; });
@@ -136,48 +134,77 @@ class Row {
     }
   }
 
-  static bool seen_before(Neighbours neighbours, int64_t j) {
-    return std::find(neighbours.values, neighbours.values + j, neighbours.values[j]) != neighbours.values + j;
+  static bool seen_before(const Votes& votes, int64_t j) {
+    return std::find(votes.values, votes.values + j, votes.values[j]) != votes.values + j;
   }
 
   // What all neighbours of a token weigh together; a weight that is not above zero is none.
-  static double weight_of(Neighbours neighbours, int64_t token) {
+  static double weight_of(const Votes& votes, int64_t token) {
     double weight = 0;
-    for (int64_t j = 0; j < neighbours.count; ++j)
-      if (neighbours.values[j] == token && neighbours.weights[j] > 0) weight += neighbours.weights[j];
+    for (int64_t j = 0; j < votes.count; ++j)
+      if (votes.values[j] == token && votes.weights[j] > 0) weight += votes.weights[j];
     return weight;
   }
 
   void give_up(float* scores, int64_t* tokens) const {
     int64_t token = 0;
     for (int64_t i = 0; i < wanted_; ++i, ++token) {
-      while (banned_[token]) ++token;
+      while (all_.banned_[token]) ++token;
       scores[i] = std::numeric_limits<float>::quiet_NaN();
       tokens[i] = token;
     }
   }
 
-  int64_t size_, wanted_;
-  const uint8_t* banned_;
-  int64_t banned_count_;
+  const Mixture& all_;
+  int64_t wanted_;
   std::vector<Candidate> candidates_;
 };
 
-}  // namespace
+void Mixture::rank(int threads) {
+  static thread_local Scratch<Standing> standings;
+  static thread_local Scratch<Candidate> candidates;
+  standings_ = standings.of(rows_);
+  candidates_ = candidates.of(rows_ * wanted_);
+  share(threads, rows_, [&](int64_t begin, int64_t end) {
+    Row row(*this);
+    for (int64_t r = begin; r < end; ++r) standings_[r] = row.rank(r, candidates_ + r * wanted_);
+  });
+}
+
+float Mixture::surety(int64_t row) const {
+  const double surety = std::exp(standings_[row].highest - standings_[row].lse);
+  return surety > 0 ? static_cast<float>(surety) : 0.0f;
+}
+
+void Mixture::mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const {
+  share(threads_for(threads, rows_, kLeastRows), rows_, [&](int64_t begin, int64_t end) {
+    Row row(*this);
+    for (int64_t r = begin; r < end; ++r)
+      row.mix(r, standings_[r].lse, candidates_ + r * wanted_, votes, scores + r * wanted_, tokens + r * wanted_);
+  });
+}
+
+void Mixture::find(const Votes& votes, float* scores, int64_t* tokens, int threads) const {
+  share(threads, rows_, [&](int64_t begin, int64_t end) {
+    Row row(*this);
+    std::vector<Candidate> best(wanted_);
+    for (int64_t r = begin; r < end; ++r) {
+      const Standing standing = row.rank(r, best.data());
+      row.mix(r, standing.lse, best.data(), votes, scores + r * wanted_, tokens + r * wanted_);
+    }
+  });
+}
+
 }  // namespace ibidem
 
-// logits: [rows, size], `stride` floats from row to row; base: [rows]; values, weights: [rows, neighbours];
-// banned: [size], 1 for tokens that never come, at most size - wanted; scores, tokens: [rows, wanted].
-IBIDEM_EXPORT void ibidem_best_of_mixture(const float* logits, int64_t rows, int64_t size, int64_t stride,
-                                          const float* base, const int64_t* values, const float* weights,
-                                          int64_t neighbours, const uint8_t* banned, int64_t banned_count,
-                                          int64_t wanted, float* scores, int64_t* tokens, int threads) {
-  using namespace ibidem;
-  share(threads, rows, [&](int64_t begin, int64_t end) {
-    Row row(size, wanted, banned, banned_count);
-    for (int64_t r = begin; r < end; ++r) {
-      const Neighbours own{values + r * neighbours, weights + r * neighbours, neighbours};
-      row.find(logits + r * stride, base == nullptr ? 1.0f : base[r], own, scores + r * wanted, tokens + r * wanted);
-    }
+// values, weights: [rows, neighbours]; base: [rows]; all three null where there are none. See Mixture. 0 where there is no room.
+IBIDEM_EXPORT int ibidem_best_of_mixture(const float* logits, int64_t rows, int64_t size, int64_t stride,
+                                         const float* base, const int64_t* values, const float* weights,
+                                         int64_t neighbours, const uint8_t* banned, int64_t banned_count, int64_t wanted,
+                                         float* scores, int64_t* tokens, int threads) {
+  return ibidem::guard([&] {
+    ibidem::Mixture mixture(logits, rows, size, stride, banned, banned_count, wanted);
+    mixture.find({base, values, weights, neighbours}, scores, tokens, threads);
+    return 1;
   });
 }

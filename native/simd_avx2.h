@@ -138,11 +138,24 @@ inline int32_t largest(Ints a) {
   four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
-// Put the lanes of these bits side by side.
+// For every eight bits the numbers of those that are set, and then anything.
+struct Places {
+  int32_t of[256][8];
+  constexpr Places() : of() {
+    for (int bits = 0; bits < 256; ++bits)
+      for (int lane = 0, place = 0; lane < 8; ++lane)
+        if (bits >> lane & 1) of[bits][place++] = lane;
+  }
+};
+alignas(32) inline constexpr Places kPlaces;
+inline void store_some(int32_t* p, __m256i x, Bits lanes) {
+  const __m256i places = _mm256_load_si256(reinterpret_cast<const __m256i*>(kPlaces.of[lanes]));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(x, places));
+}
+// Put the lanes of these bits side by side; writes up to sixteen lanes, of which the others mean nothing.
 inline void store_some(int32_t* p, Ints x, Bits lanes) {
-  int32_t all[kLanes];
-  store(all, x);
-  for (; lanes != 0; lanes &= lanes - 1) *p++ = all[__builtin_ctz(lanes)];
+  store_some(p, x.low, lanes & 0xff);
+  store_some(p + __builtin_popcount(lanes & 0xff), x.high, lanes >> 8);
 }
 inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 inline Ints round_to_ints(Floats a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from ibidem.decode.consulting import SwiftScorer, make_scorer
 from ibidem.decode.scoring import MemoryScorer, Votes
 from ibidem.native import native
 from ibidem.native.beams import NativeBeams
-from ibidem.native.mixture import best_of_mixture
+from ibidem.native.consultation import Asking
+from ibidem.native.mixture import Best, best_of_mixture
 from ibidem.retrieve import ArrayKeys, CompactedIndex, NativeIndex, build_index
 
 pytestmark = pytest.mark.skipif(native() is None, reason="needs the native library")
 
 ENTRIES = 3000
+ASKING = Asking(1.0, math.inf, math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     first, second = (NativeBeams([9] * 6, beam=3, eos=0, force_end=True) for _ in range(2))
     for _ in range(4):
         states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
-        found = scorer.whole.choose(states.clone(), logits, first, within, 6, (5, 7))
+        found = scorer.whole.choose(states.clone(), logits, first, Asking(within, math.inf, math.inf), 6, (5, 7))
         votes = scorer.consult(states if within == math.inf else second.silence(states, within), 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
@@ -122,6 +125,63 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     assert any(silent) == (within < math.inf)
 
 
+def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
+    index, values, combiner = parts
+    # A brief search that finds other neighbours: one list of few keys.
+    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
+    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    brief = make_scorer(replace(index, index=replace(inner, settings=inner.settings.brief)), values, speed_up(combiner))
+    torch.manual_seed(2)
+    beams = NativeBeams([9] * 20, beam=1, eos=0, force_end=True)
+    states, logits = torch.randn(20, 48), torch.randn(20, 40)
+    logits[:7, 3] = 12.0  # sure: above 0.99
+    logits[7:14, 3] = logits[7:14].logsumexp(1) - 0.2  # less than half
+
+    def choose(asking: Asking) -> Best:
+        assert isinstance(scorer, SwiftScorer)
+        assert scorer.whole is not None
+        return scorer.whole.choose(states.clone(), logits, beams, asking, 2, ())
+
+    def mixed(scorer: MemoryScorer, rows: slice) -> Best:
+        votes = scorer.consult(states[rows])
+        weights = votes.weights
+        return best_of_mixture(logits[rows], 2, base=weights.base, weights=weights.neighbours, values=votes.values)
+
+    full, briefly = mixed(scorer, slice(None)), mixed(brief, slice(None))
+    assert not torch.equal(full.scores[:7], briefly.scores[:7])
+    assert not torch.equal(full.scores[7:], briefly.scores[7:])
+    found = choose(Asking(2.0, math.inf, 0.9))
+    assert torch.equal(found.scores, torch.cat([briefly.scores[:7], full.scores[7:]]))
+    assert torch.equal(found.tokens, torch.cat([briefly.tokens[:7], full.tokens[7:]]))
+    assert torch.equal(choose(Asking(2.0, -1.0, 0.9)).scores, briefly.scores)  # all are farther behind than that
+    assert torch.equal(choose(Asking(math.inf, math.inf, math.inf)).scores, full.scores)
+
+
+def test_how_far_behind_who_asks_briefly_is(parts) -> None:
+    index, values, combiner = parts
+    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
+    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    beams = NativeBeams([9] * 8, beam=3, eos=0, force_end=True)
+    torch.manual_seed(3)
+    start = torch.tensor([[0.0, -1.0, -3.0], [-9.0, -9.0, -9.0], [-9.0, -9.0, -9.0]]).repeat(8, 1)
+    beams.advance(start, torch.tensor([[1, 2, 3]]).repeat(24, 1), 1.0)  # the hypotheses are 0, 1 and 3 behind
+    # So far from each other that none shares a search.
+    states, logits = 5 * torch.randn(24, 48), torch.randn(24, 40)
+    found = [
+        scorer.whole.choose(states.clone(), logits, beams, Asking(math.inf, behind, math.inf), 2, ()).scores
+        for behind in (5.0, 2.0, 0.5, -1.0)
+    ]
+    for lag, (farther, nearer) in zip((3, 1, 0), pairwise(found), strict=True):
+        rows = [hypothesis for hypothesis in range(24) if (0, 1, 3)[hypothesis % 3] == lag]
+        others = [hypothesis for hypothesis in range(24) if hypothesis not in rows]
+        assert torch.equal(farther[others], nearer[others])
+        assert not torch.equal(farther[rows], nearer[rows])
+
+
 def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
     index, values, combiner = parts
     scorer = make_scorer(index, values, speed_up(combiner))
@@ -129,10 +189,10 @@ def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
     assert scorer.whole is not None
     beams = NativeBeams([9], beam=3, eos=0, force_end=True)
     with pytest.raises(ValueError, match="2 rows of logits were given of 3 hypotheses"):
-        scorer.whole.choose(torch.randn(3, 48), torch.randn(2, 40), beams, 1.0, 6, ())
+        scorer.whole.choose(torch.randn(3, 48), torch.randn(2, 40), beams, ASKING, 6, ())
     with pytest.raises(ValueError, match="47 numbers"):
-        scorer.whole.choose(torch.randn(3, 47), torch.randn(3, 40), beams, 1.0, 6, ())
+        scorer.whole.choose(torch.randn(3, 47), torch.randn(3, 40), beams, ASKING, 6, ())
     with pytest.raises(ValueError, match="41 tokens were asked for"):
-        scorer.whole.choose(torch.randn(3, 48), torch.randn(3, 40), beams, 1.0, 41, ())
+        scorer.whole.choose(torch.randn(3, 48), torch.randn(3, 40), beams, ASKING, 41, ())
     scorer.combiner = FixedCombiner(2, 0.5, 1.0)
     assert scorer.whole is None

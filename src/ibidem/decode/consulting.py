@@ -67,6 +67,7 @@ def _join(index: Index, values: Tensor, combiner: Combiner) -> NativeConsultatio
         compactor.native,
         inner.ivf,
         inner.probing(combiner.k),
+        inner.probing(combiner.k, brief=True),
         values,
         combiner.native,
         live=inner.live,

@@ -21,6 +21,7 @@ from ibidem.decode.beams import Beams, Hypothesis, Rules, force
 from ibidem.decode.consulting import SwiftScorer
 from ibidem.decode.native import SwiftBeams, begin_beams
 from ibidem.errors import UsageError
+from ibidem.native.consultation import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Leaves a third of the questions out, and changes less than one translation in a hundred (docs/results/speed.md).
 ASK_WITHIN = 2.0
+# Half of that behind, or where the model is sure of the next token, a brief search costs next to nothing in quality.
+_BRIEF_BEHIND, _BRIEF_ABOVE = 0.5, 0.85
 
 # (logits [r, V], weights, values [r, K], how many, banned tokens) -> the best tokens of the mixture
 Best = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
@@ -41,8 +44,9 @@ class SearchSettings:
     """How to search; a translation has at most ratio * source tokens + extra tokens, its end included.
 
     ask_within: a hypothesis whose log-probability is farther than this behind the best of its sentence does not ask the
-    memories. It seldom wins, and a third of all hypotheses are such. None: ASK_WITHIN on a CPU, where asking takes
-    time, and all ask on a GPU.
+    memories. It seldom wins, and a third of all hypotheses are such. Those half as far behind, and those whose next
+    token the model is sure of, ask briefly where the native index is asked: less is looked through. None: ASK_WITHIN on
+    a CPU, where asking takes time, and all ask in full on a GPU, as with inf.
     """
 
     beam: int = 4
@@ -119,6 +123,11 @@ def rules_of(model: BaseModel, settings: SearchSettings) -> Rules:
     )
 
 
+def _asking(within: float) -> Asking:
+    """Who asks, and who briefly: nobody where all are to ask, since then they are to be heard in full."""
+    return Asking(within, _BRIEF_BEHIND * within, _BRIEF_ABOVE if within < math.inf else math.inf)
+
+
 def _ask_within(device: torch.device) -> float:
     return ASK_WITHIN if device.type == "cpu" else math.inf
 
@@ -132,6 +141,7 @@ class Choice:
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
+        self._asking = _asking(rules.ask_within)
         self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
@@ -158,9 +168,7 @@ class Choice:
         if ask is None or self._best is not best_candidates:
             return None
         count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
-        return Candidates(
-            *ask.choose(step.states, step.logits, beams.native, self._rules.ask_within, count, self._left_out)
-        )
+        return Candidates(*ask.choose(step.states, step.logits, beams.native, self._asking, count, self._left_out))
 
     def _end(self, candidates: Candidates, beams: Beams | SwiftBeams) -> Candidates:
         """The candidates, but for sentences at their limit, which end where the model wants it."""

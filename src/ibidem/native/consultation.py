@@ -42,6 +42,7 @@ class _Consultation(ctypes.Structure):
         ("inputs", ctypes.c_int64),
         ("ivf", ctypes.c_void_p),
         ("settings", ctypes.c_void_p),
+        ("brief", ctypes.c_void_p),
         ("live", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("value_count", ctypes.c_int64),
@@ -49,11 +50,30 @@ class _Consultation(ctypes.Structure):
     )
 
 
+class Asking(NamedTuple):
+    """Which hypotheses ask a memory: none farther than `within` behind the best of its sentence, in log-probability.
+
+    Those farther than `brief_behind` behind ask briefly, which is to say that less is looked through for them, and so
+    do those for which the model gives some token more than the probability `brief_above`.
+    """
+
+    within: float
+    brief_behind: float
+    brief_above: float
+
+
+class _Asking(ctypes.Structure):
+    """Asking of native/consult.cpp."""
+
+    _fields_ = tuple((name, ctypes.c_float) for name in Asking._fields)
+
+
 class NativeConsultation:
     """A compactor, an index, the values [n] of its entries and a Meta-k Network, asked in one call.
 
     It finds what they find when each is called by itself, which for the few rows of a step costs a good deal of Python:
-    here arguments are checked and answers wrapped once. live, threads: as for `Ivf.search`.
+    here arguments are checked and answers wrapped once. brief: for hypotheses that ask briefly; live, threads: as for
+    `Ivf.search`.
     """
 
     def __init__(
@@ -61,6 +81,7 @@ class NativeConsultation:
         compactor: NativeCompactor,
         ivf: Ivf,
         probing: Probing,
+        brief: Probing,
         values: Tensor,
         metak: NativeMetaK,
         *,
@@ -69,7 +90,7 @@ class NativeConsultation:
     ) -> None:
         # What the library points to must live as long as this.
         self._compactor, self._ivf, self._metak, self._live = compactor, ivf, metak, live
-        self._settings = search_settings(metak.k, probing)
+        self._settings, self._brief = search_settings(metak.k, probing), search_settings(metak.k, brief)
         self._values = dense(values, torch.int64)
         self._threads = threads
         self._parts = _Consultation(
@@ -77,6 +98,7 @@ class NativeConsultation:
             compactor.inputs,
             ivf.address,
             ctypes.addressof(self._settings),
+            ctypes.addressof(self._brief),
             None if live is None else live.ctypes.data,
             self._values.data_ptr(),
             len(self._values),
@@ -104,11 +126,11 @@ class NativeConsultation:
         return Answer(near, entries, values, base, weights)
 
     def choose(
-        self, states: Tensor, logits: Tensor, beams: NativeBeams, within: float, count: int, banned: Sequence[int]
+        self, states: Tensor, logits: Tensor, beams: NativeBeams, asking: Asking, count: int, banned: Sequence[int]
     ) -> Best:
         """The `count` best tokens of the mixture for the hypotheses of beams; see `best_of_mixture`.
 
-        states: [rows, d], spoilt where hypotheses more than `within` behind ask nobody; logits: [rows, V].
+        states: [rows, d], spoilt where a hypothesis asks nobody; logits: [rows, V].
         """
         plain, given = self._checked(states), dense(logits)
         rows, size = given.shape
@@ -118,8 +140,8 @@ class NativeConsultation:
         scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
         done = self._choose(
             self._address,
+            ctypes.byref(_Asking(*asking)),
             beams.handle,
-            within,
             plain.data_ptr(),
             rows,
             beams.beam,

@@ -54,7 +54,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_choose": (
         _INT,
         [
-            *(_POINTER, _POINTER, _FLOAT, _POINTER, _LONG, _LONG),
+            *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
             *(_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
             *(_INT, _INT, _INT),
         ],
@@ -68,7 +68,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 4]),
     "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
-        None,
+        _INT,
         [
             *(_POINTER, _LONG, _LONG, _LONG),
             *(_POINTER, _POINTER, _POINTER, _LONG),

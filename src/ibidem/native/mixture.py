@@ -55,7 +55,7 @@ def best_of_mixture(
         raise ValueError("give all of base, weights and values, or none")
     scores = torch.empty(rows, count)
     tokens = torch.empty(rows, count, dtype=torch.int64)
-    require().best_of_mixture(
+    done = require().best_of_mixture(
         logits.data_ptr(),
         rows,
         size,
@@ -69,6 +69,8 @@ def best_of_mixture(
         tokens.data_ptr(),
         mixture_threads(rows, size),
     )
+    if not done:
+        raise MemoryError(f"there is no room to look for the best tokens of {rows} rows")
     return Best(scores, tokens)
 
 

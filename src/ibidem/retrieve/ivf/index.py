@@ -81,9 +81,9 @@ class NativeIndex:
         distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
-    def probing(self, k: int) -> Probing:
-        """How far a search for k neighbours looks."""
-        settings = self.settings
+    def probing(self, k: int, *, brief: bool = False) -> Probing:
+        """How far a search for k neighbours looks, or a brief one."""
+        settings = self.settings.brief if brief else self.settings
         return Probing(settings.nprobe, settings.pool(k), settings.gamma, settings.block_gamma, settings.groups)
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:

@@ -53,6 +53,12 @@ class NativeSettings:
         """Candidates for k neighbours: fewer of them need fewer."""
         return max(2 * k, self.refine * (16 + k) // 32)
 
+    @property
+    def brief(self) -> NativeSettings:
+        """The same, looking into a quarter of the lists, for who needs the neighbours less (docs/results/search.md)."""
+        nprobe = max(1, self.nprobe // 4)
+        return replace(self, nprobe=nprobe, gamma=max(1.0, self.gamma * math.pow(nprobe / self.nprobe, 1 / _SLOPE)))
+
     def wider(self) -> NativeSettings:
         """The same, looking somewhat farther: into a tenth more lists, with the gamma that goes with them."""
         nprobe = min(self.lists, max(self.nprobe + 1, round(self.nprobe * 2**0.125)))
