@@ -61,7 +61,7 @@ def main() -> None:
     slow = load_model(name, device=arguments.oracle_device or device, dtype="float32")
     oracle = mount(memory, slow, index=arguments.oracle_index)
     wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
-    fast = load_model(name, device=device)
+    fast = load_model(name, device=device, dtype="auto")
 
     def judge(model: BaseModel, index: str | None, within: float | None = None) -> dict[str, object]:
         how = replace(settings, ask_within=within)
@@ -74,6 +74,7 @@ def main() -> None:
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
         "lines": len(sources),
         "oracle": oracle.index.description,
+        "arithmetic": fast.arithmetic,
         "fast": judge(fast, None),
         "machine": describe_machine(),
     }

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ibidem.evaluate import describe_machine
+from ibidem.native import native
 
 
 def test_versions_and_cores_are_the_real_ones() -> None:
@@ -33,3 +34,8 @@ def test_it_does_not_import_torch() -> None:
     program += "print('torch' in sys.modules, 'gpu' in d)"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["False", "False"]
+
+
+def test_the_instructions_in_use_are_named() -> None:
+    library = native()
+    assert describe_machine().get("native") == (None if library is None else library.build)

@@ -19,10 +19,11 @@ _LIBRARIES = {
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Describe this machine for a report: system, CPU, cores, memory, library versions and the GPU in use.
+    """Describe this machine for a report: system, CPU, cores, memory, library versions, instructions and GPU in use.
 
-    What cannot be found out is left out. The GPU is named only if torch is already imported, since a report
-    should not cost the import. Nothing personal is named: no host, no user, no path.
+    What cannot be found out is left out. The GPU and the build of our native library, which tells a CPU's instructions,
+    are named only if torch is already imported, since a report should not cost the import. Nothing personal is named:
+    no host, no user, no path.
     """
     described: dict[str, str | int | None] = {
         "system": f"{platform.system()} {platform.machine()}",
@@ -33,8 +34,19 @@ def describe_machine() -> dict[str, str | int]:
     }
     for library, distributions in _LIBRARIES.items():
         described[library] = _installed_version(distributions)
+    described["native"] = _native_build()
     described["gpu"] = _gpu_name()
     return {name: value for name, value in described.items() if value is not None}
+
+
+def _native_build() -> str | None:
+    """Name the instructions that the native library uses."""
+    if "torch" not in sys.modules:
+        return None
+    from ibidem.native import native
+
+    library = native()
+    return None if library is None else library.build
 
 
 def _cpu_model() -> str | None:
