@@ -24,7 +24,7 @@ class SwiftBeams:
     """The hypotheses of the sentences that are still open; see `Beams`."""
 
     def __init__(self, rules: Rules, limits: Sequence[int]) -> None:
-        self.rules = rules
+        self._rules = rules
         self._limits = torch.tensor(limits)
         self._soonest = min(limits)
         self.native = NativeBeams(limits, beam=rules.beam, eos=rules.eos, force_end=rules.force_end)
@@ -44,7 +44,7 @@ class SwiftBeams:
     @property
     def results(self) -> list[list[Hypothesis]]:
         """The best hypotheses of each sentence, best first, once all are done."""
-        return [[Hypothesis(*one) for one in best] for best in self.native.results(self.rules.n_best)]
+        return [[Hypothesis(*one) for one in best] for best in self.native.results(self._rules.n_best)]
 
     def at_limit(self) -> Tensor | None:
         """Which sentences [open] take their last token now; None where none does."""
@@ -52,12 +52,12 @@ class SwiftBeams:
 
     def silence(self, states: Tensor) -> Tensor:
         """The states [rows, d], NaN where nobody is to be asked about them; they may be changed in place."""
-        within = self.rules.ask_within
+        within = self._rules.ask_within
         return states if within == math.inf else self.native.silence(states, within)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
-        counted: float = (self.length + self.rules.given) ** self.rules.length_penalty
+        counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
         before = self.native.open
         rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, counted)
         self.length += 1
