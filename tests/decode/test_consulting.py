@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates
 from ibidem.combine.native import speed_up
 from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.decode.beams import Rules
 from ibidem.decode.consulting import SwiftScorer, make_scorer
+from ibidem.decode.native import SwiftBeams
 from ibidem.decode.scoring import MemoryScorer, Votes
+from ibidem.decode.search import Choice
+from ibidem.model.decoding import Step
 from ibidem.native import native
 from ibidem.native.beams import NativeBeams
 from ibidem.native.consultation import Asking
@@ -157,6 +162,31 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     assert torch.equal(found.tokens, torch.cat([briefly.tokens[:7], full.tokens[7:]]))
     assert torch.equal(choose(Asking(2.0, -1.0, 0.9)).scores, briefly.scores)  # all are farther behind than that
     assert torch.equal(choose(Asking(math.inf, math.inf, math.inf)).scores, full.scores)
+
+
+def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
+    index, values, combiner = parts
+    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
+    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=0, force_end=True, given=0, ask_within=2.0)
+    torch.manual_seed(4)
+    step = Step(5 * torch.randn(8, 48), torch.randn(8, 40))
+    step.logits[:, 3] = 12.0  # sure, so that all ask briefly
+
+    def choose(prefixes: torch.Tensor | None) -> Candidates:
+        choice = Choice(
+            SimpleNamespace(banned=[], device=torch.device("cpu")), scorer, rules, prefixes, best_candidates
+        )
+        return choice(Step(step.states.clone(), step.logits.clone()), SwiftBeams(rules, [9] * 4))
+
+    alone, beside = choose(None), choose(torch.tensor([[7], [-1], [-1], [-1]]))
+    assert torch.equal(beside.tokens[2:], alone.tokens[2:])
+    assert torch.equal(beside.log_probs[2:], alone.log_probs[2:])
+    assert beside.tokens[0, 0] == 7
+    full = scorer.consult(step.states)
+    best = best_candidates(step.logits, full.weights, full.values, 4)
+    assert not torch.equal(best.log_probs[2:], alone.log_probs[2:])  # or the test could not fail
 
 
 def test_how_far_behind_who_asks_briefly_is(parts) -> None:

@@ -146,19 +146,22 @@ class Choice:
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
     def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
-        forced = self._prefixes is not None and beams.length <= self._prefixes.shape[1]
-        candidates = None if forced else self._choose_at_once(step, beams)
-        if candidates is not None:
+        forced = None
+        if self._prefixes is not None and beams.length <= self._prefixes.shape[1]:
+            forced = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(self._rules.beam)
+        candidates = self._choose_at_once(step, beams)
+        if candidates is not None and forced is None:
             return self._end(candidates, beams)
         beam, logits = self._rules.beam, step.logits
         votes = self._scorer.consult(beams.silence(step.states) if self._scorer.memories else step.states, beam)
-        prefixed = None
-        if self._prefixes is not None and forced:
-            wanted = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(beam)
-            tokens = wanted.clamp_min(0)
-            prefixed = (wanted >= 0, tokens, score_tokens(logits, votes.weights, votes.values, tokens))
-        candidates = self._end(self._best(logits, votes.weights, votes.values, 2 * beam, self._banned), beams)
-        return candidates if prefixed is None else force(candidates, *prefixed)
+        if candidates is None:
+            candidates = self._best(logits, votes.weights, votes.values, 2 * beam, self._banned)
+        candidates = self._end(candidates, beams)
+        if forced is None:
+            return candidates
+        # Sentences without a prefix go on as they would in a batch of their own.
+        tokens = forced.clamp_min(0)
+        return force(candidates, forced >= 0, tokens, score_tokens(logits, votes.weights, votes.values, tokens))
 
     def _choose_at_once(self, step: Step, beams: Beams | SwiftBeams) -> Candidates | None:
         """The candidates where one native call can find them, from who asks to the mixture; else None."""
