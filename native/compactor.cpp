@@ -1,14 +1,18 @@
-// The Compact Network applied to the few states of a step: two layers with an activation between them, in float32.
+// The Compact Network applied to the few states of a step: two layers with an activation between them, in float32, or the
+// first in int8.
 //
 // The weights are read once for all rows, sixteen outputs a register. A sum is always made in the order of the inputs, so
 // that what comes of a row does not depend on the rows beside it.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
+#include "activation.h"
 #include "buffer.h"
-#include "exponential.h"
 #include "exports.h"
 #include "guard.h"
+#include "linear.h"
 #include "simd.h"
 #include "team.h"
 
@@ -20,20 +24,6 @@ constexpr int kTileOutputs = kBlocks * kLanes;
 constexpr int kRows = std::max(3, kSums / kBlocks);
 // With so many rows threads share the rows, and with fewer the outputs.
 constexpr int64_t kManyRows = 8 * kRows;
-
-enum class Squash : int { kNone = 0, kSigmoid = 1, kTanh = 2 };
-
-Floats squash(Floats x, Squash how) {
-  const Floats one = splat(1.0f);
-  switch (how) {
-    case Squash::kSigmoid:
-      return one / (one + exponential(splat(0.0f) - x));
-    case Squash::kTanh:
-      return one - splat(2.0f) / (exponential(x + x) + one);
-    default:
-      return x;
-  }
-}
 
 class Layer {
  public:
@@ -56,7 +46,7 @@ class Layer {
   int64_t tiles() const { return tiles_; }
 
   // Some tiles of the outputs of all rows; x: [rows, inputs]; out: [rows, outputs].
-  void apply(const float* x, int64_t rows, int64_t begin, int64_t end, Squash how, float* out) const {
+  void apply(const float* x, int64_t rows, int64_t begin, int64_t end, Activation how, float* out) const {
     for (int64_t tile = begin; tile < end; ++tile) {
       int64_t row = 0;
       for (; row + kRows <= rows; row += kRows) apply_tile<kRows>(x + row * inputs_, tile, how, out + row * outputs_);
@@ -66,7 +56,7 @@ class Layer {
 
  private:
   template <int Rows>
-  void apply_rest(const float* x, int64_t rows, int64_t tile, Squash how, float* out) const {
+  void apply_rest(const float* x, int64_t rows, int64_t tile, Activation how, float* out) const {
     if constexpr (Rows > 0) {
       if (rows == Rows) return apply_tile<Rows>(x, tile, how, out);
       apply_rest<Rows - 1>(x, rows, tile, how, out);
@@ -75,7 +65,7 @@ class Layer {
 
   // Its loops must unroll, or the sums leave the registers.
   template <int Rows>
-  void apply_tile(const float* x, int64_t tile, Squash how, float* out) const {
+  void apply_tile(const float* x, int64_t tile, Activation how, float* out) const {
     Floats sums[Rows][kBlocks];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
@@ -96,7 +86,7 @@ class Layer {
       for (int b = 0; b < kBlocks; ++b) {
         const int64_t output = tile * kTileOutputs + b * kLanes;
         const int64_t count = std::min<int64_t>(kLanes, outputs_ - output);
-        if (count > 0) store_first(out + r * outputs_ + output, squash(sums[r][b], how), static_cast<int>(count));
+        if (count > 0) store_first(out + r * outputs_ + output, activate(sums[r][b], how), static_cast<int>(count));
       }
   }
 
@@ -109,39 +99,58 @@ class Layer {
 
 class Compactor {
  public:
-  Compactor(Layer inner, Layer outer, Squash how) : inner_(std::move(inner)), outer_(std::move(outer)), how_(how) {}
+  Compactor(Layer inner, Layer outer, Activation how) : inner_(std::move(inner)), outer_(std::move(outer)), how_(how) {}
+  // Its first layer in int8, which somebody else keeps.
+  Compactor(const Linear& rough, Layer outer, Activation how) : rough_(&rough), outer_(std::move(outer)), how_(how) {}
 
   void apply(const float* x, int64_t rows, float* out, int64_t threads) const {
     static thread_local Scratch<float> room;
-    float* hidden = room.of(rows * inner_.outputs());
-    if (rows >= kManyRows) {
-      share(threads, rows, [&](int64_t begin, int64_t end) {
-        float* own = hidden + begin * inner_.outputs();
-        inner_.apply(x + begin * inner_.inputs(), end - begin, 0, inner_.tiles(), how_, own);
-        outer_.apply(own, end - begin, 0, outer_.tiles(), Squash::kNone, out + begin * outer_.outputs());
-      });
+    float* hidden = room.of(rows * outer_.inputs());
+    if (rows < kManyRows) {
+      hide(x, rows, hidden, threads);
+      outer_.apply(hidden, rows, 0, outer_.tiles(), Activation::kNone, out);
       return;
     }
-    share(threads, inner_.tiles(),
-          [&](int64_t begin, int64_t end) { inner_.apply(x, rows, begin, end, how_, hidden); });
-    outer_.apply(hidden, rows, 0, outer_.tiles(), Squash::kNone, out);
+    const int64_t inputs = inner_ ? inner_->inputs() : rough_->inputs();
+    share(threads, rows, [&](int64_t begin, int64_t end) {
+      float* own = hidden + begin * outer_.inputs();
+      hide(x + begin * inputs, end - begin, own, 1);
+      outer_.apply(own, end - begin, 0, outer_.tiles(), Activation::kNone, out + begin * outer_.outputs());
+    });
   }
 
  private:
-  Layer inner_, outer_;
-  Squash how_;
+  // The hidden units [rows, inputs of the outer layer].
+  void hide(const float* x, int64_t rows, float* hidden, int64_t threads) const {
+    if (inner_) {
+      share(threads, inner_->tiles(),
+            [&](int64_t begin, int64_t end) { inner_->apply(x, rows, begin, end, how_, hidden); });
+      return;
+    }
+    static thread_local QuantisedRows quantised;  // its room is used again and again
+    quantised.set(x, rows, rough_->inputs(), threads);
+    rough_->apply(quantised, how_, hidden, threads);
+  }
+
+  std::optional<Layer> inner_;
+  const Linear* rough_ = nullptr;  // where there is no inner_
+  Layer outer_;
+  Activation how_;
 };
 
 }  // namespace ibidem
 
-// Weights [hidden, inputs] and [outputs, hidden] with their biases; null where there is no room.
+// Weights [hidden, inputs] and [outputs, hidden] with their biases; rough: null, or the first layer in int8, which must live
+// as long as the compactor. Null where there is no room.
 IBIDEM_EXPORT void* ibidem_compactor_new(const float* inner_weight, const float* inner_bias, const float* outer_weight,
                                          const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs,
-                                         int squash) {
+                                         int activation, const void* rough) {
   using namespace ibidem;
   return guard([&] {
-    return new Compactor(Layer(inner_weight, inner_bias, inputs, hidden),
-                         Layer(outer_weight, outer_bias, hidden, outputs), static_cast<Squash>(squash));
+    const auto how = static_cast<Activation>(activation);
+    Layer outer(outer_weight, outer_bias, hidden, outputs);
+    if (rough != nullptr) return new Compactor(*static_cast<const Linear*>(rough), std::move(outer), how);
+    return new Compactor(Layer(inner_weight, inner_bias, inputs, hidden), std::move(outer), how);
   });
 }
 

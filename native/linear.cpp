@@ -7,7 +7,6 @@
 #include <numeric>
 #include <type_traits>
 
-#include "exponential.h"
 #include "exports.h"
 #include "guard.h"
 #include "team.h"
@@ -53,17 +52,6 @@ class Highest {
 };
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-Floats activate(Floats x, Activation activation) {
-  switch (activation) {
-    case Activation::kRelu:
-      return max(splat(0.0f), x);
-    case Activation::kSwish:
-      return x / (splat(1.0f) + exponential(splat(0.0f) - x));
-    default:
-      return x;
-  }
-}
 
 }  // namespace
 

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 
+#include "activation.h"
 #include "buffer.h"
 #include "simd.h"
 
 namespace ibidem {
-
-enum class Activation : int { kNone = 0, kRelu = 1, kSwish = 2 };
 
 // Rows of activations as bytes, each row with its own step and its own zero, so that no row depends on those beside it.
 //

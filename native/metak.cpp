@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "exponential.h"
+#include "activation.h"
 #include "exports.h"
 #include "guard.h"
 #include "team.h"
@@ -94,8 +94,7 @@ class Weigher {
       Floats sums = load(net_.inner_bias + h);
       for (int64_t j = 0; j < 2 * net_.k; ++j)
         sums = fma(splat(features_[j]), load(net_.inner_weight + j * net_.hidden + h), sums);
-      // tanh x = 1 - 2 / (e ** 2x + 1)
-      store(hidden_.data() + h, splat(1.0f) - splat(2.0f) / (exponential(sums + sums) + splat(1.0f)));
+      store(hidden_.data() + h, tanh(sums));
     }
     float highest = -std::numeric_limits<float>::infinity();
     for (int64_t c = 0; c <= net_.sizes; ++c) {

@@ -15,11 +15,13 @@ _TINY = torch.finfo(torch.float32).tiny
 
 
 class Activation(IntEnum):
-    """What follows the product; as in native/linear.h."""
+    """What follows the product; as in native/activation.h."""
 
     NONE = 0
     RELU = 1
     SWISH = 2
+    SIGMOID = 3
+    TANH = 4
 
 
 class NativeLinear:
