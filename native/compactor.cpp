@@ -1,18 +1,14 @@
-// The Compact Network applied to the few states of a step: two layers with an activation between them, in float32, or the
-// first in int8.
+// The Compact Network applied to the few states of a step: two layers with an activation between them, in float32.
 //
 // The weights are read once for all rows, sixteen outputs a register. A sum is always made in the order of the inputs, so
 // that what comes of a row does not depend on the rows beside it.
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <utility>
 
 #include "activation.h"
 #include "buffer.h"
 #include "exports.h"
 #include "guard.h"
-#include "linear.h"
 #include "simd.h"
 #include "team.h"
 
@@ -100,57 +96,38 @@ class Layer {
 class Compactor {
  public:
   Compactor(Layer inner, Layer outer, Activation how) : inner_(std::move(inner)), outer_(std::move(outer)), how_(how) {}
-  // Its first layer in int8, which somebody else keeps.
-  Compactor(const Linear& rough, Layer outer, Activation how) : rough_(&rough), outer_(std::move(outer)), how_(how) {}
 
   void apply(const float* x, int64_t rows, float* out, int64_t threads) const {
     static thread_local Scratch<float> room;
-    float* hidden = room.of(rows * outer_.inputs());
-    if (rows < kManyRows) {
-      hide(x, rows, hidden, threads);
-      outer_.apply(hidden, rows, 0, outer_.tiles(), Activation::kNone, out);
+    float* hidden = room.of(rows * inner_.outputs());
+    if (rows >= kManyRows) {
+      share(threads, rows, [&](int64_t begin, int64_t end) {
+        float* own = hidden + begin * inner_.outputs();
+        inner_.apply(x + begin * inner_.inputs(), end - begin, 0, inner_.tiles(), how_, own);
+        outer_.apply(own, end - begin, 0, outer_.tiles(), Activation::kNone, out + begin * outer_.outputs());
+      });
       return;
     }
-    const int64_t inputs = inner_ ? inner_->inputs() : rough_->inputs();
-    share(threads, rows, [&](int64_t begin, int64_t end) {
-      float* own = hidden + begin * outer_.inputs();
-      hide(x + begin * inputs, end - begin, own, 1);
-      outer_.apply(own, end - begin, 0, outer_.tiles(), Activation::kNone, out + begin * outer_.outputs());
-    });
+    share(threads, inner_.tiles(),
+          [&](int64_t begin, int64_t end) { inner_.apply(x, rows, begin, end, how_, hidden); });
+    outer_.apply(hidden, rows, 0, outer_.tiles(), Activation::kNone, out);
   }
 
  private:
-  // The hidden units [rows, inputs of the outer layer].
-  void hide(const float* x, int64_t rows, float* hidden, int64_t threads) const {
-    if (inner_) {
-      share(threads, inner_->tiles(),
-            [&](int64_t begin, int64_t end) { inner_->apply(x, rows, begin, end, how_, hidden); });
-      return;
-    }
-    static thread_local QuantisedRows quantised;  // its room is used again and again
-    quantised.set(x, rows, rough_->inputs(), threads);
-    rough_->apply(quantised, how_, hidden, threads);
-  }
-
-  std::optional<Layer> inner_;
-  const Linear* rough_ = nullptr;  // where there is no inner_
-  Layer outer_;
+  Layer inner_, outer_;
   Activation how_;
 };
 
 }  // namespace ibidem
 
-// Weights [hidden, inputs] and [outputs, hidden] with their biases; rough: null, or the first layer in int8, which must live
-// as long as the compactor. Null where there is no room.
+// Weights [hidden, inputs] and [outputs, hidden] with their biases; null where there is no room.
 IBIDEM_EXPORT void* ibidem_compactor_new(const float* inner_weight, const float* inner_bias, const float* outer_weight,
                                          const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs,
-                                         int activation, const void* rough) {
+                                         int activation) {
   using namespace ibidem;
   return guard([&] {
-    const auto how = static_cast<Activation>(activation);
-    Layer outer(outer_weight, outer_bias, hidden, outputs);
-    if (rough != nullptr) return new Compactor(*static_cast<const Linear*>(rough), std::move(outer), how);
-    return new Compactor(Layer(inner_weight, inner_bias, inputs, hidden), std::move(outer), how);
+    return new Compactor(Layer(inner_weight, inner_bias, inputs, hidden),
+                         Layer(outer_weight, outer_bias, hidden, outputs), static_cast<Activation>(activation));
   });
 }
 

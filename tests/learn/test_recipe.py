@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.decode import MemoryScorer, Translator
-from ibidem.decode.mounts import mount
+from ibidem.decode import Translator
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import (
     ClusterSettings,
@@ -35,7 +34,6 @@ from ibidem.learn.cost import translation_costs
 from ibidem.learn.prune.neighbourhood import find_surroundings
 from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
-from ibidem.model import load_model
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
 from ibidem.text import Corpus
 
@@ -100,20 +98,6 @@ def test_queries_pass_the_compactor(finished: Memory, tiny: BaseModel) -> None:
     with torch.no_grad():
         true = torch.cdist(compactor(states).double(), keys).square().sort(dim=1).values[:, :5]
     np.testing.assert_allclose(found.distances.double(), true, rtol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "auto"])
-def test_only_a_model_of_int8_has_its_queries_compacted_in_int8(finished: Memory, tiny: BaseModel, dtype: str) -> None:
-    model, exact = load_model(tiny.name, device="cpu", dtype=dtype), compactor_of(finished)
-    assert exact is not None
-    scorer = mount(finished, model)
-    assert isinstance(scorer, MemoryScorer)
-    assert isinstance(scorer.index, CompactedIndex)
-    states = torch.randn(7, model.dimension, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        wanted, found = exact(states), scorer.index.compactor(states)
-    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-5) == (model.arithmetic == "float32")
-    assert (found - wanted).norm() < 0.05 * wanted.norm()
 
 
 def test_a_pruned_compact_memory_translates(finished: Memory, tiny: BaseModel, sentences: list[Any]) -> None:

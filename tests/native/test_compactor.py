@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.compact.native import SwiftCompactor
 from ibidem.decode.values import values_of
-from ibidem.model.linear import Int8Linear
 from ibidem.native.compactor import NativeCompactor
 from ibidem.native.lookup import look_up
 
@@ -44,31 +43,16 @@ def test_it_is_the_network(
     assert swift.summary() == torch_form.summary()
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-@pytest.mark.parametrize("rows", [1, 5, 70])
-def test_in_int8_it_is_the_network_with_a_rounded_layer(rows: int, activation: str) -> None:
-    exact = network(130, 96, 20, activation, 3)
-    swift = place_compactor(exact, "cpu", int8=True)
-    states = torch.randn(rows, 130) * 3
-    rounded = Int8Linear(exact.inner.weight, exact.inner.bias)
-    hidden = torch.sigmoid(rounded(states)) if activation == "sigmoid" else torch.tanh(rounded(states))
-    torch.testing.assert_close(swift(states), exact.outer(hidden), rtol=1e-4, atol=1e-5)
-    away = (swift(states) - exact(states)).norm() / (exact(states) - exact.outer.bias).norm()
-    assert 0 < away < 0.02
-
-
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_row_does_not_depend_on_those_beside_it(int8: bool) -> None:
-    swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", int8=int8)
+def test_a_row_does_not_depend_on_those_beside_it() -> None:
+    swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu")
     states = torch.randn(101, 512)
     together = swift(states)
     assert torch.equal(together, torch.cat([swift(row[None]) for row in states]))
     assert torch.equal(together[:7], swift(states[:7]))
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_state_that_is_no_number_has_no_place(int8: bool) -> None:
-    swift = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", int8=int8)
+def test_a_state_that_is_no_number_has_no_place() -> None:
+    swift = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu")
     states = torch.randn(3, 32)
     states[1, 5] = torch.nan
     found = swift(states)

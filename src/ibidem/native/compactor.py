@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.native.library import dense, require
-from ibidem.native.linear import Activation, NativeLinear
+from ibidem.native.linear import Activation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,27 +19,18 @@ ACTIVATIONS = {"sigmoid": Activation.SIGMOID, "tanh": Activation.TANH}
 class NativeCompactor:
     """States [rows, inputs] -> outer(activation(inner(states))) [rows, outputs], in float32.
 
-    inner, outer: weight [outputs, inputs] and bias of each layer; int8: the inner one, nearly all of the work, in int8.
-    A row's result depends on that row alone.
+    inner, outer: weight [outputs, inputs] and bias of each layer. A row's result depends on that row alone.
     """
 
-    def __init__(
-        self, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], activation: str, *, int8: bool = False
-    ) -> None:
+    def __init__(self, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], activation: str) -> None:
         hidden, self.inputs = inner[0].shape
         self.outputs = len(outer[0])
         if outer[0].shape[1] != hidden:
             raise ValueError(f"{hidden} hidden units were given to a layer of {outer[0].shape[1]} inputs")
         library = require()
         tensors = [dense(tensor) for tensor in (*inner, *outer)]
-        self._rough = NativeLinear(*inner) if int8 else None  # the library points to it
         self.address = library.compactor_new(
-            *(tensor.data_ptr() for tensor in tensors),
-            self.inputs,
-            hidden,
-            self.outputs,
-            ACTIVATIONS[activation],
-            None if self._rough is None else self._rough.handle,
+            *(tensor.data_ptr() for tensor in tensors), self.inputs, hidden, self.outputs, ACTIVATIONS[activation]
         )
         if not self.address:
             raise MemoryError("there is no room for the weights of a compactor")

@@ -47,7 +47,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "ibidem_ivf_pack_lists": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_arrange": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT]),
-    "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT, _POINTER]),
+    "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
     "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, *(_INT, _INT)]),
