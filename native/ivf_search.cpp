@@ -159,7 +159,8 @@ class Searcher {
       if (distance_of(lists_[begin]) > limit(settings_.patience)) break;
       look_into(begin, std::min(end, lists_.size()));
     }
-    expect_candidates();
+    // Most of those who are candidates by now stay so: their keys come while the rest is looked through.
+    for (int64_t i = 0; i < pool_.count(); ++i) fetch_key<kLater>(pool_.place(i));
     open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.patience), settings_.groups));
     const int32_t last = near_lists_.within(limit(settings_.patience), settings_.probes);
     lists_.clear();
@@ -168,11 +169,11 @@ class Searcher {
     look_into(0, lists_.size());
   }
 
-  // Most of those who are candidates by now stay so: their keys come while the rest is looked through. Inlined as `fetch` is.
-  __attribute__((always_inline)) void expect_candidates() {
+  // The key in a place, or as much of it as the hardware needs to go on by itself. Inlined as `fetch` is.
+  template <int When>
+  __attribute__((always_inline)) void fetch_key(int64_t place) const {
     const int64_t bytes = ivf_.coding.dimension * ivf_.key_bytes;
-    for (int64_t i = 0; i < pool_.count(); ++i)
-      fetch<kLater>(static_cast<const char*>(ivf_.keys) + pool_.place(i) * bytes, std::min(kFirstBytes, bytes));
+    fetch<When>(static_cast<const char*>(ivf_.keys) + place * bytes, std::min(kFirstBytes, bytes));
   }
 
   // What is farther holds nothing near enough.
@@ -220,8 +221,7 @@ class Searcher {
   template <class Key>
   void measure_keys(const std::vector<int32_t>& places, const float* query, const Key* keys) {
     const int64_t dimension = ivf_.coding.dimension;
-    for (const int64_t place : places)
-      fetch(keys + place * dimension, std::min<int64_t>(kFirstBytes, dimension * sizeof(Key)));
+    for (const int32_t place : places) fetch_key<kSoon>(place);
     for (const int32_t place : places)
       found_.push_back({square_distance(query, keys + int64_t{place} * dimension, dimension), place});
   }

@@ -63,8 +63,9 @@ def test_it_is_the_rounded_product(data: st.DataObject) -> None:
     found = NativeLinear(weight, bias)(x, activation)
     expected = FUNCTIONS[activation](oracle(x, weight, bias))
     # Sums are exact, so only the scaling rounds; what is squashed is right to so many digits behind the point.
-    squashed = activation in (Activation.SIGMOID, Activation.TANH)
-    error = 1e-5 * max(1.0 if squashed else scale, float(x.abs().max()))
+    error = 1e-5 * max(scale, float(x.abs().max()))
+    if activation in (Activation.SIGMOID, Activation.TANH):
+        error = min(max(error, 1e-5), 1e-2)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=error)
 
 
