@@ -1,39 +1,45 @@
 // Room for numbers, at the beginning of a cache line.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 namespace ibidem {
+
+// So many bytes or a few more, in large pages where they fill one; to be freed with std::free.
+void* allocate(size_t bytes);
+// So many bytes, beside others that were asked for before, all in large pages.
+std::shared_ptr<char> keep(size_t bytes);
 
 // Fixed room; what is in it is not set.
 template <class T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t count) {
-    const bool large = count * sizeof(T) >= kHugePage;
-    const size_t alignment = large ? kHugePage : kCacheLine;
-    const size_t bytes = (count * sizeof(T) + alignment - 1) / alignment * alignment;
-    data_.reset(static_cast<T*>(std::aligned_alloc(alignment, bytes == 0 ? alignment : bytes)));
-    if (data_ == nullptr) throw std::bad_alloc();
-    // Weights are streamed from end to end at every step: large pages spare most of the address translation.
-    if (large) madvise(data_.get(), bytes, MADV_HUGEPAGE);
-  }
+  explicit Buffer(size_t count) : data_(static_cast<T*>(allocate(count * sizeof(T)))) {}
 
   T* get() const { return data_.get(); }
   T& operator[](size_t i) const { return data_.get()[i]; }
 
  private:
-  static constexpr size_t kCacheLine = 64;
-  static constexpr size_t kHugePage = size_t{2} << 20;
   struct Free {
     void operator()(T* data) const { std::free(data); }
   };
   std::unique_ptr<T, Free> data_;
+};
+
+// The same for what lives long and is read at every step, as weights are. They share few pages, so that the CPU knows their
+// addresses whatever else a step reads: a search alone touches a thousand pages.
+template <class T>
+class Kept {
+ public:
+  explicit Kept(size_t count) : data_(keep(count * sizeof(T))) {}
+
+  T* get() const { return reinterpret_cast<T*>(data_.get()); }
+  T& operator[](size_t i) const { return get()[i]; }
+
+ private:
+  std::shared_ptr<char> data_;
 };
 
 // Room that grows when more is asked for, and never shrinks; growing forgets what was in it.

@@ -87,8 +87,8 @@ class Layer {
   }
 
   int64_t inputs_, outputs_, tiles_;
-  Buffer<float> weights_;  // [tiles, inputs, outputs of a tile]
-  Buffer<float> bias_;
+  Kept<float> weights_;  // [tiles, inputs, outputs of a tile]
+  Kept<float> bias_;
 };
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Search in an inverted file: lists by the distance of their centroids, as long as they can hold something near.
+#include <atomic>
+#include <deque>
 #include <limits>
+#include <thread>
 
 #include "blocks.h"
 #include "exports.h"
@@ -17,9 +20,6 @@ constexpr double kLargestSquare = 0x1p120;
 // A query so near another one, beside the k-th neighbour of that, that it looks among what the other has found: squared
 // distances. Nearly all of its own neighbours are there (docs/results/search.md).
 constexpr float kNear = 0.1f;
-// Queries that a thread takes at once: few enough that all threads are done at about the same time.
-constexpr int64_t kLongestRun = 8, kRunsPerThread = 4;
-
 constexpr float kNowhere = std::numeric_limits<float>::infinity();
 
 // A key and how far it is; what: its place, and in the end its entry.
@@ -261,9 +261,9 @@ class Searcher {
   std::vector<Found> found_;
 };
 
-// Queries of hypotheses of one sentence, some of which lie near each other: two that are far apart are searched for, and
-// each of the others looks among what the nearer one of them has found, where that one is near enough. Who is searched for
-// depends on the queries of the sentence alone.
+// Queries of hypotheses of one sentence, some of which lie near each other: two that are far apart lead, and are searched for,
+// and each of the others follows the nearer one of them: it looks among what that one has found, where it is near enough. Who
+// is searched for depends on the queries of the sentence alone.
 template <int Groups>
 class Search {
  public:
@@ -280,18 +280,23 @@ class Search {
 
   void run(int threads) {
     for (int64_t begin = 0; begin < count_; begin += together_) plan(begin, std::min(count_, begin + together_));
-    kept_.resize(leaders_.size());
-    each(threads, leaders_.size(), [&](Searcher<Groups>& searcher, int64_t leader) {
-      search(searcher, leaders_[leader]);
-      if (!others_.empty()) kept_[leader] = searcher.places();
+    std::atomic<size_t> next{0};
+    gather(static_cast<int>(std::min<size_t>(threads, leaders_.size())), [&](int, int) {
+      auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
+      for (size_t i = next++; i < leaders_.size(); i = next++) lead(searcher, leaders_[i]);
+      help(searcher);
     });
-    each(threads, others_.size(), [&](Searcher<Groups>& searcher, int64_t other) { ask(searcher, others_[other]); });
   }
 
  private:
-  // A row, and the two leaders of its sentence, which may be the same.
-  struct Other {
-    int64_t row, leaders[2];
+  // A row that is searched for, and those that follow it.
+  struct Leader {
+    Leader(int64_t leading, size_t first) : row(leading), end(first), next(first) {}
+    int64_t row;
+    size_t end;                    // behind its last follower
+    std::atomic<size_t> next;      // of its followers that nobody has taken yet
+    std::atomic<bool> found{false};
+    std::vector<int32_t> places;   // of its candidates, where it has followers, once they are found
   };
 
   const float* query(int64_t row) const { return queries_ + row * ivf_.coding.dimension; }
@@ -301,27 +306,69 @@ class Search {
 
   // Of the rows of a sentence, the first one leads, and the one that is farthest from it.
   void plan(int64_t begin, int64_t end) {
-    const int64_t first = leaders_.size();
-    const size_t others = others_.size();
-    float farthest = 0;
+    rows_.clear();
+    int64_t farthest = begin;
+    float most = 0;
     for (int64_t row = begin; row < end; ++row) {
       if (!usable(query(row), ivf_.coding.dimension)) {
         std::fill_n(distances_ + row * settings_.k, settings_.k, kNowhere);
         std::fill_n(entries_ + row * settings_.k, settings_.k, -1);
-      } else if (static_cast<int64_t>(leaders_.size()) == first) {
-        leaders_.push_back(row);
-      } else {
-        others_.push_back({row, {first, first}});
-        const float away = between(row, leaders_[first]);
-        // The row that is farthest so far stands first.
-        if (away > farthest) std::swap(others_[others].row, others_.back().row);
-        farthest = std::max(farthest, away);
+        continue;
       }
+      const float away = rows_.empty() ? 0 : between(row, rows_.front().row);
+      rows_.push_back({row, away});
+      if (!(away > most)) continue;
+      most = away;
+      farthest = row;
     }
-    if (!(farthest > 0)) return;
-    leaders_.push_back(others_[others].row);
-    others_.erase(others_.begin() + others);
-    for (size_t i = others; i < others_.size(); ++i) others_[i].leaders[1] = first + 1;
+    if (rows_.empty()) return;
+    const int64_t first = rows_.front().row;
+    const auto nearer_to_farthest = [&](const Row& one) { return most > 0 && between(one.row, farthest) < one.away; };
+    enlist(first, [&](const Row& one) { return one.row != first && !nearer_to_farthest(one); });
+    if (most > 0) enlist(farthest, [&](const Row& one) { return one.row != farthest && nearer_to_farthest(one); });
+  }
+
+  template <class Follows>
+  void enlist(int64_t row, Follows follows) {
+    leaders_.emplace_back(row, followers_.size());
+    for (const Row& one : rows_)
+      if (follows(one)) followers_.push_back(one.row);
+    leaders_.back().end = followers_.size();
+  }
+
+  void lead(Searcher<Groups>& searcher, Leader& leader) {
+    search(searcher, leader.row);
+    if (leader.next == leader.end) return;
+    leader.places = searcher.places();
+    leader.found.store(true, std::memory_order_release);
+    follow(searcher, leader);
+  }
+
+  void follow(Searcher<Groups>& searcher, Leader& leader) {
+    const int64_t k = settings_.k;
+    const float reach = distances_[leader.row * k + k - 1];
+    for (size_t i = leader.next++; i < leader.end; i = leader.next++) {
+      const int64_t row = followers_[i];
+      if (reach < kNowhere && between(row, leader.row) < kNear * reach)
+        searcher.look_among(leader.places, query(row), distances_ + row * k, entries_ + row * k);
+      else
+        search(searcher, row);
+    }
+  }
+
+  // Takes followers of leaders that others search for, as soon as these are found.
+  void help(Searcher<Groups>& searcher) {
+    for (bool waiting = true; waiting;) {
+      waiting = false;
+      for (Leader& leader : leaders_) {
+        if (leader.next.load(std::memory_order_relaxed) >= leader.end) continue;
+        if (leader.found.load(std::memory_order_acquire))
+          follow(searcher, leader);
+        else
+          waiting = true;
+      }
+      if (waiting) std::this_thread::yield();
+    }
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
@@ -330,28 +377,11 @@ class Search {
                     entries_ + row * settings_.k);
   }
 
-  void ask(Searcher<Groups>& searcher, const Other& other) {
-    const float away[2] = {between(other.row, leaders_[other.leaders[0]]), between(other.row, leaders_[other.leaders[1]])};
-    const int nearer = away[1] < away[0];
-    const int64_t leader = other.leaders[nearer], k = settings_.k;
-    const float reach = distances_[leaders_[leader] * k + k - 1];
-    if (reach < kNowhere && away[nearer] < kNear * reach)
-      searcher.look_among(kept_[leader], query(other.row), distances_ + other.row * k, entries_ + other.row * k);
-    else
-      search(searcher, other.row);
-  }
-
-  // Neighbouring queries are hypotheses of one sentence, and what they read is the same in part: one thread takes some.
-  template <class Task>
-  void each(int threads, int64_t count, Task task) {
-    const int64_t run = std::clamp<int64_t>(count / (kRunsPerThread * threads), 1, kLongestRun);
-    deal(threads, (count + run - 1) / run, [&] {
-      auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
-      return [&](int64_t number) {
-        for (int64_t i = number * run; i < std::min(count, (number + 1) * run); ++i) task(searcher, i);
-      };
-    });
-  }
+  // A row of a sentence, and how far it is from the first one.
+  struct Row {
+    int64_t row;
+    float away;
+  };
 
   const Ivf& ivf_;
   const SearchSettings& settings_;
@@ -361,9 +391,9 @@ class Search {
   int64_t count_, together_;
   float* distances_;
   int64_t* entries_;
-  std::vector<int64_t> leaders_;
-  std::vector<Other> others_;
-  std::vector<std::vector<int32_t>> kept_;  // of each leader, where its candidates lie
+  std::vector<Row> rows_;  // of the sentence that is planned
+  std::deque<Leader> leaders_;
+  std::vector<int64_t> followers_;  // those of a leader side by side
 };
 
 template <int Groups>

@@ -82,9 +82,9 @@ class Linear {
                   float* out) const;
 
   int64_t inputs_, outputs_, groups_, tiles_;
-  Buffer<int8_t> weights_;      // [tiles, groups of four inputs, blocks of a tile, 16 outputs, 4 inputs]
-  Buffer<int32_t> weight_sums_; // [outputs], up to whole tiles: what a zero of one adds
-  Buffer<float> scales_, bias_; // [outputs], up to whole tiles
+  Kept<int8_t> weights_;      // [tiles, groups of four inputs, blocks of a tile, 16 outputs, 4 inputs]
+  Kept<int32_t> weight_sums_; // [outputs], up to whole tiles: what a zero of one adds
+  Kept<float> scales_, bias_; // [outputs], up to whole tiles
 };
 
 }  // namespace ibidem

@@ -64,7 +64,8 @@ class Mixture::Row {
       keep_best();
       std::copy(candidates_.begin(), candidates_.end(), best);
     }
-    return {lse, maxima.all};
+    const double surety = std::exp(maxima.all - lse);
+    return {lse, surety > 0 ? static_cast<float>(surety) : 0.0f};
   }
 
   void mix(int64_t number, double lse, const Candidate* best, const Votes& all_votes, float* scores, int64_t* tokens) {
@@ -171,10 +172,7 @@ void Mixture::rank(int threads) {
   });
 }
 
-float Mixture::surety(int64_t row) const {
-  const double surety = std::exp(standings_[row].highest - standings_[row].lse);
-  return surety > 0 ? static_cast<float>(surety) : 0.0f;
-}
+float Mixture::surety(int64_t row) const { return standings_[row].surety; }
 
 void Mixture::mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const {
   share(threads_for(threads, rows_, kLeastRows), rows_, [&](int64_t begin, int64_t end) {

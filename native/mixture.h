@@ -54,9 +54,10 @@ class Mixture {
   void find(const Votes& votes, float* scores, int64_t* tokens, int threads) const;
 
  private:
-  // Of a row: what its logits sum up to in log space, and the largest of them.
+  // Of a row: what its logits sum up to in log space, and the probability of the largest of them.
   struct Standing {
-    double lse, highest;
+    double lse;
+    float surety;
   };
   class Row;
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ibidem.native.library import dense, require, threads_for
+from ibidem.native.pages import in_large_pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,19 +137,25 @@ class Lists:
 
 
 class Ivf:
-    """Centroids, with or without the lists of keys."""
+    """Centroids, with or without the lists of keys.
 
-    def __init__(self, centroids: Centroids, lists: Lists | None = None) -> None:
-        facts = None if lists is None else _facts(lists)
+    at_hand: for many searches, what these read most of is copied into large pages; that is all but the keys and their
+    entries, a seventh of an index.
+    """
+
+    def __init__(self, centroids: Centroids, lists: Lists | None = None, *, at_hand: bool = False) -> None:
+        arrays = {name: getattr(centroids, name) for name in ("region_blocks", "group_blocks", "centroid_blocks")}
+        rest = {}
+        if lists is not None:
+            arrays |= {"lists": _facts(lists), "guides": lists.guides, "blocks": lists.blocks}
+            rest = {"entries": lists.entries, "keys": lists.keys}
+        arrays = (in_large_pages(arrays) if at_hand else arrays) | rest
         # What the library points to must live as long as this.
-        self._arrays = (centroids, lists, facts)
+        self._kept = (centroids, lists, arrays)
         self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_blocks))
-        for name in ("region_blocks", "group_blocks", "centroid_blocks"):
-            setattr(self._parts, name, getattr(centroids, name).ctypes.data)
-        if lists is not None and facts is not None:
-            self._parts.lists = facts.ctypes.data
-            for name in ("guides", "blocks", "entries", "keys"):
-                setattr(self._parts, name, getattr(lists, name).ctypes.data)
+        for name, array in arrays.items():
+            setattr(self._parts, name, array.ctypes.data)
+        if lists is not None:
             self._parts.key_bytes = lists.keys.itemsize
 
     def search(
@@ -207,7 +214,7 @@ class Ivf:
 
     def pack(self) -> None:
         """Write the guides and blocks of all lists, whose keys and entries are in their places."""
-        lists = self._arrays[1]
+        lists = self._kept[1]
         assert lists is not None
         done = require().ivf_pack_lists(
             ctypes.byref(self._parts),

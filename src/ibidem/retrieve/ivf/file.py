@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from ibidem.native import native
 from ibidem.native.ivf import (
     COARSE_BITS,
     FINE_BITS,
@@ -21,10 +23,12 @@ from ibidem.native.ivf import (
     NOTHING_HALF,
     Centroids,
     Coding,
+    Ivf,
     Lists,
     block_bytes,
     code_block_bytes,
 )
+from ibidem.retrieve.ivf.plain import PlainIvf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +92,13 @@ class NativeFile:
     centroids: Centroids
     lists: Lists
     bytes: NDArray[np.uint8]
+
+    @cached_property
+    def ivf(self) -> Ivf | PlainIvf:
+        """What does the searching, for all indexes of this file."""
+        if native() is None:
+            return PlainIvf(self.centroids, self.lists)
+        return Ivf(self.centroids, self.lists, at_hand=True)
 
 
 def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:

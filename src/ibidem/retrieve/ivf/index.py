@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native import native
-from ibidem.native.ivf import LANES, Ivf, Probing
+from ibidem.native.ivf import LANES, Probing
 from ibidem.retrieve.ivf.file import NativeFile, open_file
-from ibidem.retrieve.ivf.plain import PlainIvf
 from ibidem.retrieve.ivf.settings import NAME, NativeSettings
 from ibidem.retrieve.neighbours import Neighbours, check_search
 
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.native.ivf import Ivf
+    from ibidem.retrieve.ivf.plain import PlainIvf
     from ibidem.retrieve.keys import Keys
 
 _REMEDY = "Build it again with `ibidem index`"
@@ -70,10 +70,10 @@ class NativeIndex:
         parts += [] if self.recall is None else [f"recall@16 {self.recall:.3f}"]
         return ", ".join(parts)
 
-    @cached_property
+    @property
     def ivf(self) -> Ivf | PlainIvf:
         """What does the searching."""
-        return (PlainIvf if native() is None else Ivf)(self.file.centroids, self.file.lists)
+        return self.file.ivf
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find about the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
