@@ -293,10 +293,10 @@ class Search {
   struct Leader {
     Leader(int64_t leading, size_t first) : row(leading), end(first), next(first) {}
     int64_t row;
-    size_t end;                    // behind its last follower
-    std::atomic<size_t> next;      // of its followers that nobody has taken yet
+    size_t end;                // behind its last follower
+    std::atomic<size_t> next;  // of its followers that nobody has taken yet
     std::atomic<bool> found{false};
-    std::vector<int32_t> places;   // of its candidates, where it has followers, once they are found
+    std::vector<int32_t> places;  // of its candidates, where it has followers, once they are found
   };
 
   const float* query(int64_t row) const { return queries_ + row * ivf_.coding.dimension; }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/library.cpp.
-_INTERFACE = 7
+_INTERFACE = 9
 _FOLDER = Path(__file__).parent
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
