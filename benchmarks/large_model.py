@@ -152,7 +152,7 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     else:
         asked = {count: record_places(arguments, count // arguments.beam) for count in rows}
     states = {count: states.to(model.device) for count, states in lead_to(network, asked).items()}
-    compactor = place_compactor(network, model.device)
+    compactor = place_compactor(network, model.device, whole=model.arithmetic == "int8")
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = place(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     return {

@@ -110,6 +110,12 @@ inline Ints operator*(Ints a, Ints b) {
 }
 inline Ints min(Ints a, Ints b) { return {_mm256_min_epi32(a.low, b.low), _mm256_min_epi32(a.high, b.high)}; }
 inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)}; }
+// Sums, with the products of 16 pairs of numbers from memory with a pair of sixteen bits each.
+inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
+  auto* pairs = reinterpret_cast<const __m256i*>(numbers);
+  return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(_mm256_loadu_si256(pairs), pair.low)),
+          _mm256_add_epi32(sums.high, _mm256_madd_epi16(_mm256_loadu_si256(pairs + 1), pair.high))};
+}
 inline Bits below(Ints a, Ints b) {
   const int low = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.low, a.low)));
   const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.high, a.high)));

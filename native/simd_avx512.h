@@ -56,6 +56,10 @@ inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints operator*(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
+// Sums, with the products of 16 pairs of numbers from memory with a pair of sixteen bits each.
+inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
+  return {_mm512_dpwssd_epi32(sums.v, _mm512_loadu_si512(numbers), pair.v)};
+}
 inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
 // Counts, one more in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {

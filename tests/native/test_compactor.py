@@ -43,18 +43,53 @@ def test_it_is_the_network(
     assert swift.summary() == torch_form.summary()
 
 
-def test_a_row_does_not_depend_on_those_beside_it() -> None:
-    swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu")
+@given(
+    st.integers(1, 70),
+    st.integers(1, 300),
+    st.sampled_from(["sigmoid", "tanh"]),
+    st.sampled_from([1e-6, 0.1, 3.0]),
+    st.sampled_from([1.0, 30.0]),
+    st.integers(0, 99),
+)
+@settings(max_examples=80, deadline=None)
+def test_in_whole_numbers_it_is_nearly_the_network(
+    rows: int, inputs: int, activation: str, size: float, peak: float, seed: int
+) -> None:
+    """It is little beside what rounding states and keys to halves does, with a value far beyond the others too."""
+    exact = network(inputs, 40, 20, activation, seed)
+    states = torch.randn(rows, inputs) * size
+    states[:, 0] *= peak
+    found, wanted = place_compactor(exact, "cpu", whole=True)(states), exact(states)
+    rounded = (exact(states.half().float()) - wanted).half().float().abs().max() + wanted.abs().max() * 2**-11
+    assert (found - wanted).abs().max() <= 2 * rounded
+
+
+@pytest.mark.parametrize("inputs", [2, 512, 4096])
+def test_no_sum_of_whole_numbers_overflows(inputs: int) -> None:
+    """All products at their largest and of one sign: every row must do with fewer steps then."""
+    weight, none = torch.full((40, inputs), 0.01), torch.zeros(40)
+    made = NativeCompactor((weight, none), (torch.eye(40), none), "tanh", whole=True)
+    states = torch.tensor([1.0, -1.0, 1e3, 1e-30, 0.0])[:, None].expand(-1, inputs).clone() / inputs
+    torch.testing.assert_close(made(states), torch.tanh(states @ weight.T), rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_row_does_not_depend_on_those_beside_it(whole: bool) -> None:
+    swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", whole=whole)
     states = torch.randn(101, 512)
     together = swift(states)
     assert torch.equal(together, torch.cat([swift(row[None]) for row in states]))
     assert torch.equal(together[:7], swift(states[:7]))
 
 
-def test_a_state_that_is_no_number_has_no_place() -> None:
-    swift = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu")
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_a_state_that_is_no_number_has_no_place(whole: bool, wrong: float) -> None:
+    swift = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", whole=whole)
     states = torch.randn(3, 32)
-    states[1, 5] = torch.nan
+    states[1, 5] = wrong
+    if wrong == torch.inf:
+        states[1, 6:] = wrong
     found = swift(states)
     assert found[1].isnan().all()
     assert not found[[0, 2]].isnan().any()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class SwiftCompactor:
     """A Compact Network whose states on the CPU pass through native code, others through torch."""
 
-    def __init__(self, network: NetworkCompactor) -> None:
+    def __init__(self, network: NetworkCompactor, *, whole: bool = False) -> None:
         self._network = network
-        inner, outer = network.inner, network.outer
-        self.native = NativeCompactor((inner.weight, inner.bias), (outer.weight, outer.bias), network.activation)
+        inner, outer = ((layer.weight, layer.bias) for layer in (network.inner, network.outer))
+        self.native = NativeCompactor(inner, outer, network.activation, whole=whole)
 
     @property
     def input_dimension(self) -> int:
@@ -51,9 +51,13 @@ class SwiftCompactor:
         return self._network.state_dict()
 
 
-def place_compactor(compactor: Compactor, device: torch.device | str) -> Compactor:
-    """The compactor on a device; on the CPU in native code where that is here."""
+def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: bool = False) -> Compactor:
+    """The compactor on a device; on the CPU in native code where that is here.
+
+    whole: there mostly in whole numbers of sixteen bits, for states of a model that computes in int8. What that adds to
+    their error is about what rounding a key to float16 does.
+    """
     placed = compactor.to(device)
     if not isinstance(placed, NetworkCompactor) or not placed.inner.weight.is_cpu or native() is None:
         return placed
-    return SwiftCompactor(placed)
+    return SwiftCompactor(placed, whole=whole)

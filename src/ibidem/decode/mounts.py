@@ -140,7 +140,8 @@ class Mount:
     def _load(self, memory: Memory) -> None:
         """Open all that belongs to the space of the memory's keys."""
         compactor = compactor_of(memory)
-        self._compactor = None if compactor is None else place_compactor(compactor, self._device)
+        whole = self._model.arithmetic == "int8"
+        self._compactor = None if compactor is None else place_compactor(compactor, self._device, whole=whole)
         self._tuned = self._load_tuned(memory)
         self._values = ValueTable(self._device)
         self._shelves = self._reloaded = None

@@ -19,10 +19,13 @@ ACTIVATIONS = {"sigmoid": Activation.SIGMOID, "tanh": Activation.TANH}
 class NativeCompactor:
     """States [rows, inputs] -> outer(activation(inner(states))) [rows, outputs], in float32.
 
-    inner, outer: weight [outputs, inputs] and bias of each layer. A row's result depends on that row alone.
+    inner, outer: weight [outputs, inputs] and bias of each layer; whole: the inner one, nearly all of the work, in
+    whole numbers of sixteen bits. A row's result depends on that row alone.
     """
 
-    def __init__(self, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], activation: str) -> None:
+    def __init__(
+        self, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], activation: str, *, whole: bool = False
+    ) -> None:
         hidden, self.inputs = inner[0].shape
         self.outputs = len(outer[0])
         if outer[0].shape[1] != hidden:
@@ -30,7 +33,12 @@ class NativeCompactor:
         library = require()
         tensors = [dense(tensor) for tensor in (*inner, *outer)]
         self.address = library.compactor_new(
-            *(tensor.data_ptr() for tensor in tensors), self.inputs, hidden, self.outputs, ACTIVATIONS[activation]
+            *(tensor.data_ptr() for tensor in tensors),
+            self.inputs,
+            hidden,
+            self.outputs,
+            ACTIVATIONS[activation],
+            whole,
         )
         if not self.address:
             raise MemoryError("there is no room for the weights of a compactor")
