@@ -60,7 +60,7 @@ struct Sentence {
   std::vector<float> scores;  // [beam] of the running hypotheses
   std::vector<Ended> ended;   // [beam], best first
   std::vector<Link> chain;    // [steps, beam]
-  std::vector<bool> silent;   // [steps, beam], whose states were made ones of no numbers; empty where none ever was
+  std::vector<bool> silent;   // [steps, beam], who asked nobody; empty where none ever was
 };
 
 struct Grown {
@@ -110,15 +110,14 @@ class Beams {
     return kept;
   }
 
-  // Makes the states [rows, width] of hypotheses more than `most` below the best of their sentence ones of no numbers.
-  void silence(float most, float* states, int64_t width) {
+  // Which hypotheses [rows] are more than `most` below the best of their sentence: 1 for these, who ask nobody.
+  void silence(float most, uint8_t* silent) {
     for (Sentence& sentence : open_) {
       const float least = sentence.scores[0] - most;
       sentence.silent.resize((length_ - 1) * rules_.beam);
       for (const float score : sentence.scores) {
+        *silent++ = score < least;
         sentence.silent.push_back(score < least);
-        if (score < least) std::fill_n(states, width, std::numeric_limits<float>::quiet_NaN());
-        states += width;
       }
     }
   }
@@ -134,7 +133,7 @@ class Beams {
   }
 
   // The tokens of a closed sentence's finished hypothesis, without their end; -1 where it has none of this rank. Of every
-  // token, the end included, `silent` says whether its state was made one of no numbers.
+  // token, the end included, `silent` says whether nobody was asked about it.
   int64_t result(int64_t number, int64_t rank, float* score, int* cut, int64_t* tokens, uint8_t* silent) const {
     const Sentence& sentence = closed_[number];
     const Ended& end = sentence.ended[rank];
@@ -241,10 +240,10 @@ IBIDEM_EXPORT int64_t ibidem_beams_advance(void* beams, const float* log_probs, 
   return answer - 1;
 }
 
-// states: [rows, width], changed in place. See Beams::silence.
-IBIDEM_EXPORT int ibidem_beams_silence(void* beams, float most, float* states, int64_t width) {
+// silent: [rows]. See Beams::silence. 0 where there is no room.
+IBIDEM_EXPORT int ibidem_beams_silence(void* beams, float most, uint8_t* silent) {
   return ibidem::guard([&] {
-    static_cast<ibidem::Beams*>(beams)->silence(most, states, width);
+    static_cast<ibidem::Beams*>(beams)->silence(most, silent);
     return 1;
   });
 }

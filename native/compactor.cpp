@@ -1,15 +1,18 @@
-// The Compact Network applied to the few states of a step: two layers with an activation between them. The first one, nearly
-// all of the work, in float32 or in whole numbers of sixteen bits, the second in float32.
+// Two layers with an activation between them. The first one, nearly all of the work, in float32 or in whole numbers of sixteen
+// bits, the second in float32.
 //
 // The weights are read once for all rows, sixteen outputs a register. A sum is always made in the order of the inputs, so
 // that what comes of a row does not depend on the rows beside it.
+#include "compactor.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "activation.h"
 #include "buffer.h"
@@ -31,13 +34,13 @@ constexpr int64_t kManyRows = 8 * kRows;
 constexpr float kMostOfRow = 32767.0f, kMostOfWeight = 8191.0f;
 // What a sum may reach, and something left for rounding.
 constexpr float kMostOfSum = 2.0e9f;
+constexpr float kLeastStep = std::numeric_limits<float>::min();
 
-// Inputs that are multiplied at once, and the sum of their products with sixteen outputs.
+// Inputs that are multiplied at once; the sums of their products with sixteen outputs, and one of these sums.
 template <class Number>
 constexpr int kTogether = sizeof(float) / sizeof(Number);
 template <class Number>
-using SumOf = std::conditional_t<std::is_same_v<Number, float>, Floats, Ints>;
-
+using Sixteen = std::conditional_t<std::is_same_v<Number, float>, Floats, Ints>;
 template <class Number>
 using Total = std::conditional_t<std::is_same_v<Number, float>, float, int32_t>;
 
@@ -51,66 +54,72 @@ inline Ints spread_inputs(const int16_t* x) {
 inline Floats add_products(Floats sums, const float* weights, Floats x) { return fma(x, load(weights), sums); }
 inline Ints add_products(Ints sums, const int16_t* weights, Ints x) { return add_pairs(sums, weights, x); }
 
-// Rows of inputs as they are multiplied; norm: the largest of the weights of an output, in steps.
+// Rows of inputs as they are multiplied.
 template <class Number>
 class Rows;
 
 template <>
 class Rows<float> {
  public:
-  Rows(const float* x, int64_t rows, int64_t inputs, float) : x_(x), rows_(rows), inputs_(inputs) {}
-  int64_t count() const { return rows_; }
-  int64_t stride() const { return inputs_; }
-  const float* row(int64_t r) const { return x_ + r * inputs_; }
+  void clear(int64_t count, int64_t inputs, float) {
+    count_ = count;
+    inputs_ = inputs;
+    rows_ = room_.of(count);
+  }
+  void set(int64_t r, const float* x) { rows_[r] = x; }
+
+  int64_t count() const { return count_; }
+  const float* row(int64_t r) const { return rows_[r]; }
 
  private:
-  const float* x_;
-  int64_t rows_, inputs_;
+  int64_t count_, inputs_;
+  const float** rows_;
+  Scratch<const float*> room_;
 };
 
-// Each row has its own step, the smallest with which its numbers fit and no sum can overflow: the product of two norms is
-// more than any part of a sum. Where a row is not finite, its step is NaN.
+// Each row has its own step, the smallest with which its numbers fit and no sum can overflow: the product of the norms of a
+// row and of weights is more than any part of their sum. Where a row is not finite, its step is NaN.
 template <>
 class Rows<int16_t> {
  public:
-  Rows(const float* x, int64_t rows, int64_t inputs, float norm)
-      : rows_(rows), stride_((inputs + kLanes - 1) / kLanes * kLanes) {
-    static thread_local Scratch<int16_t> numbers;
-    static thread_local Scratch<float> steps;
-    numbers_ = numbers.of(rows * stride_);
-    steps_ = steps.of(rows);
-    for (int64_t r = 0; r < rows; ++r) steps_[r] = set_row(x + r * inputs, inputs, norm, numbers_ + r * stride_);
+  // norm: the largest of the weights of an output, in their steps.
+  void clear(int64_t count, int64_t inputs, float norm) {
+    count_ = count;
+    inputs_ = inputs;
+    norm_ = norm;
+    stride_ = (inputs + kLanes - 1) / kLanes * kLanes;
+    numbers_ = numbers_room_.of(count * stride_);
+    steps_ = steps_room_.of(count);
   }
-  int64_t count() const { return rows_; }
-  int64_t stride() const { return stride_; }
-  const int16_t* row(int64_t r) const { return numbers_ + r * stride_; }
-  float step(int64_t r) const { return steps_[r]; }
 
- private:
-  static float set_row(const float* x, int64_t inputs, float norm, int16_t* numbers) {
-    auto at = [&](int64_t i) { return load_first(x + i, static_cast<int>(std::min<int64_t>(kLanes, inputs - i))); };
+  void set(int64_t r, const float* x) {
+    auto at = [&](int64_t i) { return load_first(x + i, static_cast<int>(std::min<int64_t>(kLanes, inputs_ - i))); };
     Floats most = splat(0.0f), squares = splat(0.0f);
-    for (int64_t i = 0; i < inputs; i += kLanes) {
+    for (int64_t i = 0; i < inputs_; i += kLanes) {
       most = max(most, abs(at(i)));
       squares = fma(at(i), at(i), squares);
     }
     const float square = sum(squares);
     const bool finite = std::isfinite(square);
-    const float step = std::max({largest(most) / kMostOfRow, std::sqrt(square) / kMostOfSum * norm, kLeastStep});
+    const float step = std::max({largest(most) / kMostOfRow, std::sqrt(square) / kMostOfSum * norm_, kLeastStep});
     const Floats inverse = splat(finite ? 1.0f / step : 0.0f);
-    for (int64_t i = 0; i < inputs; i += kLanes) {
-      int32_t whole[kLanes];
-      store(whole, finite ? round_to_ints(at(i) * inverse) : splat(0));
-      for (int lane = 0; lane < kLanes; ++lane) numbers[i + lane] = static_cast<int16_t>(whole[lane]);
-    }
-    return finite ? step : std::numeric_limits<float>::quiet_NaN();
+    int16_t* numbers = numbers_ + r * stride_;
+    for (int64_t i = 0; i < inputs_; i += kLanes)
+      store_shorts(numbers + i, finite ? round_to_ints(at(i) * inverse) : splat(0));
+    steps_[r] = finite ? step : std::numeric_limits<float>::quiet_NaN();
   }
 
-  static constexpr float kLeastStep = std::numeric_limits<float>::min();
+  int64_t count() const { return count_; }
+  const int16_t* row(int64_t r) const { return numbers_ + r * stride_; }
+  float step(int64_t r) const { return steps_[r]; }
 
-  int64_t rows_, stride_;
+ private:
+  int64_t count_, inputs_, stride_;
+  float norm_;
   int16_t* numbers_;
   float* steps_;
+  Scratch<int16_t> numbers_room_;
+  Scratch<float> steps_room_;
 };
 
 template <class Number>
@@ -137,10 +146,13 @@ class Layer {
   int64_t outputs() const { return outputs_; }
   int64_t tiles() const { return tiles_; }
 
-  Rows<Number> given(const float* x, int64_t rows) const { return {x, rows, inputs_, norm_}; }
+  void set(Rows<Number>& rows, const float* const* x, int64_t count) const {
+    rows.clear(count, inputs_, norm_);
+    for (int64_t r = 0; r < count; ++r) rows.set(r, x[r]);
+  }
 
-  // Some tiles of the outputs of all rows; out: [rows, outputs].
-  void apply(const Rows<Number>& x, int64_t begin, int64_t end, Activation how, float* out) const {
+  // Some tiles of the outputs of all rows, in these places.
+  void apply(const Rows<Number>& x, int64_t begin, int64_t end, Activation how, float* const* out) const {
     for (int64_t tile = begin; tile < end; ++tile) {
       int64_t row = 0;
       for (; row + kRows <= x.count(); row += kRows) apply_tile<kRows>(x, row, tile, how, out);
@@ -156,7 +168,7 @@ class Layer {
     if constexpr (!std::is_same_v<Number, float>) {
       float most = 0;
       for (int64_t i = 0; i < inputs_; ++i) most = std::max(most, std::abs(weights[i]));
-      steps_[output] = std::max(most / kMostOfWeight, std::numeric_limits<float>::min());
+      steps_[output] = std::max(most / kMostOfWeight, kLeastStep);
     }
     Number* place = weights_.get() + output / kTileOutputs * strides_ * kStride + output % kTileOutputs * kTogether<Number>;
     double square = 0;
@@ -172,7 +184,7 @@ class Layer {
   }
 
   template <int Count>
-  void apply_rest(const Rows<Number>& x, int64_t row, int64_t tile, Activation how, float* out) const {
+  void apply_rest(const Rows<Number>& x, int64_t row, int64_t tile, Activation how, float* const* out) const {
     if constexpr (Count > 0) {
       if (x.count() - row == Count) return apply_tile<Count>(x, row, tile, how, out);
       apply_rest<Count - 1>(x, row, tile, how, out);
@@ -180,35 +192,36 @@ class Layer {
   }
 
   template <int Count>
-  void apply_tile(const Rows<Number>& x, int64_t row, int64_t tile, Activation how, float* out) const {
+  void apply_tile(const Rows<Number>& x, int64_t row, int64_t tile, Activation how, float* const* out) const {
     Total<Number> totals[Count][kBlocks][kLanes];
-    multiply(weights_.get() + tile * strides_ * kStride, x, row, totals);
+    multiply(x, row, weights_.get() + tile * strides_ * kStride, totals);
     for (int b = 0; b < kBlocks; ++b) {
       const int64_t output = tile * kTileOutputs + b * kLanes;
       const int count = static_cast<int>(std::min<int64_t>(kLanes, outputs_ - output));
       if (count <= 0) break;
       for (int r = 0; r < Count; ++r) {
         const Floats made = worth(load(totals[r][b]), x, row + r, output) + load(bias_.get() + output);
-        store_first(out + (row + r) * outputs_ + output, activate(made, how), count);
+        store_first(out[row + r] + output, activate(made, how), count);
       }
     }
   }
 
   // The sums of the products of some rows with the weights of a tile. Its loops must unroll, or the sums leave the registers.
   template <int Count>
-  void multiply(const Number* weights, const Rows<Number>& x, int64_t row,
+  void multiply(const Rows<Number>& x, int64_t row, const Number* weights,
                 Total<Number> (&totals)[Count][kBlocks][kLanes]) const {
-    const Number* rows = x.row(row);
-    const int64_t stride = x.stride();
-    SumOf<Number> sums[Count][kBlocks];
+    const Number* inputs[Count];
+    Sixteen<Number> sums[Count][kBlocks];
 #pragma GCC unroll 16
-    for (int r = 0; r < Count; ++r)
+    for (int r = 0; r < Count; ++r) {
+      inputs[r] = x.row(row + r);
 #pragma GCC unroll 16
       for (int b = 0; b < kBlocks; ++b) sums[r][b] = splat(Total<Number>{0});
+    }
     for (int64_t i = 0; i < strides_; ++i) {
 #pragma GCC unroll 16
       for (int r = 0; r < Count; ++r) {
-        const SumOf<Number> here = spread_inputs(rows + r * stride + i * kTogether<Number>);
+        const Sixteen<Number> here = spread_inputs(inputs[r] + i * kTogether<Number>);
 #pragma GCC unroll 16
         for (int b = 0; b < kBlocks; ++b)
           sums[r][b] = add_products(sums[r][b], weights + b * kLanes * kTogether<Number>, here);
@@ -232,41 +245,47 @@ class Layer {
   float norm_ = 0;  // the largest of the weights of an output, in steps
 };
 
-}  // namespace
-
-class Compactor {
- public:
-  virtual ~Compactor() = default;
-  virtual void apply(const float* x, int64_t rows, float* out, int64_t threads) const = 0;
-};
-
-namespace {
-
 template <class Number>
 class CompactorIn final : public Compactor {
  public:
   CompactorIn(Layer<Number> inner, Layer<float> outer, Activation how)
       : inner_(std::move(inner)), outer_(std::move(outer)), how_(how) {}
 
-  void apply(const float* x, int64_t rows, float* out, int64_t threads) const override {
+  void apply(const float* x, const int64_t* rows, int64_t count, float* out, int64_t threads) const override {
     static thread_local Scratch<float> room;
-    float* hidden = room.of(rows * inner_.outputs());
-    if (rows >= kManyRows) {
-      share(threads, rows, [&](int64_t begin, int64_t end) {
-        float* own = hidden + begin * inner_.outputs();
-        inner_.apply(inner_.given(x + begin * inner_.inputs(), end - begin), 0, inner_.tiles(), how_, own);
-        project(own, end - begin, out + begin * outer_.outputs());
+    static thread_local Scratch<float*> places;
+    static thread_local Scratch<const float*> inputs;
+    float *hidden = room.of(count * inner_.outputs()), **in_hidden = places.of(2 * count), **in_out = in_hidden + count;
+    const float** states = inputs.of(count);
+    for (int64_t r = 0; r < count; ++r) {
+      states[r] = x + rows[r] * inner_.inputs();
+      in_hidden[r] = hidden + r * inner_.outputs();
+      in_out[r] = out + rows[r] * outer_.outputs();
+    }
+    if (count >= kManyRows) {
+      share(threads, count, [&](int64_t begin, int64_t end) {
+        inner_.apply(set(states + begin, end - begin), 0, inner_.tiles(), how_, in_hidden + begin);
+        project(in_hidden + begin, end - begin, in_out + begin);
       });
       return;
     }
-    const auto given = inner_.given(x, rows);
-    share(threads, inner_.tiles(), [&](int64_t begin, int64_t end) { inner_.apply(given, begin, end, how_, hidden); });
-    project(hidden, rows, out);
+    const Rows<Number>& given = set(states, count);
+    share(threads, inner_.tiles(), [&](int64_t begin, int64_t end) { inner_.apply(given, begin, end, how_, in_hidden); });
+    project(in_hidden, count, in_out);
   }
 
  private:
-  void project(const float* hidden, int64_t rows, float* out) const {
-    outer_.apply(outer_.given(hidden, rows), 0, outer_.tiles(), Activation::kNone, out);
+  // The states as they are multiplied: of this thread, and good until its next ones.
+  const Rows<Number>& set(const float* const* states, int64_t count) const {
+    static thread_local Rows<Number> rows;
+    inner_.set(rows, states, count);
+    return rows;
+  }
+
+  void project(const float* const* hidden, int64_t count, float* const* out) const {
+    static thread_local Rows<float> rows;
+    outer_.set(rows, hidden, count);
+    outer_.apply(rows, 0, outer_.tiles(), Activation::kNone, out);
   }
 
   Layer<Number> inner_;
@@ -274,21 +293,26 @@ class CompactorIn final : public Compactor {
   Activation how_;
 };
 
-}  // namespace
+template <class Number>
+Compactor* make(const float* inner_weight, const float* inner_bias, const float* outer_weight, const float* outer_bias,
+                int64_t inputs, int64_t hidden, int64_t outputs, Activation how) {
+  return new CompactorIn<Number>({inner_weight, inner_bias, inputs, hidden}, {outer_weight, outer_bias, hidden, outputs},
+                                 how);
+}
 
+}  // namespace
 }  // namespace ibidem
 
-// Weights [hidden, inputs] and [outputs, hidden] with their biases; whole: the first layer in whole numbers. Null where there is
-// no room.
+// Weights [hidden, inputs] and [outputs, hidden] with their biases; whole: the first layer in whole numbers. Null where
+// there is no room.
 IBIDEM_EXPORT void* ibidem_compactor_new(const float* inner_weight, const float* inner_bias, const float* outer_weight,
                                          const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs,
                                          int activation, int whole) {
   using namespace ibidem;
-  return guard([&]() -> Compactor* {
-    const auto how = static_cast<Activation>(activation);
-    Layer<float> outer(outer_weight, outer_bias, hidden, outputs);
-    if (whole) return new CompactorIn<int16_t>({inner_weight, inner_bias, inputs, hidden}, std::move(outer), how);
-    return new CompactorIn<float>({inner_weight, inner_bias, inputs, hidden}, std::move(outer), how);
+  return guard([&] {
+    const auto made = whole ? make<int16_t> : make<float>;
+    return made(inner_weight, inner_bias, outer_weight, outer_bias, inputs, hidden, outputs,
+                static_cast<Activation>(activation));
   });
 }
 
@@ -297,7 +321,9 @@ IBIDEM_EXPORT void ibidem_compactor_free(void* compactor) { delete static_cast<i
 // x: [rows, inputs]; out: [rows, outputs]. 0 where there is no room.
 IBIDEM_EXPORT int ibidem_compactor_apply(const void* compactor, const float* x, int64_t rows, float* out, int threads) {
   return ibidem::guard([&] {
-    static_cast<const ibidem::Compactor*>(compactor)->apply(x, rows, out, threads);
+    std::vector<int64_t> all(rows);
+    std::iota(all.begin(), all.end(), 0);
+    static_cast<const ibidem::Compactor*>(compactor)->apply(x, all.data(), rows, out, threads);
     return 1;
   });
 }

@@ -16,7 +16,7 @@ namespace ibidem {
 namespace {
 
 // As in retrieve/neighbours.py: of longer queries no distance can be trusted.
-constexpr double kLargestSquare = 0x1p120;
+constexpr float kLargestSquare = 0x1p120f;
 // A query so near another one, beside the k-th neighbour of that, that it looks among what the other has found: squared
 // distances. Nearly all of its own neighbours are there (docs/results/search.md).
 constexpr float kNear = 0.1f;
@@ -49,9 +49,12 @@ float square_distance(const float* query, const Key* key, int64_t dimension) {
 }
 
 bool usable(const float* query, int64_t dimension) {
-  double square = 0;
-  for (int64_t i = 0; i < dimension; ++i) square += static_cast<double>(query[i]) * query[i];
-  return square < kLargestSquare;
+  Floats squares = splat(0.0f);
+  for (int64_t i = 0; i < dimension; i += kLanes) {
+    const Floats here = load_first(query + i, static_cast<int>(std::min<int64_t>(kLanes, dimension - i)));
+    squares = fma(here, here, squares);
+  }
+  return sum(squares) < kLargestSquare;
 }
 
 template <int Groups>

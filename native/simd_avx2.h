@@ -173,6 +173,11 @@ inline void store_bytes(uint8_t* p, Ints x) {
   const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
+// Lanes from -32768 to 32767.
+inline void store_shorts(int16_t* p, Ints x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.low, x.high), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
+}
 
 // Four unsigned bytes, the same for all lanes, widened to sixteen bits.
 struct Four {

@@ -79,6 +79,11 @@ inline void store_bytes(uint8_t* p, Ints x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
 }
 
+// Lanes from -32768 to 32767.
+inline void store_shorts(int16_t* p, Ints x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
+}
+
 // Four unsigned bytes, the same for all lanes.
 struct Four {
   __m512i v;

@@ -113,7 +113,7 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     for _ in range(4):
         states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
         found = scorer.whole.choose(states.clone(), logits, first, Asking(within, math.inf, math.inf), 6, (5, 7))
-        votes = scorer.consult(states if within == math.inf else second.silence(states, within), 3)
+        votes = scorer.consult(states if within == math.inf else states.masked_fill(second.silence(within)[:, None], math.nan), 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
         )

@@ -51,9 +51,9 @@ class SwiftBeams:
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
 
     def silence(self, states: Tensor) -> Tensor:
-        """The states [rows, d], NaN where nobody is to be asked about them; they may be changed in place."""
+        """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
         within = self._rules.ask_within
-        return states if within == math.inf else self.native.silence(states, within)
+        return states if within == math.inf else states.masked_fill(self.native.silence(within).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""

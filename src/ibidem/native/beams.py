@@ -25,7 +25,7 @@ class _Rules(ctypes.Structure):
 class Finished(NamedTuple):
     """A finished hypothesis: its tokens without the end of sentence, its score, and whether the limit ended it.
 
-    silent: the tokens, by number, whose states `silence` spoilt.
+    silent: the tokens, by number, about which nobody was asked; see `silence`.
     """
 
     tokens: list[int]
@@ -83,17 +83,12 @@ class NativeBeams:
         self.open = still
         return going[: still * self.beam], last[: still * self.beam]
 
-    def silence(self, states: Tensor, most: float) -> Tensor:
-        """The states [rows, d], NaN for hypotheses more than `most` below the best of their sentence.
-
-        Where they can be, they are changed in place.
-        """
-        plain = dense(states)
-        if len(plain) != self.rows:
-            raise ValueError(f"{len(plain)} states were given of {self.rows} hypotheses")
-        if not self._silence(self.handle, most, plain.data_ptr(), plain.shape[1]):
+    def silence(self, most: float) -> Tensor:
+        """Which hypotheses [rows] are more than `most` below the best of their sentence, and ask nobody."""
+        silent = torch.empty(self.rows, dtype=torch.bool)
+        if not self._silence(self.handle, most, silent.data_ptr()):
             raise MemoryError("there is no room to go on with these translations")
-        return plain
+        return silent
 
     def numbers(self) -> Tensor:
         """The numbers of the open sentences [open]."""
@@ -113,8 +108,8 @@ class NativeBeams:
             count = self._result(self.handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
             if count < 0:
                 return None
-            spoilt = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
-            return Finished(room[:count], score.value, bool(cut.value), spoilt)
+            unasked = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
+            return Finished(room[:count], score.value, bool(cut.value), unasked)
 
         found = []
         for sentence in range(self._sentences):

@@ -130,7 +130,7 @@ class NativeConsultation:
     ) -> Best:
         """The `count` best tokens of the mixture for the hypotheses of beams; see `best_of_mixture`.
 
-        states: [rows, d], spoilt where a hypothesis asks nobody; logits: [rows, V].
+        states: [rows, d]; logits: [rows, V].
         """
         plain, given = self._checked(states), dense(logits)
         rows, size = given.shape

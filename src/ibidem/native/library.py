@@ -63,7 +63,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_beams_new": (_POINTER, [_POINTER, _POINTER, _LONG]),
     "ibidem_beams_free": (None, [_POINTER]),
     "ibidem_beams_advance": (_LONG, [_POINTER, _POINTER, _POINTER, _LONG, _FLOAT, _POINTER, _POINTER]),
-    "ibidem_beams_silence": (_INT, [_POINTER, _FLOAT, _POINTER, _LONG]),
+    "ibidem_beams_silence": (_INT, [_POINTER, _FLOAT, _POINTER]),
     "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
     "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 4]),
     "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
