@@ -112,8 +112,12 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     first, second = (NativeBeams([9] * 6, beam=3, eos=0, force_end=True) for _ in range(2))
     for _ in range(4):
         states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
-        found = scorer.whole.choose(states.clone(), logits, first, Asking(within, math.inf, math.inf), 6, (5, 7))
-        votes = scorer.consult(states if within == math.inf else states.masked_fill(second.silence(within)[:, None], math.nan), 3)
+        given = states.clone()
+        found = scorer.whole.choose(given, logits, first, Asking(within, math.inf, math.inf), 6, (5, 7))
+        assert torch.equal(given, states)
+        if within < math.inf:
+            states = states.masked_fill(second.silence(within)[:, None], math.nan)
+        votes = scorer.consult(states, 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
         )
@@ -147,7 +151,7 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     def choose(asking: Asking) -> Best:
         assert isinstance(scorer, SwiftScorer)
         assert scorer.whole is not None
-        return scorer.whole.choose(states.clone(), logits, beams, asking, 2, ())
+        return scorer.whole.choose(states, logits, beams, asking, 2, ())
 
     def mixed(scorer: MemoryScorer, rows: slice) -> Best:
         votes = scorer.consult(states[rows])
@@ -202,7 +206,7 @@ def test_how_far_behind_who_asks_briefly_is(parts) -> None:
     # So far from each other that none shares a search.
     states, logits = 5 * torch.randn(24, 48), torch.randn(24, 40)
     found = [
-        scorer.whole.choose(states.clone(), logits, beams, Asking(math.inf, behind, math.inf), 2, ()).scores
+        scorer.whole.choose(states, logits, beams, Asking(math.inf, behind, math.inf), 2, ()).scores
         for behind in (5.0, 2.0, 0.5, -1.0)
     ]
     for lag, (farther, nearer) in zip((3, 1, 0), pairwise(found), strict=True):
