@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,23 @@ def test_every_contender_gets_every_sentence_in_every_round() -> None:
     }
     with pytest.raises(UsageError, match="at least one sentence"):
         race([contender("a")], [], batch=1, beam=1)
+
+
+def test_contenders_take_turns_within_a_round() -> None:
+    order: list[str] = []
+
+    def contender(name: str) -> Contender:
+        def translate(batch: list[list[int]], beam: int) -> int:  # type: ignore[misc]  # noqa: ARG001
+            order.append(name)
+            return 1
+
+        return Contender(name, translate)  # type: ignore[arg-type]
+
+    race([contender("a"), contender("b")], [[i] for i in range(20)], batch=1, beam=1, rounds=1)
+    turns = ["".join(group) for _, group in groupby(order)]
+    assert max(map(len, turns)) <= 6  # two or three batches a heat, and the last of one may begin the next
+    assert order.count("a") == order.count("b") == 40
+    assert len({order[0], order[len(order) // 2]}) == 2  # another one begins
 
 
 def test_published_mixture_is_ours_written_out() -> None:

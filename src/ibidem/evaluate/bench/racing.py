@@ -1,4 +1,8 @@
-"""Contenders side by side: the same batches in turn, so that a busy machine is busy for all of them."""
+"""Contenders side by side: the same batches in turn, so that a busy machine is busy for all of them.
+
+A round is run in heats of a few batches, each by every contender: a machine whose clock changes from second to second,
+as those do that others use too, changes it for all.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
 
     from ibidem.evaluate.bench.contenders import Contender
 
+    Batches = Sequence[Sequence[Sequence[int]]]
+
+# Of a round: few enough that threads which one contender leaves spinning for a moment disturb the next one little.
+_HEATS = 8
+
 
 @dataclass(frozen=True)
 class Round:
@@ -25,6 +34,13 @@ class Round:
     seconds: float
     processor_seconds: float
     tokens: int
+
+    def __add__(self, other: Round) -> Round:
+        return Round(
+            self.seconds + other.seconds,
+            self.processor_seconds + other.processor_seconds,
+            self.tokens + other.tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -75,24 +91,28 @@ def race(
     device: torch.device | None = None,
     progress: Progress = silent,
 ) -> Race:
-    """Translate all sources with each contender in turn, `rounds` times, after a round that does not count.
+    """Translate all sources with each contender, `rounds` times, after a round that does not count.
 
     Caches, pages and threads are cold at first, and rooms for the largest batch are made when it comes.
     """
     if not sources or rounds < 1:
         raise UsageError("A race needs at least one sentence and one round.")
     batches = cut_batches(sources, batch)
+    heats = min(_HEATS, len(batches))
     done: dict[str, list[Round]] = {contender.name: [] for contender in contenders}
-    total = (rounds + 1) * len(contenders)
+    total = (rounds + 1) * heats
     for number in range(rounds + 1):
-        # Each round begins with another one, so that none always comes first.
-        for place in range(len(contenders)):
-            contender = contenders[(number + place) % len(contenders)]
-            measured = _run(contender, batches, beam, device)
-            if number:
-                done[contender.name].append(measured)
-            finished = number * len(contenders) + place + 1
-            progress(f"Batch {batch}, beam {beam}", finished / total, finished, "runs")
+        found = {contender.name: Round(0.0, 0.0, 0) for contender in contenders}
+        for heat in range(heats):
+            # Each heat begins with another one, so that none always comes first.
+            for place in range(len(contenders)):
+                contender = contenders[(number + heat + place) % len(contenders)]
+                found[contender.name] += _run(contender, batches[heat::heats], beam, device)
+            finished = number * heats + heat + 1
+            progress(f"Batch {batch}, beam {beam}", finished / total, finished, "heats")
+        if number:
+            for name, measured in found.items():
+                done[name].append(measured)
     return Race(batch, beam, len(sources), done)
 
 
@@ -102,9 +122,7 @@ def cut_batches(sources: Sequence[Sequence[int]], batch: int) -> list[list[Seque
     return [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
 
 
-def _run(
-    contender: Contender, batches: Sequence[Sequence[Sequence[int]]], beam: int, device: torch.device | None
-) -> Round:
+def _run(contender: Contender, batches: Batches, beam: int, device: torch.device | None) -> Round:
     _wait(device)
     began, began_processor = time.perf_counter(), time.process_time()
     tokens = sum(contender.translate(batch, beam) for batch in batches)
