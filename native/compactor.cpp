@@ -61,9 +61,8 @@ class Rows;
 template <>
 class Rows<float> {
  public:
-  void clear(int64_t count, int64_t inputs, float) {
+  void clear(int64_t count, int64_t, float) {
     count_ = count;
-    inputs_ = inputs;
     rows_ = room_.of(count);
   }
   void set(int64_t r, const float* x) { rows_[r] = x; }
@@ -72,7 +71,7 @@ class Rows<float> {
   const float* row(int64_t r) const { return rows_[r]; }
 
  private:
-  int64_t count_, inputs_;
+  int64_t count_;
   const float** rows_;
   Scratch<const float*> room_;
 };

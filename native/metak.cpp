@@ -21,7 +21,7 @@ constexpr float kFar = 10.0f;
 constexpr float kLeastBase = 1e-12f;
 constexpr float kLeastTotal = 1e-30f;
 // Rows that are worth another thread.
-constexpr int64_t kLeastRows = 64;
+constexpr int64_t kLeastRows = 24;
 
 }  // namespace
 
