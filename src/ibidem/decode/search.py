@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel, Step
 
 
-# Leaves four of ten questions out, and costs no BLEU that can be measured (docs/results/speed.md).
-ASK_WITHIN = 1.5
+# Leaves nearly four of ten questions out, and costs no BLEU that can be measured; 1.5 does (docs/results/speed.md).
+ASK_WITHIN = 1.75
 # Half of that behind, or where the model is sure of the next token, a brief search costs next to nothing in quality.
 _BRIEF_BEHIND, _BRIEF_ABOVE = 0.5, 0.85
 
@@ -44,7 +44,7 @@ class SearchSettings:
     """How to search; a translation has at most ratio * source tokens + extra tokens, its end included.
 
     ask_within: a hypothesis whose log-probability is farther than this behind the best of its sentence does not ask the
-    memories. It seldom wins, and four of ten hypotheses are such. Those half as far behind, and those whose next
+    memories. It seldom wins, and nearly four of ten hypotheses are such. Those half as far behind, and those whose next
     token the model is sure of, ask briefly where the native index is asked: less is looked through. None: ASK_WITHIN on
     a CPU, where asking takes time, and all ask in full on a GPU, as with inf.
     """
