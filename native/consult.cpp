@@ -42,12 +42,13 @@ void ibidem_beams_lags(const void*, float*);
 namespace ibidem {
 namespace {
 
-// Who asks: states [rows, inputs], so many together of one sentence; silent: [rows], 1 for who asks nobody; briefly: [rows],
-// 1 for who asks briefly, or null.
+// Who asks: states [rows, inputs], so many together of one sentence; silent: [rows], 1 for who asks nobody; brevity: tells who
+// asks briefly, or null.
 struct Askers {
   const float* states;
   int64_t rows, together;
-  const uint8_t *silent, *briefly;
+  const uint8_t* silent;
+  Brevity* brevity;
 };
 
 // What is found for them; distances, entries, values, weights: [rows, k]; base: [rows].
@@ -78,7 +79,7 @@ const float* compact(const Consultation& parts, const Askers& askers, int thread
 int consult(const Consultation& parts, const Askers& askers, const Answer& answer, int threads, int search_threads) {
   const int64_t found = askers.rows * parts.settings->k;
   const Queries queries{compact(parts, askers, threads), askers.rows, askers.together, answer.distances, answer.entries};
-  search(*parts.ivf, *parts.settings, {parts.brief, askers.briefly}, parts.live, queries, search_threads);
+  search(*parts.ivf, *parts.settings, {parts.brief, askers.brevity}, parts.live, queries, search_threads);
   if (!ibidem_look_up(parts.values, parts.value_count, answer.entries, found, answer.values)) return -1;
   return ibidem_metak_weigh(parts.metak, answer.distances, answer.values, askers.rows, answer.base, answer.weights, threads);
 }
@@ -92,6 +93,27 @@ struct Asking {
   float brief_above;   // as does who gives some token more than this probability without a memory
 };
 
+namespace {
+
+// Who is behind or sure asks briefly. How sure the base model is says the ranking of its tokens, which is shared among the
+// threads that search: who is done with it begins to search, and need not wait for the others.
+class Sureness final : public Brevity {
+ public:
+  // lags: [rows], how far each is behind.
+  Sureness(Mixture& mixture, const Asking& asking, const float* lags) : mixture_(mixture), asking_(asking), lags_(lags) {}
+
+  void prepare() override { mixture_.rank(); }
+  bool briefly(int64_t row) override {
+    return lags_[row] > asking_.brief_behind || mixture_.surety(row) > asking_.brief_above;
+  }
+
+ private:
+  Mixture& mixture_;
+  const Asking& asking_;
+  const float* lags_;
+};
+
+}  // namespace
 }  // namespace ibidem
 
 // states: [rows, inputs of the compactor], so many together of one sentence, and who begins with NaN asks nobody; distances,
@@ -123,16 +145,15 @@ IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, const ibidem:
     int64_t* entries = numbers.of(2 * rows * k);
     const Answer answer{distances, entries, entries + rows * k, distances + 2 * rows * k, distances + rows * k};
     float* lags = answer.base + rows;
-    uint8_t *silent = flags.of(2 * rows), *briefly = silent + rows;
+    uint8_t* silent = flags.of(rows);
     Mixture mixture(logits, rows, size, size, banned, banned_count, wanted);
-    mixture.rank(mixture_threads);
+    mixture.make_room();
     ibidem_beams_lags(beams, lags);
-    for (int64_t row = 0; row < rows; ++row)
-      briefly[row] = lags[row] > asking->brief_behind || mixture.surety(row) > asking->brief_above;
+    Sureness sureness(mixture, *asking, lags);
     std::fill_n(silent, rows, 0);
     if (asking->within < std::numeric_limits<float>::infinity() && !ibidem_beams_silence(beams, asking->within, silent))
       return 0;
-    const int done = consult(*parts, {states, rows, together, silent, briefly}, answer, threads, search_threads);
+    const int done = consult(*parts, {states, rows, together, silent, &sureness}, answer, threads, search_threads);
     if (done == 1) mixture.mix({answer.base, answer.values, answer.weights, k}, scores, tokens, mixture_threads);
     return done;
   });

@@ -53,10 +53,19 @@ struct Queries {
   int64_t* entries;
 };
 
-// Who is looked for less far: briefly: [count], 1 for these, or null; k is the same for all.
+// Tells who is looked for less far, on the threads that search.
+class Brevity {
+ public:
+  virtual ~Brevity() = default;
+  // What is to be done before anyone can tell: every thread comes once, and does its part of it before it searches.
+  virtual void prepare() = 0;
+  virtual bool briefly(int64_t query) = 0;
+};
+
+// How far is looked for those; who: null where there are none. k is the same for all.
 struct Brief {
   const SearchSettings* settings;
-  const uint8_t* briefly;
+  Brevity* who;
 };
 
 // live: see ibidem_ivf_search.

@@ -284,7 +284,9 @@ class Search {
   void run(int threads) {
     for (int64_t begin = 0; begin < count_; begin += together_) plan(begin, std::min(count_, begin + together_));
     std::atomic<size_t> next{0};
-    gather(static_cast<int>(std::min<size_t>(threads, leaders_.size())), [&](int, int) {
+    if (brief_.who == nullptr) threads = static_cast<int>(std::min<size_t>(threads, leaders_.size()));
+    gather(threads, [&](int, int) {
+      if (brief_.who != nullptr) brief_.who->prepare();
       auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
       for (size_t i = next++; i < leaders_.size(); i = next++) lead(searcher, leaders_[i]);
       help(searcher);
@@ -375,7 +377,7 @@ class Search {
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
-    const bool briefly = brief_.briefly != nullptr && brief_.briefly[row] != 0;
+    const bool briefly = brief_.who != nullptr && brief_.who->briefly(row);
     searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k,
                     entries_ + row * settings_.k);
   }

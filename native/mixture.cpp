@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "exponential.h"
 #include "exports.h"
@@ -161,18 +162,26 @@ class Mixture::Row {
   std::vector<Candidate> candidates_;
 };
 
-void Mixture::rank(int threads) {
+void Mixture::make_room() {
   static thread_local Scratch<Standing> standings;
   static thread_local Scratch<Candidate> candidates;
   standings_ = standings.of(rows_);
   candidates_ = candidates.of(rows_ * wanted_);
-  share(threads, rows_, [&](int64_t begin, int64_t end) {
-    Row row(*this);
-    for (int64_t r = begin; r < end; ++r) standings_[r] = row.rank(r, candidates_ + r * wanted_);
-  });
+  ranked_ = std::vector<std::atomic<bool>>(rows_);
 }
 
-float Mixture::surety(int64_t row) const { return standings_[row].surety; }
+void Mixture::rank() {
+  Row row(*this);
+  for (int64_t r = next_++; r < rows_; r = next_++) {
+    standings_[r] = row.rank(r, candidates_ + r * wanted_);
+    ranked_[r].store(true, std::memory_order_release);
+  }
+}
+
+float Mixture::surety(int64_t row) const {
+  while (!ranked_[row].load(std::memory_order_acquire)) std::this_thread::yield();
+  return standings_[row].surety;
+}
 
 void Mixture::mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const {
   share(threads_for(threads, rows_, kLeastRows), rows_, [&](int64_t begin, int64_t end) {

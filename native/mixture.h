@@ -6,6 +6,7 @@
 // best of the mixture are among the best raw logits and the neighbours: nothing of vocabulary size is written.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -44,11 +45,13 @@ class Mixture {
         banned_count_(banned_count),
         wanted_(wanted) {}
 
-  // The best tokens of the base model's own.
-  void rank(int threads);
-  // The probability of its best token, after `rank`; 0 where a row has no distribution.
+  // Before threads come to `rank`.
+  void make_room();
+  // The best tokens of the base model's own, of rows that no other thread has taken, until none is left.
+  void rank();
+  // The probability of its best token, 0 where a row has no distribution. Of a row that some thread has taken: it is waited for.
   float surety(int64_t row) const;
-  // The best of the mixture, after `rank`; scores, tokens: [rows, wanted].
+  // The best of the mixture, after all have ranked; scores, tokens: [rows, wanted].
   void mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const;
   // The same without ranking first.
   void find(const Votes& votes, float* scores, int64_t* tokens, int threads) const;
@@ -67,6 +70,8 @@ class Mixture {
   int64_t banned_count_, wanted_;
   Standing* standings_ = nullptr;    // [rows]
   Candidate* candidates_ = nullptr;  // [rows, wanted]
+  std::atomic<int64_t> next_{0};     // row that nobody has taken yet
+  std::vector<std::atomic<bool>> ranked_;  // [rows]
 };
 
 }  // namespace ibidem

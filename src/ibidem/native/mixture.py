@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Logits that a thread should have at least.
-_LEAST = 1 << 16
+_LEAST = 1 << 15
 
 
 class Best(NamedTuple):
