@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.retrieve.keys import Floats
+
 # Groups of centroids that a key is compared with when it is assigned to a list.
 ASSIGN_GROUPS = 20
 # Centroids in a group and groups in a region on average: these are blocks of sixteen, and where nearly all are full,
@@ -32,6 +34,7 @@ PER_GROUP = 13
 _CLIPPED = 2000
 _CODING_KEYS = 1 << 16
 _KEYS_PER_CELL = 256
+_LARGE_CELL = 4096
 _CELL_ROUNDS = 8
 _INNER_ROUNDS = 6
 _SMOOTHING_ROUNDS = 4
@@ -53,36 +56,52 @@ def limit_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train_centroids(sample: NDArray[np.float32], lists: int, seed: int) -> Centroids:
+class Tree:
+    """Centroids in groups and groups in regions, which still move with the keys around them.
+
+    centres: [lists, d]; groups, regions: the means of what is in each.
+    """
+
+    def __init__(self, coding: Coding, centres: Tensor, generator: torch.Generator) -> None:
+        self._coding = coding
+        self._centres = centres
+        self._groups = cluster(centres, -(-len(centres) // PER_GROUP), _GROUP_ROUNDS, generator)
+        self._regions = cluster(self._groups, -(-len(self._groups) // PER_GROUP), _GROUP_ROUNDS, generator)
+        arranged = torch.from_numpy(arrange(centres, self._groups))
+        self._group_of = arranged // LANES
+        self._group_places = torch.from_numpy(arrange(self._groups, self._regions))
+        self._places = LANES * self._group_places[self._group_of] + arranged % LANES
+        self._number_of_place = torch.zeros(LANES**2 * len(self._regions), dtype=torch.int64)
+        self._number_of_place[self._places] = torch.arange(len(centres))
+
+    def packed(self) -> Centroids:
+        """The centroids as a search takes them."""
+        points = (self._regions, self._groups, self._group_places, self._centres, self._places)
+        return pack_centroids(self._coding, *(each.numpy() for each in points))
+
+    def smooth(self, points: Tensor) -> None:
+        """Move every centroid to the mean of the points [n, d] that are assigned to its list."""
+        ivf = Ivf(self.packed())
+        near = [ivf.assign(part.float().numpy(), ASSIGN_GROUPS) for part in _parts(points, points.shape[1])]
+        numbers = self._number_of_place[torch.from_numpy(np.concatenate(near)).long()]
+        self._centres = _means(points, numbers, self._centres)
+        self._groups = _means(self._centres, self._group_of, self._groups)
+        self._regions = _means(self._groups, self._group_places // LANES, self._regions)
+
+
+def train_centroids(sample: Floats, lists: int, seed: int) -> Centroids:
     """Centroids of `lists` lists for keys like the sample [n, d], of which there are at least as many."""
     generator = torch.Generator().manual_seed(seed)
-    coding = fit_coding(sample)
     points = torch.from_numpy(sample)
-    centres = _cluster_in_cells(points, lists, generator)
-    groups = cluster(centres, -(-lists // PER_GROUP), _GROUP_ROUNDS, generator)
-    regions = cluster(groups, -(-len(groups) // PER_GROUP), _GROUP_ROUNDS, generator)
-    group_places = torch.from_numpy(arrange(groups, regions))
-    arranged = torch.from_numpy(arrange(centres, groups))
-    group_of = arranged // LANES
-    places = LANES * group_places[group_of] + arranged % LANES
-    number_of_place = torch.zeros(LANES**2 * len(regions), dtype=torch.int64)
-    number_of_place[places] = torch.arange(lists)
-
-    def packed() -> Centroids:
-        points = (each.numpy() for each in (regions, groups, group_places, centres, places))
-        return pack_centroids(coding, *points)
-
+    tree = Tree(fit_coding(sample), _cluster_in_cells(points, lists, generator), generator)
     for _ in range(_SMOOTHING_ROUNDS):
-        near = Ivf(packed()).assign(sample, ASSIGN_GROUPS)
-        centres = _means(points, number_of_place[torch.from_numpy(near).long()], centres)
-        groups = _means(centres, group_of, groups)
-        regions = _means(groups, group_places // LANES, regions)
-    return packed()
+        tree.smooth(points)
+    return tree.packed()
 
 
-def fit_coding(sample: NDArray[np.float32]) -> Coding:
+def fit_coding(sample: Floats) -> Coding:
     """Codes that span nearly all components of the sample [n, d]."""
-    some = sample[:: max(1, len(sample) // _CODING_KEYS)]
+    some = sample[:: max(1, len(sample) // _CODING_KEYS)].astype(np.float32)
     mean = some.mean(axis=0, dtype=np.float64).astype(np.float32)
     away = np.abs(some - mean).reshape(-1)
     last = max(0, away.size - 1 - away.size // _CLIPPED)
@@ -102,31 +121,40 @@ def cluster(points: Tensor, count: int, rounds: int, generator: torch.Generator)
 def nearest(points: Tensor, centres: Tensor) -> Tensor:
     """The nearest centre [n] of each point [n, d]."""
     half_squares = centres.square().sum(1) / 2
-    rows = max(1, _ELEMENTS // len(centres))
-    return torch.cat(
-        [torch.addmm(half_squares, part, centres.T, alpha=-1).argmin(1) for part in torch.split(points, rows)]
-    )
+    parts = _parts(points, len(centres))
+    return torch.cat([torch.addmm(half_squares, part.float(), centres.T, alpha=-1).argmin(1) for part in parts])
 
 
 def _means(points: Tensor, assigned: Tensor, otherwise: Tensor) -> Tensor:
     """The mean of the points assigned to each centre [count, d], and `otherwise` where there are none."""
+    sums, width = torch.zeros_like(otherwise), points.shape[1]
+    for part, own in zip(_parts(points, width), torch.split(assigned, _rows(width)), strict=True):
+        sums.index_add_(0, own, part.float())
     counts = torch.bincount(assigned, minlength=len(otherwise))[:, None]
-    sums = torch.zeros_like(otherwise).index_add_(0, assigned, points)
     return torch.where(counts > 0, sums / counts.clamp_min(1), otherwise)
+
+
+def _parts(points: Tensor, width: int) -> tuple[Tensor, ...]:
+    """The points [n, d] in parts, so that of each not much is held at once of what is `width` numbers a point."""
+    return torch.split(points, _rows(width))
+
+
+def _rows(width: int) -> int:
+    return max(1, _ELEMENTS // width)
 
 
 def _cluster_in_cells(points: Tensor, lists: int, generator: torch.Generator) -> Tensor:
     """Centres [lists, d]: each cell has as many as its share of the points."""
     cells = max(1, round(math.sqrt(lists)))
-    some = points[torch.randperm(len(points), generator=generator)[: _KEYS_PER_CELL * cells]]
+    some = points[torch.randperm(len(points), generator=generator)[: _KEYS_PER_CELL * cells]].float()
     cell_of = nearest(points, cluster(some, cells, _CELL_ROUNDS, generator))
     counts = torch.bincount(cell_of, minlength=cells)
     order = torch.argsort(cell_of, stable=True)
     members = torch.split(order, counts.tolist())
-    # Products this small are done before a second thread has woken up.
-    with limit_threads(1):
+    # Products of small cells are done before a second thread has woken up.
+    with limit_threads(1 if len(points) < _LARGE_CELL * cells else None):
         parts = [
-            cluster(points[own], share, _INNER_ROUNDS, generator)
+            cluster(points[own].float(), share, _INNER_ROUNDS, generator)
             for own, share in zip(members, divide(counts.tolist(), lists), strict=True)
             if share
         ]
@@ -152,10 +180,9 @@ def arrange(points: Tensor, groups: Tensor) -> NDArray[np.int64]:
     """
     near = min(_NEAR_GROUPS, len(groups))
     half_squares = groups.square().sum(1) / 2
-    rows = max(1, _ELEMENTS // len(groups))
     found = [
         torch.addmm(half_squares, part, groups.T, alpha=-1).topk(near, largest=False)
-        for part in torch.split(points, rows)
+        for part in _parts(points, len(groups))
     ]
     asked, far = torch.cat([each.indices for each in found]).numpy(), torch.cat([each.values for each in found])
     # The square of the point itself, which is the same for all its groups, decides among the points of one.
