@@ -22,12 +22,12 @@ constexpr float kLargestSquare = 0x1p120f;
 constexpr float kNear = 0.1f;
 constexpr float kNowhere = std::numeric_limits<float>::infinity();
 
-// A key and how far it is; what: its place, and in the end its entry.
+// A neighbour and how far it is.
 struct Found {
   float distance;
-  int32_t what;
+  int32_t entry;
   bool operator<(const Found& other) const {
-    return distance != other.distance ? distance < other.distance : what < other.what;
+    return distance != other.distance ? distance < other.distance : entry < other.entry;
   }
 };
 
@@ -86,15 +86,14 @@ class Searcher {
 
   // As `search`, but among the keys in some places.
   void look_among(const std::vector<int32_t>& places, const float* query, float* distances, int64_t* entries) {
-    found_.clear();
     if (ivf_.key_bytes == 2)
       measure_keys(places, query, static_cast<const uint16_t*>(ivf_.keys));
     else
       measure_keys(places, query, static_cast<const float*>(ivf_.keys));
-    const size_t wanted = static_cast<size_t>(settings_.k), count = keep_nearest(wanted);
-    for (size_t i = 0; i < wanted; ++i) {
-      distances[i] = i < count ? found_[i].distance : kNowhere;
-      entries[i] = i < count ? found_[i].what : -1;
+    find_nearest(places);
+    for (size_t i = 0; i < static_cast<size_t>(settings_.k); ++i) {
+      distances[i] = i < found_.size() ? found_[i].distance : kNowhere;
+      entries[i] = i < found_.size() ? found_[i].entry : -1;
     }
   }
 
@@ -154,9 +153,7 @@ class Searcher {
     open_groups(0, first_groups);
     const int64_t opened = near_lists_.count();
     const int32_t first_lists = near_lists_.bound(std::min(settings_.probes, kSorted));
-    lists_.clear();
-    near_lists_.collect(0, first_lists, 0, opened, lists_);
-    std::sort(lists_.begin(), lists_.end());
+    near_lists_.sort(first_lists, lists_);
     size_t begin = 0;
     for (size_t end = kFirstRound; begin < lists_.size(); begin = end, end *= 2) {
       if (distance_of(lists_[begin]) > limit(settings_.patience)) break;
@@ -225,23 +222,25 @@ class Searcher {
   void measure_keys(const std::vector<int32_t>& places, const float* query, const Key* keys) {
     const int64_t dimension = ivf_.coding.dimension;
     for (const int32_t place : places) fetch_key<kSoon>(place);
-    for (const int32_t place : places)
-      found_.push_back({square_distance(query, keys + int64_t{place} * dimension, dimension), place});
+    measured_.resize(places.size() + kLanes);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const float distance = square_distance(query, keys + int64_t{places[i]} * dimension, dimension);
+      std::memcpy(&measured_[i], &distance, sizeof(distance));
+    }
+    store(measured_.data() + places.size(), splat(std::numeric_limits<int32_t>::max()));
   }
 
-  // Leaves the nearest of what was found in front, at most as many as wanted, with their entries and in order; how many.
-  // Entries decide between equals, and are looked up for those alone that they can help.
-  size_t keep_nearest(size_t wanted) {
-    auto last = found_.end();
-    if (wanted < found_.size()) {
-      const auto border = found_.begin() + wanted;
-      std::nth_element(found_.begin(), border - 1, found_.end());
-      const float farthest = border[-1].distance;
-      last = std::partition(border, last, [&](const Found& one) { return one.distance <= farthest; });
+  // Leaves the k nearest of the places that were measured in found_, or all, in order. Entries decide between equals, and are
+  // looked up for those alone that they can help.
+  void find_nearest(const std::vector<int32_t>& places) {
+    found_.clear();
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (count_below(measured_.data(), places.size(), measured_[i]) >= settings_.k) continue;
+      found_.push_back({0.0f, ivf_.entries[places[i]]});
+      std::memcpy(&found_.back().distance, &measured_[i], sizeof(float));
     }
-    for (auto one = found_.begin(); one != last; ++one) one->what = ivf_.entries[one->what];
-    std::sort(found_.begin(), last);
-    return std::min(wanted, found_.size());
+    std::sort(found_.begin(), found_.end());
+    if (found_.size() > static_cast<size_t>(settings_.k)) found_.resize(settings_.k);
   }
 
   static constexpr int64_t kLeastRegions = 64, kGroupsPerRegion = 3, kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
@@ -261,6 +260,7 @@ class Searcher {
   std::vector<int32_t> firsts_;  // of each guide: the block of keys that its first lane stands for
   Pool pool_;
   std::vector<int32_t> places_;
+  std::vector<int32_t> measured_;  // the distances of places, as the bits of floats: none is below zero, so they sort alike
   std::vector<Found> found_;
 };
 

@@ -16,6 +16,14 @@ inline Ranked rank(int32_t distance, int64_t what) {
 inline int32_t distance_of(Ranked ranked) { return static_cast<int32_t>(ranked >> 32); }
 inline int64_t what_of(Ranked ranked) { return static_cast<int64_t>(ranked & 0xffffffff); }
 
+// How many of the numbers, which are greatest from the last of them to the end of a register, are below one. That many
+// comparisons are soon done, and unlike those of a sort nobody has to guess how they end.
+inline int64_t count_below(const int32_t* numbers, int64_t count, int32_t than) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; i += kLanes) found += __builtin_popcount(below(load(numbers + i), splat(than)));
+  return found;
+}
+
 // Keeps places and their distances as they come. Nothing here branches on distances, which nobody can predict.
 class Shortlist {
  public:
@@ -86,20 +94,24 @@ class Shortlist {
 
   // Adds all places from one distance to another to `places`, of those from first to last as they came, whole blocks.
   void collect(int32_t from, int32_t to, int64_t first, int64_t last, std::vector<Ranked>& places) {
-    const Ints least = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
-    near_distances_.resize(distances_.size());
-    near_places_.resize(distances_.size());
-    int64_t found = 0;
-    for (int64_t i = first; i < last; i += kLanes) {
-      const Ints distances = load(distances_.data() + i);
-      const Bits near = below(distances, limit) & ~below(distances, least);
-      store_some(near_distances_.data() + found, distances, near);
-      store_some(near_places_.data() + found, load(places_.data() + i), near);
-      found += __builtin_popcount(near);
-    }
+    const int64_t found = select(from, to, first, last);
     const size_t before = places.size();
     places.resize(before + found);
     for (int64_t i = 0; i < found; ++i) places[before + i] = rank(near_distances_[i], near_places_[i]);
+  }
+
+  // Leaves all places up to a distance in `places`, the nearest first, of equals the lowest; for few of them.
+  void sort(int32_t to, std::vector<Ranked>& places) {
+    const int64_t found = select(0, to, 0, count_);
+    store(near_distances_.data() + found, splat(kFarthest));
+    places.assign(found, kNone);
+    bool equals = false;
+    for (int64_t i = 0; i < found; ++i) {
+      int64_t order = count_below(near_distances_.data(), found, near_distances_[i]);
+      for (; places[order] != kNone; ++order) equals = true;
+      places[order] = rank(near_distances_[i], near_places_[i]);
+    }
+    if (equals) std::sort(places.begin(), places.end());
   }
 
   // Drops what is farther than a distance.
@@ -118,6 +130,24 @@ class Shortlist {
   }
 
  private:
+  static constexpr Ranked kNone = ~Ranked{0};
+
+  // Leaves the places from one distance to another in near_places_, with their distances; how many.
+  int64_t select(int32_t from, int32_t to, int64_t first, int64_t last) {
+    const Ints least = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
+    near_distances_.resize(distances_.size());
+    near_places_.resize(distances_.size());
+    int64_t found = 0;
+    for (int64_t i = first; i < last; i += kLanes) {
+      const Ints distances = load(distances_.data() + i);
+      const Bits near = below(distances, limit) & ~below(distances, least);
+      store_some(near_distances_.data() + found, distances, near);
+      store_some(near_places_.data() + found, load(places_.data() + i), near);
+      found += __builtin_popcount(near);
+    }
+    return found;
+  }
+
   // So that what lies behind the last one counts for nothing.
   void end(int32_t distance) { store(distances_.data() + count_, splat(distance)); }
 
