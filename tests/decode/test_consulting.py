@@ -168,6 +168,28 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     assert torch.equal(choose(Asking(math.inf, math.inf, math.inf)).scores, full.scores)
 
 
+def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
+    index, values, combiner = parts
+    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
+    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    torch.manual_seed(5)
+    beams = NativeBeams([9] * 12, beam=5, eos=0, force_end=True)
+    states, logits = torch.randn(60, 48), 4 * torch.randn(60, 40)  # some are sure, some are not
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, *[3] * 20):
+            torch.set_num_threads(threads)
+            found.append(scorer.whole.choose(states, logits, beams, Asking(2.0, math.inf, 0.6), 10, ()))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(other.scores, found[0].scores)
+        assert torch.equal(other.tokens, found[0].tokens)
+
+
 def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
     index, values, combiner = parts
     inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))

@@ -140,6 +140,16 @@ def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch)
     assert not np.array_equal(one, other)
 
 
+def test_a_sample_has_as_many_keys_as_there_is_room_for(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    bytes_of_key = clustered.gather(np.arange(1)).nbytes
+    for room, wanted in ((1, 24), (30, 30), (1000, 128)):
+        monkeypatch.setattr(building, "TRAIN_BYTES", 10 * room * bytes_of_key)
+        sample = building._draw_sample(clustered, 10, 1)
+        assert len(sample) == 10 * wanted
+        assert sample.dtype == clustered.gather(np.arange(1)).dtype  # half of the room that float32 would take
+    assert len(building._draw_sample(clustered, 1000, 1)) == clustered.size
+
+
 def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None:
     before = torch.get_num_threads()
     queries = torch.from_numpy(clustered.gather(np.arange(64)).astype(np.float32))

@@ -68,7 +68,7 @@ def build_native(
 def _draw_sample(keys: Keys, lists: int, seed: int) -> Floats:
     """Keys to train on, [n, d], in the order of their entries."""
     room = TRAIN_BYTES // (lists * keys.dimension * _itemsize(keys))
-    wanted = min(keys.size, lists * max(LEAST_PER_LIST, min(TRAIN_PER_LIST, room)))
+    wanted = min(keys.size, lists * min(TRAIN_PER_LIST, max(LEAST_PER_LIST, room)))
     ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
     sample = keys.gather(ids)
     for start in range(0, wanted, _CHECKED):
