@@ -45,6 +45,17 @@ def parts() -> tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]:
     return CompactedIndex(index, place_compactor(network, "cpu")), values, AdaptiveCombiner(meta, 2.0)
 
 
+def hasty_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -> SwiftScorer:
+    """A scorer that looks so little that a brief search finds other neighbours."""
+    index, values, combiner = parts
+    inner = index.index
+    assert isinstance(inner, NativeIndex)
+    inner = replace(inner, settings=replace(inner.settings, nprobe=4, gamma=1.0, refine=1))
+    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
+    assert isinstance(scorer, SwiftScorer)
+    return scorer
+
+
 def assert_same(one: Votes, other: Votes) -> None:
     for name in ("distances", "entries", "values", "sources"):
         assert torch.equal(getattr(one, name), getattr(other, name)), name
@@ -169,10 +180,7 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
 
 
 def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
-    index, values, combiner = parts
-    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = hasty_scorer(parts)
     assert scorer.whole is not None
     torch.manual_seed(5)
     beams = NativeBeams([9] * 12, beam=5, eos=0, force_end=True)
@@ -191,10 +199,7 @@ def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
 
 
 def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
-    index, values, combiner = parts
-    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = hasty_scorer(parts)
     rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=0, force_end=True, given=0, ask_within=2.0)
     torch.manual_seed(4)
     step = Step(5 * torch.randn(8, 48), torch.randn(8, 40))
@@ -216,10 +221,7 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
 
 
 def test_how_far_behind_who_asks_briefly_is(parts) -> None:
-    index, values, combiner = parts
-    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = hasty_scorer(parts)
     assert scorer.whole is not None
     beams = NativeBeams([9] * 8, beam=3, eos=0, force_end=True)
     torch.manual_seed(3)

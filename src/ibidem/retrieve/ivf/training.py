@@ -128,19 +128,15 @@ def nearest(points: Tensor, centres: Tensor) -> Tensor:
 def _means(points: Tensor, assigned: Tensor, otherwise: Tensor) -> Tensor:
     """The mean of the points assigned to each centre [count, d], and `otherwise` where there are none."""
     sums, width = torch.zeros_like(otherwise), points.shape[1]
-    for part, own in zip(_parts(points, width), torch.split(assigned, _rows(width)), strict=True):
+    for part, own in zip(_parts(points, width), _parts(assigned, width), strict=True):
         sums.index_add_(0, own, part.float())
     counts = torch.bincount(assigned, minlength=len(otherwise))[:, None]
     return torch.where(counts > 0, sums / counts.clamp_min(1), otherwise)
 
 
-def _parts(points: Tensor, width: int) -> tuple[Tensor, ...]:
-    """The points [n, d] in parts, so that of each not much is held at once of what is `width` numbers a point."""
-    return torch.split(points, _rows(width))
-
-
-def _rows(width: int) -> int:
-    return max(1, _ELEMENTS // width)
+def _parts(rows: Tensor, width: int) -> tuple[Tensor, ...]:
+    """The rows in parts, so that little is held at once of something that takes `width` numbers a row."""
+    return torch.split(rows, max(1, _ELEMENTS // width))
 
 
 def _cluster_in_cells(points: Tensor, lists: int, generator: torch.Generator) -> Tensor:
