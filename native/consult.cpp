@@ -1,6 +1,7 @@
 // Everything that a step asks of a memory in one call: the compact states, their neighbours, the values and weights of these;
 // and what comes of it, the best tokens of the mixture.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -42,13 +43,11 @@ void ibidem_beams_lags(const void*, float*);
 namespace ibidem {
 namespace {
 
-// Who asks: states [rows, inputs], so many together of one sentence; silent: [rows], 1 for who asks nobody; brevity: tells who
-// asks briefly, or null.
+// Who asks: states [rows, inputs], so many together of one sentence; silent: [rows], 1 for who asks nobody.
 struct Askers {
   const float* states;
   int64_t rows, together;
   const uint8_t* silent;
-  Brevity* brevity;
 };
 
 // What is found for them; distances, entries, values, weights: [rows, k]; base: [rows].
@@ -58,28 +57,59 @@ struct Answer {
   float *base, *weights;
 };
 
-// The compact states [rows, outputs], NaN for who asks nobody.
-const float* compact(const Consultation& parts, const Askers& askers, int threads) {
-  static thread_local Scratch<float> room;
-  static thread_local std::vector<int64_t> asking;
-  const int64_t outputs = parts.ivf->coding.dimension;
-  float* queries = room.of(askers.rows * outputs);
-  asking.clear();
-  for (int64_t row = 0; row < askers.rows; ++row) {
-    if (askers.silent[row])
-      std::fill_n(queries + row * outputs, outputs, std::numeric_limits<float>::quiet_NaN());
-    else
-      asking.push_back(row);
+// Makes the compact states that are searched for, on the threads that search. A few rows are one thread's work, while others
+// go on to what comes next.
+class Compaction : public Preparation {
+ public:
+  Compaction(const Consultation& parts, const Askers& askers) : parts_(parts), askers_(askers) {
+    static thread_local Scratch<float> room;
+    static thread_local Scratch<int64_t> numbers;
+    const int64_t outputs = parts.ivf->coding.dimension;
+    queries_ = room.of(askers.rows * outputs);
+    numbers_ = numbers.of(askers.rows);
+    for (int64_t row = 0; row < askers.rows; ++row) {
+      if (askers.silent[row])
+        std::fill_n(queries_ + row * outputs, outputs, std::numeric_limits<float>::quiet_NaN());
+      else
+        numbers_[count_++] = row;
+    }
+    left_ = parts_count();
   }
-  parts.compactor->apply(askers.states, asking.data(), asking.size(), queries, threads);
-  return queries;
-}
+
+  // [rows, outputs of the compactor], NaN for who asks nobody; once they are made.
+  const float* queries() const { return queries_; }
+
+  bool make_queries() override {
+    bool last = false;
+    for (int64_t part = next_++; part < parts_count(); part = next_++) {
+      const int64_t begin = part * kRowsOfPart, count = std::min(kRowsOfPart, count_ - begin);
+      parts_.compactor->apply(askers_.states, numbers_ + begin, count, queries_, 1);
+      last = --left_ == 0;
+    }
+    return last;
+  }
+  void rank() override {}
+  bool briefly(int64_t) override { return false; }
+
+ private:
+  static constexpr int64_t kRowsOfPart = 16;
+  // One at least, so that some thread has the last.
+  int64_t parts_count() const { return std::max<int64_t>(1, (count_ + kRowsOfPart - 1) / kRowsOfPart); }
+
+  const Consultation& parts_;
+  const Askers& askers_;
+  float* queries_;
+  int64_t* numbers_;  // of those who ask
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0}, left_;
+};
 
 // 1, or 0 where there is no room, or -1 where an entry is found whose value is not known.
-int consult(const Consultation& parts, const Askers& askers, const Answer& answer, int threads, int search_threads) {
+int consult(const Consultation& parts, const Askers& askers, Compaction& compaction, const Answer& answer, int threads,
+            int search_threads) {
+  const Queries queries{compaction.queries(), askers.rows, askers.together, answer.distances, answer.entries};
+  search(*parts.ivf, *parts.settings, {parts.brief, &compaction}, parts.live, queries, search_threads);
   const int64_t found = askers.rows * parts.settings->k;
-  const Queries queries{compact(parts, askers, threads), askers.rows, askers.together, answer.distances, answer.entries};
-  search(*parts.ivf, *parts.settings, {parts.brief, askers.brevity}, parts.live, queries, search_threads);
   if (!ibidem_look_up(parts.values, parts.value_count, answer.entries, found, answer.values)) return -1;
   return ibidem_metak_weigh(parts.metak, answer.distances, answer.values, askers.rows, answer.base, answer.weights, threads);
 }
@@ -97,12 +127,13 @@ namespace {
 
 // Who is behind or sure asks briefly. How sure the base model is says the ranking of its tokens, which is shared among the
 // threads that search: who is done with it begins to search, and need not wait for the others.
-class Sureness final : public Brevity {
+class Hypotheses final : public Compaction {
  public:
   // lags: [rows], how far each is behind.
-  Sureness(Mixture& mixture, const Asking& asking, const float* lags) : mixture_(mixture), asking_(asking), lags_(lags) {}
+  Hypotheses(const Consultation& parts, const Askers& askers, Mixture& mixture, const Asking& asking, const float* lags)
+      : Compaction(parts, askers), mixture_(mixture), asking_(asking), lags_(lags) {}
 
-  void prepare() override { mixture_.rank(); }
+  void rank() override { mixture_.rank(); }
   bool briefly(int64_t row) override {
     return lags_[row] > asking_.brief_behind || mixture_.surety(row) > asking_.brief_above;
   }
@@ -125,8 +156,9 @@ IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float*
   return ibidem::guard([&] {
     std::vector<uint8_t> silent(rows);
     for (int64_t row = 0; row < rows; ++row) silent[row] = std::isnan(states[row * parts->inputs]);
-    return ibidem::consult(*parts, {states, rows, together, silent.data(), nullptr},
-                           {distances, entries, values, base, weights}, threads, search_threads);
+    const ibidem::Askers askers{states, rows, together, silent.data()};
+    ibidem::Compaction compaction(*parts, askers);
+    return ibidem::consult(*parts, askers, compaction, {distances, entries, values, base, weights}, threads, search_threads);
   });
 }
 
@@ -149,11 +181,12 @@ IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, const ibidem:
     Mixture mixture(logits, rows, size, size, banned, banned_count, wanted);
     mixture.make_room();
     ibidem_beams_lags(beams, lags);
-    Sureness sureness(mixture, *asking, lags);
     std::fill_n(silent, rows, 0);
     if (asking->within < std::numeric_limits<float>::infinity() && !ibidem_beams_silence(beams, asking->within, silent))
       return 0;
-    const int done = consult(*parts, {states, rows, together, silent, &sureness}, answer, threads, search_threads);
+    const Askers askers{states, rows, together, silent};
+    Hypotheses hypotheses(*parts, askers, mixture, *asking, lags);
+    const int done = consult(*parts, askers, hypotheses, answer, threads, search_threads);
     if (done == 1) mixture.mix({answer.base, answer.values, answer.weights, k}, scores, tokens, mixture_threads);
     return done;
   });

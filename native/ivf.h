@@ -53,19 +53,22 @@ struct Queries {
   int64_t* entries;
 };
 
-// Tells who is looked for less far, on the threads that search.
-class Brevity {
+// What the threads of a search do before they search: each comes once, and does its part of either.
+class Preparation {
  public:
-  virtual ~Brevity() = default;
-  // What is to be done before anyone can tell: every thread comes once, and does its part of it before it searches.
-  virtual void prepare() = 0;
+  virtual ~Preparation() = default;
+  // Makes queries. Whether all are there now, which is told to one of the threads alone.
+  virtual bool make_queries() = 0;
+  // What is to be known before anyone can tell who is looked for less far.
+  virtual void rank() = 0;
   virtual bool briefly(int64_t query) = 0;
 };
 
-// How far is looked for those; who: null where there are none. k is the same for all.
+// How far is looked for those; preparation: null where the queries are there and all are looked for alike. k is the same for
+// all.
 struct Brief {
   const SearchSettings* settings;
-  Brevity* who;
+  Preparation* preparation;
 };
 
 // live: see ibidem_ivf_search.

@@ -282,13 +282,23 @@ class Search {
         entries_(queries.entries) {}
 
   void run(int threads) {
-    for (int64_t begin = 0; begin < count_; begin += together_) plan(begin, std::min(count_, begin + together_));
-    std::atomic<size_t> next{0};
-    if (brief_.who == nullptr) threads = static_cast<int>(std::min<size_t>(threads, leaders_.size()));
+    Preparation* const preparation = brief_.preparation;
+    std::atomic<bool> planned{false};
+    if (preparation == nullptr) {
+      plan();
+      threads = static_cast<int>(std::min<size_t>(threads, leaders_.size()));
+    }
     gather(threads, [&](int, int) {
-      if (brief_.who != nullptr) brief_.who->prepare();
+      if (preparation != nullptr) {
+        if (preparation->make_queries()) {
+          plan();
+          planned.store(true, std::memory_order_release);
+        }
+        preparation->rank();
+        while (!planned.load(std::memory_order_acquire)) std::this_thread::yield();
+      }
       auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
-      for (size_t i = next++; i < leaders_.size(); i = next++) lead(searcher, leaders_[i]);
+      for (size_t i = next_++; i < leaders_.size(); i = next_++) lead(searcher, leaders_[i]);
       help(searcher);
     });
   }
@@ -307,6 +317,10 @@ class Search {
   const float* query(int64_t row) const { return queries_ + row * ivf_.coding.dimension; }
   float between(int64_t row, int64_t other) const {
     return square_distance(query(row), query(other), ivf_.coding.dimension);
+  }
+
+  void plan() {
+    for (int64_t begin = 0; begin < count_; begin += together_) plan(begin, std::min(count_, begin + together_));
   }
 
   // Of the rows of a sentence, the first one leads, and the one that is farthest from it.
@@ -377,7 +391,7 @@ class Search {
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
-    const bool briefly = brief_.who != nullptr && brief_.who->briefly(row);
+    const bool briefly = brief_.preparation != nullptr && brief_.preparation->briefly(row);
     searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k,
                     entries_ + row * settings_.k);
   }
@@ -398,6 +412,7 @@ class Search {
   int64_t* entries_;
   std::vector<Row> rows_;  // of the sentence that is planned
   std::deque<Leader> leaders_;
+  std::atomic<size_t> next_{0};  // of the leaders that nobody has taken yet
   std::vector<int64_t> followers_;  // those of a leader side by side
 };
 
