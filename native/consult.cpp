@@ -59,7 +59,7 @@ struct Answer {
 
 // Makes the compact states that are searched for, on the threads that search. A few rows are one thread's work, while others
 // go on to what comes next.
-class Compaction : public Preparation {
+class Compaction : public Asker {
  public:
   Compaction(const Consultation& parts, const Askers& askers) : parts_(parts), askers_(askers) {
     static thread_local Scratch<float> room;
@@ -90,6 +90,11 @@ class Compaction : public Preparation {
   }
   void rank() override {}
   bool briefly(int64_t) override { return false; }
+  // Their values lie anywhere: they come while others are searched for.
+  void found(const int64_t* entries) override {
+    for (int64_t i = 0; i < parts_.settings->k; ++i)
+      if (entries[i] >= 0) __builtin_prefetch(parts_.values + entries[i]);
+  }
 
  private:
   static constexpr int64_t kRowsOfPart = 16;

@@ -53,22 +53,23 @@ struct Queries {
   int64_t* entries;
 };
 
-// What the threads of a search do before they search: each comes once, and does its part of either.
-class Preparation {
+// Who asks, on the threads that search. Before they search, each comes once to either of the first two, and does its part.
+class Asker {
  public:
-  virtual ~Preparation() = default;
+  virtual ~Asker() = default;
   // Makes queries. Whether all are there now, which is told to one of the threads alone.
   virtual bool make_queries() = 0;
   // What is to be known before anyone can tell who is looked for less far.
   virtual void rank() = 0;
   virtual bool briefly(int64_t query) = 0;
+  // What a search has found: k neighbours.
+  virtual void found(const int64_t* entries) = 0;
 };
 
-// How far is looked for those; preparation: null where the queries are there and all are looked for alike. k is the same for
-// all.
+// How far is looked for those; asker: null where the queries are there and all are looked for alike. k is the same for all.
 struct Brief {
   const SearchSettings* settings;
-  Preparation* preparation;
+  Asker* asker;
 };
 
 // live: see ibidem_ivf_search.

@@ -282,19 +282,19 @@ class Search {
         entries_(queries.entries) {}
 
   void run(int threads) {
-    Preparation* const preparation = brief_.preparation;
+    Asker* const asker = brief_.asker;
     std::atomic<bool> planned{false};
-    if (preparation == nullptr) {
+    if (asker == nullptr) {
       plan();
       threads = static_cast<int>(std::min<size_t>(threads, leaders_.size()));
     }
     gather(threads, [&](int, int) {
-      if (preparation != nullptr) {
-        if (preparation->make_queries()) {
+      if (asker != nullptr) {
+        if (asker->make_queries()) {
           plan();
           planned.store(true, std::memory_order_release);
         }
-        preparation->rank();
+        asker->rank();
         while (!planned.load(std::memory_order_acquire)) std::this_thread::yield();
       }
       auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
@@ -391,9 +391,10 @@ class Search {
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
-    const bool briefly = brief_.preparation != nullptr && brief_.preparation->briefly(row);
-    searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k,
-                    entries_ + row * settings_.k);
+    const bool briefly = brief_.asker != nullptr && brief_.asker->briefly(row);
+    int64_t* entries = entries_ + row * settings_.k;
+    searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k, entries);
+    if (brief_.asker != nullptr) brief_.asker->found(entries);
   }
 
   // A row of a sentence, and how far it is from the first one.
