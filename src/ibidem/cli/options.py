@@ -87,8 +87,8 @@ AskWithin = Annotated[
         "--ask-within",
         min=0,
         help="Hypotheses farther than this behind the best of their sentence, in log-probability, do not ask the "
-        "memory, and those a little behind, or sure of their next word, ask briefly; else 3 on a CPU; on a GPU all ask. "
-        "inf: all ask in full.",
+        "memory, and those a little behind, or sure of their next word, ask briefly; else 3 on a CPU; on a GPU all "
+        "ask. inf: all ask in full.",
         show_default=False,
     ),
 ]
