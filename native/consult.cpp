@@ -59,7 +59,7 @@ struct Answer {
 
 // Makes the compact states that are searched for, on the threads that search. A few rows are one thread's work, while others
 // go on to what comes next.
-class Compaction : public Asker {
+class Compaction : public Inquiry {
  public:
   Compaction(const Consultation& parts, const Askers& askers) : parts_(parts), askers_(askers) {
     static thread_local Scratch<float> room;

@@ -53,10 +53,11 @@ struct Queries {
   int64_t* entries;
 };
 
-// Who asks, on the threads that search. Before they search, each comes once to either of the first two, and does its part.
-class Asker {
+// What is asked of an index, and by whom. Before its threads search, each comes once to either of the first two, and does its
+// part.
+class Inquiry {
  public:
-  virtual ~Asker() = default;
+  virtual ~Inquiry() = default;
   // Makes queries. Whether all are there now, which is told to one of the threads alone.
   virtual bool make_queries() = 0;
   // What is to be known before anyone can tell who is looked for less far.
@@ -66,10 +67,10 @@ class Asker {
   virtual void found(const int64_t* entries) = 0;
 };
 
-// How far is looked for those; asker: null where the queries are there and all are looked for alike. k is the same for all.
+// How far is looked for those; inquiry: null where the queries are there and all are looked for alike. k is the same for all.
 struct Brief {
   const SearchSettings* settings;
-  Asker* asker;
+  Inquiry* inquiry;
 };
 
 // live: see ibidem_ivf_search.

@@ -282,19 +282,19 @@ class Search {
         entries_(queries.entries) {}
 
   void run(int threads) {
-    Asker* const asker = brief_.asker;
+    Inquiry* const inquiry = brief_.inquiry;
     std::atomic<bool> planned{false};
-    if (asker == nullptr) {
+    if (inquiry == nullptr) {
       plan();
       threads = static_cast<int>(std::min<size_t>(threads, leaders_.size()));
     }
     gather(threads, [&](int, int) {
-      if (asker != nullptr) {
-        if (asker->make_queries()) {
+      if (inquiry != nullptr) {
+        if (inquiry->make_queries()) {
           plan();
           planned.store(true, std::memory_order_release);
         }
-        asker->rank();
+        inquiry->rank();
         while (!planned.load(std::memory_order_acquire)) std::this_thread::yield();
       }
       auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
@@ -391,10 +391,10 @@ class Search {
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
-    const bool briefly = brief_.asker != nullptr && brief_.asker->briefly(row);
+    const bool briefly = brief_.inquiry != nullptr && brief_.inquiry->briefly(row);
     int64_t* entries = entries_ + row * settings_.k;
     searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k, entries);
-    if (brief_.asker != nullptr) brief_.asker->found(entries);
+    if (brief_.inquiry != nullptr) brief_.inquiry->found(entries);
   }
 
   // A row of a sentence, and how far it is from the first one.
