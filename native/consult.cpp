@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "buffer.h"
@@ -12,11 +13,10 @@
 #include "exports.h"
 #include "guard.h"
 #include "ivf.h"
+#include "metak.h"
 #include "mixture.h"
 
 namespace ibidem {
-
-struct MetaK;
 
 // The parts of a memory, wherever they lie; the layout is that of native/consultation.py.
 struct Consultation {
@@ -35,7 +35,6 @@ struct Consultation {
 // What Python calls for some of the parts.
 extern "C" {
 int ibidem_look_up(const int64_t*, int64_t, const int64_t*, int64_t, int64_t*);
-int ibidem_metak_weigh(const ibidem::MetaK*, const float*, const int64_t*, int64_t, float*, float*, int);
 int ibidem_beams_silence(void*, float, uint8_t*);
 void ibidem_beams_lags(const void*, float*);
 }
@@ -57,11 +56,11 @@ struct Answer {
   float *base, *weights;
 };
 
-// Makes the compact states that are searched for, on the threads that search. A few rows are one thread's work, while others
-// go on to what comes next.
-class Compaction : public Inquiry {
+// The compact states that are searched for, and what their neighbours weigh, on the threads that search.
+class Questions : public Inquiry {
  public:
-  Compaction(const Consultation& parts, const Askers& askers) : parts_(parts), askers_(askers) {
+  Questions(const Consultation& parts, const Askers& askers, const Answer& answer)
+      : parts_(parts), askers_(askers), answer_(answer), found_(askers.rows) {
     static thread_local Scratch<float> room;
     static thread_local Scratch<int64_t> numbers;
     const int64_t outputs = parts.ivf->coding.dimension;
@@ -76,25 +75,54 @@ class Compaction : public Inquiry {
     left_ = parts_count();
   }
 
-  // [rows, outputs of the compactor], NaN for who asks nobody; once they are made.
-  const float* queries() const { return queries_; }
+  // 1, or -1 where an entry is found whose value is not known.
+  int ask(int threads) {
+    const Queries queries{queries_, askers_.rows, askers_.together, answer_.distances, answer_.entries};
+    search(*parts_.ivf, *parts_.settings, {parts_.brief, this}, parts_.live, queries, threads);
+    return unknown_ ? -1 : 1;
+  }
 
+  // A few rows are one thread's work, while others go on to what comes next.
   bool make_queries() override {
     bool last = false;
-    for (int64_t part = next_++; part < parts_count(); part = next_++) {
+    for (int64_t part = next_part_++; part < parts_count(); part = next_part_++) {
       const int64_t begin = part * kRowsOfPart, count = std::min(kRowsOfPart, count_ - begin);
       parts_.compactor->apply(askers_.states, numbers_ + begin, count, queries_, 1);
       last = --left_ == 0;
     }
     return last;
   }
-  void rank() override {}
+  void prepare() override {}
   bool briefly(int64_t) override { return false; }
+  bool pass_time() override { return false; }
   // Their values lie anywhere: they come while others are searched for.
-  void found(const int64_t* entries) override {
-    for (int64_t i = 0; i < parts_.settings->k; ++i)
+  void found(int64_t row) override {
+    const int64_t* entries = answer_.entries + row * k();
+    for (int64_t i = 0; i < k(); ++i)
       if (entries[i] >= 0) __builtin_prefetch(parts_.values + entries[i]);
+    found_[row].store(true, std::memory_order_release);
   }
+  void conclude() override {
+    Weigher weigher(*parts_.metak);
+    for (int64_t row = next_row_++; row < askers_.rows; row = next_row_++) {
+      while (!found_[row].load(std::memory_order_acquire)) std::this_thread::yield();
+      const int64_t first = row * k();
+      int64_t* values = answer_.values + first;
+      if (!ibidem_look_up(parts_.values, parts_.value_count, answer_.entries + first, k(), values)) {
+        unknown_ = true;
+        continue;
+      }
+      weigher.weigh(answer_.distances + first, values, answer_.base + row, answer_.weights + first);
+      weighed(row);
+    }
+  }
+
+ protected:
+  // What is done with a row then.
+  virtual void weighed(int64_t) {}
+
+  int64_t k() const { return parts_.settings->k; }
+  const Answer& answer() const { return answer_; }
 
  private:
   static constexpr int64_t kRowsOfPart = 16;
@@ -103,21 +131,14 @@ class Compaction : public Inquiry {
 
   const Consultation& parts_;
   const Askers& askers_;
-  float* queries_;
+  const Answer answer_;
+  float* queries_;    // [rows, outputs of the compactor], NaN for who asks nobody
   int64_t* numbers_;  // of those who ask
   int64_t count_ = 0;
-  std::atomic<int64_t> next_{0}, left_;
+  std::atomic<int64_t> next_part_{0}, left_, next_row_{0};
+  std::vector<std::atomic<bool>> found_;  // [rows]
+  std::atomic<bool> unknown_{false};
 };
-
-// 1, or 0 where there is no room, or -1 where an entry is found whose value is not known.
-int consult(const Consultation& parts, const Askers& askers, Compaction& compaction, const Answer& answer, int threads,
-            int search_threads) {
-  const Queries queries{compaction.queries(), askers.rows, askers.together, answer.distances, answer.entries};
-  search(*parts.ivf, *parts.settings, {parts.brief, &compaction}, parts.live, queries, search_threads);
-  const int64_t found = askers.rows * parts.settings->k;
-  if (!ibidem_look_up(parts.values, parts.value_count, answer.entries, found, answer.values)) return -1;
-  return ibidem_metak_weigh(parts.metak, answer.distances, answer.values, askers.rows, answer.base, answer.weights, threads);
-}
 
 }  // namespace
 
@@ -130,23 +151,42 @@ struct Asking {
 
 namespace {
 
-// Who is behind or sure asks briefly. How sure the base model is says the ranking of its tokens, which is shared among the
-// threads that search: who is done with it begins to search, and need not wait for the others.
-class Hypotheses final : public Compaction {
+// Where the best tokens of the mixture go: [rows, wanted].
+struct Chosen {
+  float* scores;
+  int64_t* tokens;
+  int64_t wanted;
+};
+
+// Who is behind or sure asks briefly. How sure the base model is says the ranking of its tokens. That is soonest done while the
+// logits are in the caches, but a few rows are left for threads that have to wait: whoever needs one of them ranks it.
+class Hypotheses final : public Questions {
  public:
   // lags: [rows], how far each is behind.
-  Hypotheses(const Consultation& parts, const Askers& askers, Mixture& mixture, const Asking& asking, const float* lags)
-      : Compaction(parts, askers), mixture_(mixture), asking_(asking), lags_(lags) {}
+  Hypotheses(const Consultation& parts, const Askers& askers, const Answer& answer, const Asking& asking, const float* lags,
+             Mixture& mixture, const Chosen& chosen)
+      : Questions(parts, askers, answer), asking_(asking), lags_(lags), mixture_(mixture), chosen_(chosen) {}
 
-  void rank() override { mixture_.rank(); }
   bool briefly(int64_t row) override {
     return lags_[row] > asking_.brief_behind || mixture_.surety(row) > asking_.brief_above;
   }
+  void prepare() override {
+    while (mixture_.unranked() > kForLater) mixture_.rank_some();
+  }
+  bool pass_time() override { return mixture_.rank_some(); }
 
  private:
-  Mixture& mixture_;
+  void weighed(int64_t row) override {
+    mixture_.mix(row, {answer().base, answer().values, answer().weights, k()}, chosen_.scores + row * chosen_.wanted,
+                 chosen_.tokens + row * chosen_.wanted);
+  }
+
+  static constexpr int64_t kForLater = 8;
+
   const Asking& asking_;
   const float* lags_;
+  Mixture& mixture_;
+  const Chosen chosen_;
 };
 
 }  // namespace
@@ -157,13 +197,13 @@ class Hypotheses final : public Compaction {
 // is not known.
 IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float* states, int64_t rows,
                                  int64_t together, float* distances, int64_t* entries, int64_t* values, float* base,
-                                 float* weights, int threads, int search_threads) {
-  return ibidem::guard([&] {
+                                 float* weights, int threads) {
+  using namespace ibidem;
+  return guard([&] {
     std::vector<uint8_t> silent(rows);
     for (int64_t row = 0; row < rows; ++row) silent[row] = std::isnan(states[row * parts->inputs]);
-    const ibidem::Askers askers{states, rows, together, silent.data()};
-    ibidem::Compaction compaction(*parts, askers);
-    return ibidem::consult(*parts, askers, compaction, {distances, entries, values, base, weights}, threads, search_threads);
+    const Askers askers{states, rows, together, silent.data()};
+    return Questions(*parts, askers, {distances, entries, values, base, weights}).ask(threads);
   });
 }
 
@@ -171,7 +211,7 @@ IBIDEM_EXPORT int ibidem_consult(const ibidem::Consultation* parts, const float*
 IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, const ibidem::Asking* asking, void* beams,
                                 const float* states, int64_t rows, int64_t together, const float* logits, int64_t size,
                                 const uint8_t* banned, int64_t banned_count, int64_t wanted, float* scores,
-                                int64_t* tokens, int threads, int search_threads, int mixture_threads) {
+                                int64_t* tokens, int threads) {
   using namespace ibidem;
   return guard([&] {
     static thread_local Scratch<float> floats;
@@ -190,9 +230,6 @@ IBIDEM_EXPORT int ibidem_choose(const ibidem::Consultation* parts, const ibidem:
     if (asking->within < std::numeric_limits<float>::infinity() && !ibidem_beams_silence(beams, asking->within, silent))
       return 0;
     const Askers askers{states, rows, together, silent};
-    Hypotheses hypotheses(*parts, askers, mixture, *asking, lags);
-    const int done = consult(*parts, askers, hypotheses, answer, threads, search_threads);
-    if (done == 1) mixture.mix({answer.base, answer.values, answer.weights, k}, scores, tokens, mixture_threads);
-    return done;
+    return Hypotheses(*parts, askers, answer, *asking, lags, mixture, {scores, tokens, wanted}).ask(threads);
   });
 }

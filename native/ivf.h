@@ -53,18 +53,21 @@ struct Queries {
   int64_t* entries;
 };
 
-// What is asked of an index, and by whom. Before its threads search, each comes once to either of the first two, and does its
-// part.
+// What is asked of an index, and by whom, and what comes of it: work for the threads that search, before, between and after.
 class Inquiry {
  public:
   virtual ~Inquiry() = default;
-  // Makes queries. Whether all are there now, which is told to one of the threads alone.
+  // A thread's part of making the queries. Whether all are there now, which is told to one of the threads alone.
   virtual bool make_queries() = 0;
-  // What is to be known before anyone can tell who is looked for less far.
-  virtual void rank() = 0;
+  // A thread's part of what had better be done before searching.
+  virtual void prepare() = 0;
   virtual bool briefly(int64_t query) = 0;
-  // What a search has found: k neighbours.
-  virtual void found(const int64_t* entries) = 0;
+  // Something useful, for a thread that has to wait. Whether there was something.
+  virtual bool pass_time() = 0;
+  // The neighbours of a query are in their place, if it has any.
+  virtual void found(int64_t query) = 0;
+  // A thread's part of what comes of them, when there is nothing left to search for, though others may be searching still.
+  virtual void conclude() = 0;
 };
 
 // How far is looked for those; inquiry: null where the queries are there and all are looked for alike. k is the same for all.

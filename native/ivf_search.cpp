@@ -294,12 +294,13 @@ class Search {
           plan();
           planned.store(true, std::memory_order_release);
         }
-        inquiry->rank();
-        while (!planned.load(std::memory_order_acquire)) std::this_thread::yield();
+        inquiry->prepare();
+        while (!planned.load(std::memory_order_acquire)) pass_time();
       }
       auto& searcher = Searcher<Groups>::of_thread(ivf_, settings_, live_);
       for (size_t i = next_++; i < leaders_.size(); i = next_++) lead(searcher, leaders_[i]);
       help(searcher);
+      if (inquiry != nullptr) inquiry->conclude();
     });
   }
 
@@ -332,6 +333,7 @@ class Search {
       if (!usable(query(row), ivf_.coding.dimension)) {
         std::fill_n(distances_ + row * settings_.k, settings_.k, kNowhere);
         std::fill_n(entries_ + row * settings_.k, settings_.k, -1);
+        tell(row);
         continue;
       }
       const float away = rows_.empty() ? 0 : between(row, rows_.front().row);
@@ -357,6 +359,7 @@ class Search {
 
   void lead(Searcher<Groups>& searcher, Leader& leader) {
     search(searcher, leader.row);
+    tell(leader.row);
     if (leader.next == leader.end) return;
     leader.places = searcher.places();
     leader.found.store(true, std::memory_order_release);
@@ -372,6 +375,7 @@ class Search {
         searcher.look_among(leader.places, query(row), distances_ + row * k, entries_ + row * k);
       else
         search(searcher, row);
+      tell(row);
     }
   }
 
@@ -386,15 +390,22 @@ class Search {
         else
           waiting = true;
       }
-      if (waiting) std::this_thread::yield();
+      if (waiting) pass_time();
     }
+  }
+
+  void pass_time() {
+    if (brief_.inquiry == nullptr || !brief_.inquiry->pass_time()) std::this_thread::yield();
+  }
+
+  void tell(int64_t row) {
+    if (brief_.inquiry != nullptr) brief_.inquiry->found(row);
   }
 
   void search(Searcher<Groups>& searcher, int64_t row) {
     const bool briefly = brief_.inquiry != nullptr && brief_.inquiry->briefly(row);
-    int64_t* entries = entries_ + row * settings_.k;
-    searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k, entries);
-    if (brief_.inquiry != nullptr) brief_.inquiry->found(entries);
+    searcher.search(query(row), briefly ? *brief_.settings : settings_, distances_ + row * settings_.k,
+                    entries_ + row * settings_.k);
   }
 
   // A row of a sentence, and how far it is from the first one.

@@ -16,8 +16,6 @@ namespace {
 
 // Maxima of the logits in four registers of lanes, each lane over its own tokens.
 constexpr int kMaxima = 4 * kLanes;
-// Rows that are worth another thread once they are ranked.
-constexpr int64_t kLeastRows = 8;
 
 struct Maxima {
   float lane[kMaxima];
@@ -53,7 +51,7 @@ float find_bound(Maxima& maxima, int64_t count) {
 
 class Mixture::Row {
  public:
-  explicit Row(const Mixture& all) : all_(all), wanted_(all.wanted_) { candidates_.reserve(4 * kMaxima); }
+  explicit Row(const Mixture& all) : all_(all), wanted_(all.wanted_), candidates_(room()) {}
 
   // Leaves the best tokens of a row in `best`, with their logits.
   Standing rank(int64_t number, Candidate* best) {
@@ -157,9 +155,15 @@ class Mixture::Row {
     }
   }
 
+  // This thread's, which is used again and again.
+  static std::vector<Candidate>& room() {
+    static thread_local std::vector<Candidate> candidates;
+    return candidates;
+  }
+
   const Mixture& all_;
   int64_t wanted_;
-  std::vector<Candidate> candidates_;
+  std::vector<Candidate>& candidates_;
 };
 
 void Mixture::make_room() {
@@ -167,28 +171,32 @@ void Mixture::make_room() {
   static thread_local Scratch<Candidate> candidates;
   standings_ = standings.of(rows_);
   candidates_ = candidates.of(rows_ * wanted_);
-  ranked_ = std::vector<std::atomic<bool>>(rows_);
+  ranks_ = std::vector<std::atomic<Rank>>(rows_);
 }
 
-void Mixture::rank() {
-  Row row(*this);
-  for (int64_t r = next_++; r < rows_; r = next_++) {
-    standings_[r] = row.rank(r, candidates_ + r * wanted_);
-    ranked_[r].store(true, std::memory_order_release);
-  }
+bool Mixture::rank_some() {
+  for (int64_t row = next_++; row < rows_; row = next_++)
+    if (take(row)) return true;
+  return false;
 }
 
-float Mixture::surety(int64_t row) const {
-  while (!ranked_[row].load(std::memory_order_acquire)) std::this_thread::yield();
-  return standings_[row].surety;
+bool Mixture::take(int64_t row) {
+  Rank none = Rank::kNone;
+  if (!ranks_[row].compare_exchange_strong(none, Rank::kTaken)) return false;
+  standings_[row] = Row(*this).rank(row, candidates_ + row * wanted_);
+  ranks_[row].store(Rank::kDone, std::memory_order_release);
+  return true;
 }
 
-void Mixture::mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const {
-  share(threads_for(threads, rows_, kLeastRows), rows_, [&](int64_t begin, int64_t end) {
-    Row row(*this);
-    for (int64_t r = begin; r < end; ++r)
-      row.mix(r, standings_[r].lse, candidates_ + r * wanted_, votes, scores + r * wanted_, tokens + r * wanted_);
-  });
+const Mixture::Standing& Mixture::ranked(int64_t row) {
+  if (!take(row))
+    while (ranks_[row].load(std::memory_order_acquire) != Rank::kDone) std::this_thread::yield();
+  return standings_[row];
+}
+
+void Mixture::mix(int64_t row, const Votes& votes, float* scores, int64_t* tokens) {
+  const double lse = ranked(row).lse;
+  Row(*this).mix(row, lse, candidates_ + row * wanted_, votes, scores, tokens);
 }
 
 void Mixture::find(const Votes& votes, float* scores, int64_t* tokens, int threads) const {

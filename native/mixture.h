@@ -45,15 +45,18 @@ class Mixture {
         banned_count_(banned_count),
         wanted_(wanted) {}
 
-  // Before threads come to `rank`.
+  // Before threads come to the next three, in any order.
   void make_room();
-  // The best tokens of the base model's own, of rows that no other thread has taken, until none is left.
-  void rank();
-  // The probability of its best token, 0 where a row has no distribution. Of a row that some thread has taken: it is waited for.
-  float surety(int64_t row) const;
-  // The best of the mixture, after all have ranked; scores, tokens: [rows, wanted].
-  void mix(const Votes& votes, float* scores, int64_t* tokens, int threads) const;
-  // The same without ranking first.
+  // The best tokens of the base model's own, of a row that nobody has taken. Whether there was one.
+  bool rank_some();
+  // How many rows nobody may have taken yet.
+  int64_t unranked() const { return rows_ - next_; }
+  // The probability of its best token, 0 where a row has no distribution.
+  float surety(int64_t row) { return ranked(row).surety; }
+  // The best of the mixture in a row; scores, tokens: [wanted].
+  void mix(int64_t row, const Votes& votes, float* scores, int64_t* tokens);
+
+  // The same for all rows, [rows, wanted], by itself.
   void find(const Votes& votes, float* scores, int64_t* tokens, int threads) const;
 
  private:
@@ -63,6 +66,12 @@ class Mixture {
     float surety;
   };
   class Row;
+  enum class Rank : uint8_t { kNone, kTaken, kDone };
+
+  // Ranks a row, if nobody has taken it; then somebody has. Whether it was this thread.
+  bool take(int64_t row);
+  // How a row stands: ranked now, or by whoever has taken it, who is waited for.
+  const Standing& ranked(int64_t row);
 
   const float* logits_;
   int64_t rows_, size_, stride_;
@@ -70,8 +79,8 @@ class Mixture {
   int64_t banned_count_, wanted_;
   Standing* standings_ = nullptr;    // [rows]
   Candidate* candidates_ = nullptr;  // [rows, wanted]
-  std::atomic<int64_t> next_{0};     // row that nobody has taken yet
-  std::vector<std::atomic<bool>> ranked_;  // [rows]
+  std::atomic<int64_t> next_{0};     // row that nobody may have taken yet
+  std::vector<std::atomic<Rank>> ranks_;  // [rows]
 };
 
 }  // namespace ibidem

@@ -9,7 +9,7 @@ import torch
 
 from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
-from ibidem.native.mixture import Best, check_count, mixture_threads
+from ibidem.native.mixture import Best, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,6 @@ class NativeConsultation:
             rows,
             together,
             *(one.data_ptr() for one in (near, entries, values, base, weights)),
-            torch.get_num_threads(),
             search_threads(rows, self._threads),
         )
         self._check(done, rows)
@@ -152,9 +151,7 @@ class NativeConsultation:
             count,
             scores.data_ptr(),
             tokens.data_ptr(),
-            torch.get_num_threads(),
             search_threads(rows, self._threads),
-            mixture_threads(rows, size),
         )
         self._check(done, rows)
         return Best(scores, tokens)

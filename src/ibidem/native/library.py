@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/library.cpp.
-_INTERFACE = 10
+_INTERFACE = 11
 _FOLDER = Path(__file__).parent
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -50,13 +50,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT, _INT]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
-    "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, *(_INT, _INT)]),
+    "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, _INT]),
     "ibidem_choose": (
         _INT,
         [
             *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
             *(_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
-            *(_INT, _INT, _INT),
+            _INT,
         ],
     ),
     "ibidem_look_up": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER]),
