@@ -1,4 +1,5 @@
-// An inverted file: keys in lists by their nearest centroid, and in a list close keys in one block. What is read of it on
+// An inverted file: keys in lists of centroids near them, and in a list close keys in one block. A key has a place in two lists,
+// so that it is found if either is looked into. What is read of it on
 // the way to a key is a tree of blocks (blocks.h), whose points are the bases of the blocks below: regions of groups of
 // lists of blocks of keys.
 #pragma once
@@ -31,10 +32,14 @@ struct Ivf {
   const ListFacts* lists;          // [16 x 16 x regions]
   const uint8_t* guides;           // those of a list in its order
   const uint8_t* blocks;           // of keys
-  const int32_t* entries;          // [16 x blocks], the number of the key in each place
-  const void* keys;                // [16 x blocks, dimension], halves or floats
+  const int32_t* slots;            // [16 x blocks], where the key of each place stands, -1 where there is none
+  const int32_t* entries;          // [keys], the number of each
+  const void* keys;                // [keys, dimension], halves or floats
   int64_t key_bytes;               // 2 or 4: of a component
 };
+
+// The centroid of a list as it is read, in units of codes.
+void read_centroid(const Ivf& ivf, int64_t list, float* centroid);
 
 struct SearchSettings {
   int64_t k;

@@ -1,4 +1,4 @@
-// The keys of a list in an order in which every sixteen of them, a block, lie close together.
+// The keys of a list in an order in which every sixteen of them, a block, lie close together. Only their slots are moved.
 //
 // A list is halved across the axis along which it is longest, each half again, until a half is a block. Halves are whole
 // blocks, so none is padded but the last; clusters by k-means, sixteen at most in each, were no tighter.
@@ -29,24 +29,19 @@ class Arranger {
         axis_(width_),
         sums_(width_) {}
 
-  // keys: [count, dimension], entries: [count], both put into the new order; keys of one block stay in the order given.
-  void arrange(Key* keys, int32_t* entries, int64_t count) {
+  // keys: [.., dimension]; slots: [count], of some of them, put into the new order; those of one block stay in the order given.
+  void arrange(const Key* keys, int32_t* slots, int64_t count) {
     rows_ = room_.of(count * width_);
     std::vector<Key> padded(width_);
     for (int64_t i = 0; i < count; ++i) {
-      std::copy(keys + i * dimension_, keys + (i + 1) * dimension_, padded.begin());
+      std::copy_n(keys + int64_t{slots[i]} * dimension_, dimension_, padded.begin());
       for (int64_t j = 0; j < width_; j += kLanes) store(rows_ + i * width_ + j, load_key(padded.data() + j));
     }
     order_.resize(count);
     for (int64_t i = 0; i < count; ++i) order_[i] = {0.0f, i};
     halve(0, count);
-    const std::vector<Key> old_keys(keys, keys + count * dimension_);
-    const std::vector<int32_t> old_entries(entries, entries + count);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t from = order_[i].row;
-      std::copy(old_keys.begin() + from * dimension_, old_keys.begin() + (from + 1) * dimension_, keys + i * dimension_);
-      entries[i] = old_entries[from];
-    }
+    const std::vector<int32_t> given(slots, slots + count);
+    for (int64_t i = 0; i < count; ++i) slots[i] = given[order_[i].row];
   }
 
  private:
@@ -123,13 +118,12 @@ class Arranger {
 };
 
 template <class Key>
-void arrange_all(Key* keys, int32_t* entries, int64_t dimension, const int32_t* offsets, const int32_t* sizes,
+void arrange_all(const Key* keys, int32_t* slots, int64_t dimension, const int32_t* offsets, const int32_t* sizes,
                  int64_t lists, int threads) {
   deal(threads, lists, [&] {
     Arranger<Key> arranger(dimension);
     return [&, arranger = std::move(arranger)](int64_t list) mutable {
-      const int64_t first = int64_t{offsets[list]} * kLanes;
-      arranger.arrange(keys + first * dimension, entries + first, sizes[list]);
+      arranger.arrange(keys, slots + int64_t{offsets[list]} * kLanes, sizes[list]);
     };
   });
 }
@@ -137,16 +131,16 @@ void arrange_all(Key* keys, int32_t* entries, int64_t dimension, const int32_t* 
 }  // namespace
 }  // namespace ibidem
 
-// keys: [16 x blocks, dimension], halves or floats; entries: [16 x blocks]; offsets: [lists + 1], in blocks; sizes: [lists],
-// in keys, that stand at the beginning of their list. 0 where there is no room.
-IBIDEM_EXPORT int ibidem_ivf_arrange(void* keys, int64_t key_bytes, int32_t* entries, int64_t dimension,
+// keys: [.., dimension], halves or floats; slots: [16 x blocks], of keys; offsets: [lists + 1], in blocks; sizes: [lists], in
+// keys, whose slots stand at the beginning of their list. 0 where there is no room.
+IBIDEM_EXPORT int ibidem_ivf_arrange(const void* keys, int64_t key_bytes, int32_t* slots, int64_t dimension,
                                      const int32_t* offsets, const int32_t* sizes, int64_t lists, int threads) {
   using namespace ibidem;
   return guard([&] {
     if (key_bytes == 2)
-      arrange_all(static_cast<uint16_t*>(keys), entries, dimension, offsets, sizes, lists, threads);
+      arrange_all(static_cast<const uint16_t*>(keys), slots, dimension, offsets, sizes, lists, threads);
     else
-      arrange_all(static_cast<float*>(keys), entries, dimension, offsets, sizes, lists, threads);
+      arrange_all(static_cast<const float*>(keys), slots, dimension, offsets, sizes, lists, threads);
     return 1;
   });
 }

@@ -56,11 +56,7 @@ class Packer {
 
   // Writes the guides and the blocks of a list, which has so many.
   void pack(int64_t list, int64_t count) {
-    const int64_t group = list / kLanes, region = group / kLanes;
-    read_codes(ivf_.coding, ivf_.region_blocks, region, centroid_.data());
-    const int64_t coarse = block_bytes<kCoarseBits>(dimension_);
-    read_point<kCoarseBits>(dimension_, ivf_.group_blocks + region * coarse, group % kLanes, centroid_.data());
-    read_point<kCoarseBits>(dimension_, ivf_.centroid_blocks + group * coarse, list % kLanes, centroid_.data());
+    read_centroid(ivf_, list, centroid_.data());
     const ListFacts& facts = ivf_.lists[list];
     for (int32_t guide = facts.first_guide; guide < facts.end_of_guides; ++guide)
       clear_block<kFineBits>(dimension_, guides_ + guide * bytes_);
@@ -78,9 +74,10 @@ class Packer {
     int64_t lanes[kLanes], count = 0;
     std::fill(mean_.begin(), mean_.end(), 0.0f);
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      if (ivf_.entries[block * kLanes + lane] < 0) continue;
+      const int32_t slot = ivf_.slots[block * kLanes + lane];
+      if (slot < 0) continue;
       float* row = rows_.data() + count * dimension_;
-      read(block * kLanes + lane, row);
+      read(slot, row);
       for (int64_t i = 0; i < dimension_; ++i) mean_[i] += row[i];
       lanes[count++] = lane;
     }
@@ -98,9 +95,9 @@ class Packer {
       write_point<kFineBits>(dimension_, rows_.data() + row * dimension_, mean_.data(), -nearer, target, lanes[row]);
   }
 
-  // The key in a place, in units of codes.
-  void read(int64_t place, float* row) const {
-    const Key* key = static_cast<const Key*>(ivf_.keys) + place * dimension_;
+  // The key in a slot, in units of codes.
+  void read(int64_t slot, float* row) const {
+    const Key* key = static_cast<const Key*>(ivf_.keys) + slot * dimension_;
     for (int64_t i = 0; i < dimension_; ++i) row[i] = (number(key[i]) - ivf_.coding.mean[i]) * ivf_.coding.scale;
   }
   static float number(float x) { return x; }
@@ -122,6 +119,14 @@ void pack_all(const Ivf& ivf, const int32_t* offsets, uint8_t* guides, uint8_t* 
 }
 
 }  // namespace
+
+void read_centroid(const Ivf& ivf, int64_t list, float* centroid) {
+  const int64_t group = list / kLanes, region = group / kLanes, bytes = block_bytes<kCoarseBits>(ivf.coding.dimension);
+  read_codes(ivf.coding, ivf.region_blocks, region, centroid);
+  read_point<kCoarseBits>(ivf.coding.dimension, ivf.group_blocks + region * bytes, group % kLanes, centroid);
+  read_point<kCoarseBits>(ivf.coding.dimension, ivf.centroid_blocks + group * bytes, list % kLanes, centroid);
+}
+
 }  // namespace ibidem
 
 // A tree of centroids: regions, groups and centroids, [count, dimension] each, groups and centroids with their places in the
@@ -148,7 +153,7 @@ IBIDEM_EXPORT int ibidem_ivf_pack_tree(const ibidem::Coding* coding, const float
   });
 }
 
-// The guides and blocks of all lists, whose keys and entries are in their places; offsets: [lists + 1], in blocks. 0 where
+// The guides and blocks of all lists, whose keys are in their slots and these in their places; offsets: [lists + 1], in blocks. 0 where
 // there is no room.
 IBIDEM_EXPORT int ibidem_ivf_pack_lists(const ibidem::Ivf* ivf, const int32_t* offsets, uint8_t* guides, uint8_t* blocks,
                                         int threads) {

@@ -48,14 +48,16 @@ float square_distance(const float* query, const Key* key, int64_t dimension) {
   return sum(squares[0] + squares[1]);
 }
 
-bool usable(const float* query, int64_t dimension) {
-  Floats squares = splat(0.0f);
+float dot(const float* a, const float* b, int64_t dimension) {
+  Floats products = splat(0.0f);
   for (int64_t i = 0; i < dimension; i += kLanes) {
-    const Floats here = load_first(query + i, static_cast<int>(std::min<int64_t>(kLanes, dimension - i)));
-    squares = fma(here, here, squares);
+    const int count = static_cast<int>(std::min<int64_t>(kLanes, dimension - i));
+    products = fma(load_first(a + i, count), load_first(b + i, count), products);
   }
-  return sum(squares) < kLargestSquare;
+  return sum(products);
 }
+
+bool usable(const float* query, int64_t dimension) { return dot(query, query, dimension) < kLargestSquare; }
 
 template <int Groups>
 class Searcher {
@@ -76,21 +78,20 @@ class Searcher {
     set(query);
     pool_.clear(settings_.pool);
     look_into_lists();
-    places_.resize(pool_.count());
-    for (size_t i = 0; i < places_.size(); ++i) places_[i] = pool_.place(i);
-    look_among(places_, query, distances, entries);
+    gather_slots();
+    look_among(slots_, query, distances, entries);
   }
 
-  // Where the candidates of the last search lie.
-  const std::vector<int32_t>& places() const { return places_; }
+  // Where the candidates of the last search stand.
+  const std::vector<int32_t>& slots() const { return slots_; }
 
-  // As `search`, but among the keys in some places.
-  void look_among(const std::vector<int32_t>& places, const float* query, float* distances, int64_t* entries) {
+  // As `search`, but among the keys in some slots.
+  void look_among(const std::vector<int32_t>& slots, const float* query, float* distances, int64_t* entries) {
     if (ivf_.key_bytes == 2)
-      measure_keys(places, query, static_cast<const uint16_t*>(ivf_.keys));
+      measure_keys(slots, query, static_cast<const uint16_t*>(ivf_.keys));
     else
-      measure_keys(places, query, static_cast<const float*>(ivf_.keys));
-    find_nearest(places);
+      measure_keys(slots, query, static_cast<const float*>(ivf_.keys));
+    find_nearest(slots);
     for (size_t i = 0; i < static_cast<size_t>(settings_.k); ++i) {
       distances[i] = i < found_.size() ? found_[i].distance : kNowhere;
       entries[i] = i < found_.size() ? found_[i].entry : -1;
@@ -108,7 +109,38 @@ class Searcher {
     return what_of(lists_.front());
   }
 
+  // Another list for a key that is assigned to a first one, or -1; centroids: [lists, dimension], in units of codes. Queries
+  // that miss the key in its first list are those for which what the centroid leaves of it points their way. So the second
+  // list is one whose centroid is near, and leaves of the key what is across to that (SOAR, Sun et al. 2023).
+  int64_t assign_again(const float* key, int64_t first, const float* centroids) {
+    const int64_t dimension = ivf_.coding.dimension;
+    left_.resize(2 * dimension);
+    float *before = left_.data(), *left = before + dimension;
+    const float square = subtract(key, centroids + first * dimension, before);
+    lists_.clear();
+    near_lists_.collect(0, near_lists_.bound(kSeconds + 1), 0, near_lists_.count(), lists_);
+    int64_t best = -1;
+    float least = kNowhere;
+    for (const Ranked list : lists_) {
+      if (what_of(list) == first) continue;
+      float loss = subtract(key, centroids + what_of(list) * dimension, left);
+      const float along = dot(before, left, dimension);
+      if (square > 0) loss += along * along / square;
+      if (!(loss < least)) continue;
+      least = loss;
+      best = what_of(list);
+    }
+    return best;
+  }
+
  private:
+  // Leaves key - centroid in `left`, in units of codes, and gives its square.
+  float subtract(const float* key, const float* centroid, float* left) const {
+    const Coding& coding = ivf_.coding;
+    for (int64_t i = 0; i < coding.dimension; ++i) left[i] = (key[i] - coding.mean[i]) * coding.scale - centroid[i];
+    return dot(left, left, coding.dimension);
+  }
+
   void set(const float* query) {
     code_.set(ivf_.coding, query);
     query_.set(code_, ivf_.coding);
@@ -159,21 +191,42 @@ class Searcher {
       if (distance_of(lists_[begin]) > limit(settings_.patience)) break;
       look_into(begin, std::min(end, lists_.size()));
     }
-    // Most of those who are candidates by now stay so: their keys come while the rest is looked through.
-    for (int64_t i = 0; i < pool_.count(); ++i) fetch_key<kLater>(pool_.place(i));
+    // Most of those who are candidates by now stay so: their slots and then their keys come while the rest is looked through.
+    fetch_slots();
     open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.patience), settings_.groups));
     const int32_t last = near_lists_.within(limit(settings_.patience), settings_.probes);
     lists_.clear();
     near_lists_.collect(first_lists + 1, last, 0, opened, lists_);
     near_lists_.collect(0, last, opened, near_lists_.count(), lists_);
+    for (int64_t i = 0; i < pool_.count(); ++i) fetch_key<kLater>(ivf_.slots[pool_.place(i)]);
     look_into(0, lists_.size());
   }
 
-  // The key in a place, or as much of it as the hardware needs to go on by itself. Inlined as `fetch` is.
+  // Where the keys of the candidates stand.
+  void fetch_slots() const {
+    for (int64_t i = 0; i < pool_.count(); ++i) fetch(ivf_.slots + pool_.place(i), sizeof(int32_t));
+  }
+
+  // Leaves the slots of the candidates in slots_, each once: a key may have been found in both of its places.
+  void gather_slots() {
+    fetch_slots();
+    slots_.assign(pool_.count() + kLanes, -1);
+    size_t count = 0;
+    for (int64_t i = 0; i < pool_.count(); ++i) {
+      const int32_t slot = ivf_.slots[pool_.place(i)];
+      Bits known = 0;
+      for (size_t j = 0; j < count; j += kLanes) known |= equal(load(slots_.data() + j), splat(slot));
+      slots_[count] = known == 0 ? slot : -1;
+      count += known == 0;
+    }
+    slots_.resize(count);
+  }
+
+  // The key in a slot, or as much of it as the hardware needs to go on by itself. Inlined as `fetch` is.
   template <int When>
-  __attribute__((always_inline)) void fetch_key(int64_t place) const {
+  __attribute__((always_inline)) void fetch_key(int64_t slot) const {
     const int64_t bytes = ivf_.coding.dimension * ivf_.key_bytes;
-    fetch<When>(static_cast<const char*>(ivf_.keys) + place * bytes, std::min(kFirstBytes, bytes));
+    fetch<When>(static_cast<const char*>(ivf_.keys) + slot * bytes, std::min(kFirstBytes, bytes));
   }
 
   // What is farther holds nothing near enough.
@@ -219,24 +272,24 @@ class Searcher {
   }
 
   template <class Key>
-  void measure_keys(const std::vector<int32_t>& places, const float* query, const Key* keys) {
+  void measure_keys(const std::vector<int32_t>& slots, const float* query, const Key* keys) {
     const int64_t dimension = ivf_.coding.dimension;
-    for (const int32_t place : places) fetch_key<kSoon>(place);
-    measured_.resize(places.size() + kLanes);
-    for (size_t i = 0; i < places.size(); ++i) {
-      const float distance = square_distance(query, keys + int64_t{places[i]} * dimension, dimension);
+    for (const int32_t slot : slots) fetch_key<kSoon>(slot);
+    measured_.resize(slots.size() + kLanes);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const float distance = square_distance(query, keys + int64_t{slots[i]} * dimension, dimension);
       std::memcpy(&measured_[i], &distance, sizeof(distance));
     }
-    store(measured_.data() + places.size(), splat(std::numeric_limits<int32_t>::max()));
+    store(measured_.data() + slots.size(), splat(std::numeric_limits<int32_t>::max()));
   }
 
-  // Leaves the k nearest of the places that were measured in found_, or all, in order. Entries decide between equals, and are
+  // Leaves the k nearest of the keys that were measured in found_, or all, in order. Entries decide between equals, and are
   // looked up for those alone that they can help.
-  void find_nearest(const std::vector<int32_t>& places) {
+  void find_nearest(const std::vector<int32_t>& slots) {
     found_.clear();
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (count_below(measured_.data(), places.size(), measured_[i]) >= settings_.k) continue;
-      found_.push_back({0.0f, ivf_.entries[places[i]]});
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (count_below(measured_.data(), slots.size(), measured_[i]) >= settings_.k) continue;
+      found_.push_back({0.0f, ivf_.entries[slots[i]]});
       std::memcpy(&found_.back().distance, &measured_[i], sizeof(float));
     }
     std::sort(found_.begin(), found_.end());
@@ -245,6 +298,8 @@ class Searcher {
 
   static constexpr int64_t kLeastRegions = 64, kGroupsPerRegion = 3, kFirstGroups = 32, kSorted = 32, kFirstBytes = 1024;
   static constexpr size_t kFirstRound = 4;
+  // Lists among which a key's second one is chosen.
+  static constexpr int64_t kSeconds = 8;
   static constexpr float kGroupReach = 1.3f;
 
   Searcher() = default;
@@ -259,8 +314,9 @@ class Searcher {
   Stops guide_stops_, stops_;
   std::vector<int32_t> firsts_;  // of each guide: the block of keys that its first lane stands for
   Pool pool_;
-  std::vector<int32_t> places_;
-  std::vector<int32_t> measured_;  // the distances of places, as the bits of floats: none is below zero, so they sort alike
+  std::vector<int32_t> slots_;
+  std::vector<float> left_;
+  std::vector<int32_t> measured_;  // the distances of keys, as the bits of floats: none is below zero, so they sort alike
   std::vector<Found> found_;
 };
 
@@ -312,7 +368,7 @@ class Search {
     size_t end;                // behind its last follower
     std::atomic<size_t> next;  // of its followers that nobody has taken yet
     std::atomic<bool> found{false};
-    std::vector<int32_t> places;  // of its candidates, where it has followers, once they are found
+    std::vector<int32_t> slots;  // of its candidates, where it has followers, once they are found
   };
 
   const float* query(int64_t row) const { return queries_ + row * ivf_.coding.dimension; }
@@ -361,7 +417,7 @@ class Search {
     search(searcher, leader.row);
     tell(leader.row);
     if (leader.next == leader.end) return;
-    leader.places = searcher.places();
+    leader.slots = searcher.slots();
     leader.found.store(true, std::memory_order_release);
     follow(searcher, leader);
   }
@@ -372,7 +428,7 @@ class Search {
     for (size_t i = leader.next++; i < leader.end; i = leader.next++) {
       const int64_t row = followers_[i];
       if (reach < kNowhere && between(row, leader.row) < kNear * reach)
-        searcher.look_among(leader.places, query(row), distances_ + row * k, entries_ + row * k);
+        searcher.look_among(leader.slots, query(row), distances_ + row * k, entries_ + row * k);
       else
         search(searcher, row);
       tell(row);
@@ -428,13 +484,22 @@ class Search {
   std::vector<int64_t> followers_;  // those of a leader side by side
 };
 
+// seconds: null where one list is enough.
 template <int Groups>
 void assign_all(const Ivf& ivf, const SearchSettings& settings, const float* keys, int64_t count, int32_t* lists,
-                int threads) {
+                int32_t* seconds, int threads) {
+  const int64_t dimension = ivf.coding.dimension, places = ivf.regions * kLanes * kLanes;
+  std::vector<float> centroids(seconds == nullptr ? 0 : places * dimension);
+  share(threads, centroids.size() / dimension, [&](int64_t begin, int64_t end) {
+    for (int64_t list = begin; list < end; ++list) read_centroid(ivf, list, centroids.data() + list * dimension);
+  });
   share(threads, count, [&](int64_t begin, int64_t end) {
     auto& searcher = Searcher<Groups>::of_thread(ivf, settings, nullptr);
-    for (int64_t i = begin; i < end; ++i)
-      lists[i] = static_cast<int32_t>(searcher.assign(keys + i * ivf.coding.dimension));
+    for (int64_t i = begin; i < end; ++i) {
+      const float* key = keys + i * dimension;
+      lists[i] = static_cast<int32_t>(searcher.assign(key));
+      if (seconds != nullptr) seconds[i] = static_cast<int32_t>(searcher.assign_again(key, lists[i], centroids.data()));
+    }
   });
 }
 
@@ -464,13 +529,14 @@ IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::Search
   });
 }
 
-// keys: [count, dimension]; lists: [count], of the nearest centroid found. 0 where there is no room.
+// keys: [count, dimension]; lists: [count], of the nearest centroid found; seconds: [count], a second list of each, -1 where
+// there is none, or null. 0 where there is no room.
 IBIDEM_EXPORT int ibidem_ivf_assign(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings, const float* keys,
-                                    int64_t count, int32_t* lists, int threads) {
+                                    int64_t count, int32_t* lists, int32_t* seconds, int threads) {
   using namespace ibidem;
   return guard([&] {
     auto assign = ivf->coding.groups() == kUsualGroups ? assign_all<kUsualGroups> : assign_all<0>;
-    assign(*ivf, *settings, keys, count, lists, threads);
+    assign(*ivf, *settings, keys, count, lists, seconds, threads);
     return 1;
   });
 }

@@ -7,7 +7,7 @@ Team team;
 }
 
 // Raised with every change of an exported function: a library of another build is never called.
-IBIDEM_EXPORT int ibidem_interface() { return 11; }
+IBIDEM_EXPORT int ibidem_interface() { return 12; }
 
 // Whether this CPU and its system have the instructions of a build.
 IBIDEM_EXPORT int ibidem_supported_avx512() {

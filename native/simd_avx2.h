@@ -121,6 +121,11 @@ inline Bits below(Ints a, Ints b) {
   const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.high, a.high)));
   return static_cast<Bits>(low | high << 8);
 }
+inline Bits equal(Ints a, Ints b) {
+  const int low = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.low, b.low)));
+  const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.high, b.high)));
+  return static_cast<Bits>(low | high << 8);
+}
 // Counts, one more in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
   return {_mm256_sub_epi32(counts.low, _mm256_cmpgt_epi32(b.low, a.low)),

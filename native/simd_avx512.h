@@ -61,6 +61,7 @@ inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
   return {_mm512_dpwssd_epi32(sums.v, _mm512_loadu_si512(numbers), pair.v)};
 }
 inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
+inline Bits equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a.v, b.v); }
 // Counts, one more in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
   return {_mm512_mask_add_epi32(counts.v, _mm512_cmplt_epi32_mask(a.v, b.v), counts.v, _mm512_set1_epi32(1))};

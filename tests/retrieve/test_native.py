@@ -443,7 +443,7 @@ class Points(NamedTuple):
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_all_of_the_tree_is_near_what_it_stands_for(data: st.DataObject) -> None:
-    """Guides are the means of their blocks; every key stands once, and in a block in the order of entries."""
+    """Guides are the means of their blocks; every key stands once, and has a place in two lists if there are two."""
     size, dimension = data.draw(st.sampled_from([1, 17, 400, 2000])), data.draw(st.sampled_from([4, 12, 64]))
     kind = data.draw(st.sampled_from([np.float16, np.float32]))
     keys = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((size, dimension)).astype(kind)
@@ -463,13 +463,15 @@ def test_all_of_the_tree_is_near_what_it_stands_for(data: st.DataObject) -> None
     assert np.array_equal(np.flatnonzero(guides.there), own)
     held = Points.of(lists.blocks, guides.read[own], FINE_BITS)
 
-    there = lists.entries >= 0
-    assert sorted(lists.entries[there]) == list(range(size))
-    assert np.array_equal(lists.keys[there], keys[lists.entries[there]])
+    there = lists.slots >= 0
+    assert sorted(lists.entries) == list(range(size))
+    assert np.array_equal(lists.keys, keys[lists.entries])
     assert np.array_equal(held.there, there)
-    for entries in np.where(there, lists.entries, -1).reshape(-1, 16):
-        assert (np.diff(entries[entries >= 0]) > 0).all()
-    exact = np.where(there[:, None], (lists.keys.astype(np.float64) - tree.coding.mean) * tree.coding.scale, 0)
+    list_of = np.arange(len(blocks_of)).repeat(16 * blocks_of)[there]
+    named = set(zip(lists.slots[there].tolist(), list_of.tolist(), strict=True))
+    assert len(named) == there.sum() == size * min(2, int((blocks_of > 0).sum()))
+    exact = np.zeros((len(there), dimension))
+    exact[there] = (lists.keys[lists.slots[there]].astype(np.float64) - tree.coding.mean) * tree.coding.scale
     counts = there.reshape(-1, 16).sum(1)[:, None]
     sums = exact.reshape(-1, 16, dimension).sum(1)
     means = np.zeros_like(guides.read)
@@ -491,7 +493,8 @@ def test_blocks_are_tighter_than_their_lists(clustered: ArrayKeys) -> None:
         return float(np.square(blocks - blocks.mean(1, keepdims=True)).sum(2).mean())
 
     for first, last in zip(lists.list_offsets[:-1], lists.list_offsets[1:], strict=True):
-        own = lists.keys[16 * first : 16 * last][lists.entries[16 * first : 16 * last] >= 0].astype(np.float64)
+        slots = lists.slots[16 * first : 16 * last]
+        own = lists.keys[slots[slots >= 0]].astype(np.float64)
         if len(own) > 100:
             assert spread(own) < 0.8 * spread(generator.permutation(own))
 
@@ -576,11 +579,12 @@ def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> N
         assert torch.equal(alone, distances[rows])
 
 
-def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys) -> None:
-    """With hardly a candidate to spare, a query that shares has the neighbours of the other, by its own distances."""
-    index = build(clustered)
+def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a candidate to spare, a query that shares has the neighbours of the other, by its own distances."""
+    index = build(clustered, "native;lists=1;nprobe=1")  # where every key has one place
     assert isinstance(index.ivf, Ivf)
     probing = replace(index.probing(7), pool=7)
+    monkeypatch.setattr(Probing, "pool_for", lambda self, k: self.pool)  # noqa: ARG005
     one = sentences(clustered, 0.0, beam=1)
     reach = index.ivf.search(one, 7, probing)[0][:, -1:].sqrt()
     aside = torch.randn(len(one), 32, generator=torch.Generator().manual_seed(7))
@@ -592,3 +596,37 @@ def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys) -> No
         return float(np.mean([set(row[0]) == set(row[2]) for row in entries.view(-1, 3, 7).tolist()]))
 
     assert same(3) > 0.9 > 0.5 > same(1)
+
+
+@given(st.sampled_from([1, 5, 16]), st.integers(2, 12), st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_a_key_that_is_found_twice_counts_once(k: int, lists: int, seed: int) -> None:
+    """However few the candidates are, there are k neighbours, and no two of them the same."""
+    keys = np.random.default_rng(seed).standard_normal((120, 8)).astype(np.float32)
+    index = build(ArrayKeys(keys), f"native;nprobe={lists};gamma=1000;lists={lists};refine=1")
+    for ivf in (index.ivf, PlainIvf(index.file.centroids, index.file.lists)):
+        _, entries = ivf.search(torch.from_numpy(keys[:20]) + 0.1, k, index.probing(k))
+        assert (entries >= 0).all()
+        assert all(len(set(row)) == k for row in entries.tolist())
+
+
+@given(st.integers(1, 9), st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_the_second_list_makes_up_for_the_first(lists: int, seed: int) -> None:
+    """Its centroid is near, and what that leaves of a key is not what the first one leaves: the loss of SOAR."""
+    keys = np.random.default_rng(seed).standard_normal((200, 12)).astype(np.float32)
+    tree = build(ArrayKeys(keys), f"native;lists={lists};nprobe=1").file.centroids
+    first, second = Ivf(tree).assign_twice(keys, 40)
+    regions = _decode(tree.region_blocks)[0].astype(np.float64)[: len(tree.group_blocks)]
+    groups = Points.of(tree.group_blocks, regions, COARSE_BITS)
+    centroids = Points.of(tree.centroid_blocks, groups.read, COARSE_BITS)
+    if lists == 1:
+        assert (second == -1).all()
+        return
+    left = ((keys - tree.coding.mean) * tree.coding.scale)[:, None] - centroids.read
+    before = left[np.arange(len(keys)), first]
+    along = (left * before[:, None]).sum(2) ** 2 / np.square(before).sum(1, keepdims=True)
+    loss = np.where(centroids.there, np.square(left).sum(2) + along, np.inf)
+    loss[np.arange(len(keys)), first] = np.inf
+    assert (first != second).all()
+    assert np.allclose(loss[np.arange(len(keys)), second], loss.min(1), rtol=1e-4)

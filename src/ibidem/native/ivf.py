@@ -45,6 +45,7 @@ class _Ivf(ctypes.Structure):
         ("lists", ctypes.c_void_p),
         ("guides", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
+        ("slots", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
         ("keys", ctypes.c_void_p),
         ("key_bytes", ctypes.c_int64),
@@ -76,12 +77,15 @@ class Probing:
     block_patience: float
     groups: int
 
+    def pool_for(self, k: int) -> int:
+        """Enough candidates for k neighbours, even if every key is found in both of its places."""
+        return max(self.pool, 2 * k)
+
 
 def search_settings(k: int, probing: Probing) -> ctypes.Structure:
     """How to search for k neighbours, as the library takes it."""
-    return _SearchSettings(
-        k, probing.probes, max(probing.pool, k), probing.patience, probing.block_patience, probing.groups
-    )
+    pool = probing.pool_for(k)
+    return _SearchSettings(k, probing.probes, pool, probing.patience, probing.block_patience, probing.groups)
 
 
 def search_threads(queries: int, most: int | None) -> int:
@@ -121,17 +125,18 @@ class Centroids:
 
 @dataclass(frozen=True)
 class Lists:
-    """Keys in lists, in blocks of such as lie close together.
+    """Keys in lists, two for each, in blocks of such as lie close together.
 
     list_offsets, guide_offsets: [places + 1] int32, in blocks and in guides; guides: [guides, block_bytes], each of the
-    means of 16 blocks; blocks: [blocks, block_bytes]; both as in native/blocks.h;
-    entries: [16 x blocks] int32, -1 where no key is; keys: [16 x blocks, d] float16 or float32.
+    means of 16 blocks; blocks: [blocks, block_bytes]; both as in native/blocks.h; slots: [16 x blocks] int32, where the
+    key of each place stands, -1 where there is none; entries: [n] int32, of the keys [n, d] float16 or float32.
     """
 
     list_offsets: NDArray[np.int32]
     guide_offsets: NDArray[np.int32]
     guides: NDArray[np.uint8]
     blocks: NDArray[np.uint8]
+    slots: NDArray[np.int32]
     entries: NDArray[np.int32]
     keys: NDArray[Any]
 
@@ -140,7 +145,7 @@ class Ivf:
     """Centroids, with or without the lists of keys.
 
     at_hand: for many searches, what these read most of is copied into large pages; that is all but the keys and their
-    entries, a seventh of an index.
+    entries, a quarter of an index.
     """
 
     def __init__(self, centroids: Centroids, lists: Lists | None = None, *, at_hand: bool = False) -> None:
@@ -148,6 +153,7 @@ class Ivf:
         rest = {}
         if lists is not None:
             arrays |= {"lists": _facts(lists), "guides": lists.guides, "blocks": lists.blocks}
+            arrays |= {"slots": lists.slots}
             rest = {"entries": lists.entries, "keys": lists.keys}
         arrays = (in_large_pages(arrays) if at_hand else arrays) | rest
         # What the library points to must live as long as this.
@@ -198,22 +204,30 @@ class Ivf:
 
     def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
         """The list [n] of the nearest centroid found for each key [n, d]; groups: those looked into, at least."""
+        return self._assign(keys, groups, 1).reshape(-1)
+
+    def assign_twice(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
+        """Two lists [2, n] for each key: as `assign`, and one that makes up for the first, -1 where there is none."""
+        return self._assign(keys, groups, 2)
+
+    def _assign(self, keys: NDArray[np.float32], groups: int, times: int) -> NDArray[np.int32]:
         plain = np.ascontiguousarray(keys, np.float32)
         settings = _SearchSettings(1, 1, 1, 1.0, 1.0, groups)
-        lists = np.empty(len(plain), np.int32)
+        lists = np.empty((times, len(plain)), np.int32)
         done = require().ivf_assign(
             ctypes.byref(self._parts),
             ctypes.byref(settings),
             plain.ctypes.data,
             len(plain),
-            lists.ctypes.data,
+            lists[0].ctypes.data,
+            lists[1].ctypes.data if times > 1 else None,
             threads_for(len(plain), _LEAST_KEYS),
         )
         _check(done)
         return lists
 
     def pack(self) -> None:
-        """Write the guides and blocks of all lists, whose keys and entries are in their places."""
+        """Write the guides and blocks of all lists, whose keys are in their slots and these in their places."""
         lists = self._kept[1]
         assert lists is not None
         done = require().ivf_pack_lists(
@@ -233,11 +247,11 @@ def _facts(lists: Lists) -> NDArray[np.int32]:
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
-    """Put the keys of each list, sizes [places] of them from its beginning on, in an order that makes close blocks."""
+    """Put the slots of each list, sizes [places] of them from its beginning on, in an order that makes close blocks."""
     done = require().ivf_arrange(
         lists.keys.ctypes.data,
         lists.keys.itemsize,
-        lists.entries.ctypes.data,
+        lists.slots.ctypes.data,
         lists.keys.shape[1],
         lists.list_offsets.ctypes.data,
         np.ascontiguousarray(sizes, np.int32).ctypes.data,

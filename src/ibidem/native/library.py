@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/library.cpp.
-_INTERFACE = 11
+_INTERFACE = 12
 _FOLDER = Path(__file__).parent
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -40,7 +40,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         _INT,
         [*[_POINTER] * 4, *(_LONG, _LONG), *(_POINTER, _POINTER, _INT)],
     ),
-    "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _INT]),
+    "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_pack_tree": (
         _INT,
         [_POINTER, _POINTER, _LONG, *(_POINTER, _POINTER, _LONG) * 2, *[_POINTER] * 3, _INT],

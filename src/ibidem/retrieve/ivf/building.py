@@ -81,14 +81,14 @@ def _itemsize(keys: Keys) -> int:
 
 
 def _assign(keys: Keys, centroids: Centroids, rows: int) -> NDArray[np.int32]:
-    """The list [size] of each key."""
+    """Two lists [2, size] of each key, -1 where there is no second one."""
     ivf = Ivf(centroids)
-    lists = np.empty(keys.size, np.int32)
+    lists = np.empty((2, keys.size), np.int32)
     done = 0
     for block in keys.blocks(rows):
         if done + len(block) > keys.size:
             break
-        lists[done : done + len(block)] = ivf.assign(finite(block, done), ASSIGN_GROUPS)
+        lists[:, done : done + len(block)] = ivf.assign_twice(finite(block, done), ASSIGN_GROUPS)
         done += len(block)
     if done != keys.size:
         raise MemoryFolderError(
@@ -106,7 +106,8 @@ def _write(
     scratch: Path | None,
     report: Callable[[str, int, int], None],
 ) -> NativeFile:
-    sizes = np.bincount(lists, minlength=centroids.places)
+    own_sizes = np.bincount(lists[0], minlength=centroids.places)
+    sizes = own_sizes + np.bincount(lists[1][lists[1] >= 0], minlength=centroids.places)
     offsets = np.zeros(centroids.places + 1, np.int32)
     offsets[1:] = np.cumsum(-(-sizes // LANES))
     guide_offsets = offsets_of_guides(offsets)
@@ -132,21 +133,32 @@ def _write(
     file.centroids.coding.mean[:] = centroids.coding.mean
     file.lists.list_offsets[:] = offsets
     file.lists.guide_offsets[:] = guide_offsets
-    file.lists.entries[:] = -1
-    cursors = LANES * offsets[:-1].astype(np.int64)
+    file.lists.slots[:] = -1
+    # The keys of a list stand side by side, each with the first of its lists.
+    next_slots = np.cumsum(own_sizes) - own_sizes
+    next_places = LANES * offsets[:-1].astype(np.int64)
     done = 0
     for block in keys.blocks(rows):
-        own = lists[done : done + len(block)]
-        counts = np.bincount(own, minlength=centroids.places)
-        places = cursors[own] + ranks(own, counts)
-        cursors += counts
-        file.lists.entries[places] = np.arange(done, done + len(block))
-        file.lists.keys[places] = block
+        first, second = lists[:, done : done + len(block)]
+        slots = _take(next_slots, first)
+        file.lists.entries[slots] = np.arange(done, done + len(block))
+        file.lists.keys[slots] = block
+        file.lists.slots[_take(next_places, first)] = slots
+        again = second >= 0
+        file.lists.slots[_take(next_places, second[again])] = slots[again]
         done += len(block)
         report("add", done, keys.size)
     arrange(file.lists, sizes.astype(np.int32))
     Ivf(file.centroids, file.lists).pack()
     return file
+
+
+def _take(cursors: NDArray[np.int64], lists: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The next number of each of these lists [n], one after the other; cursors: [places], the next one of each list."""
+    counts = np.bincount(lists, minlength=len(cursors))
+    taken = cursors[lists] + ranks(lists, counts)
+    cursors += counts
+    return taken
 
 
 def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int, int], None]) -> NativeIndex:

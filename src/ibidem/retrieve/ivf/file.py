@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_MAGIC = b"ibidem-native-4\n"
+_MAGIC = b"ibidem-native-5\n"
 _HEADER = struct.Struct("<16s7qd")
 _PAGE = 4096
 _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
@@ -43,7 +43,10 @@ _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers that all follows from; key_bytes: of a component, 2 or 4; blocks: of 16 keys, guides: of 16 means."""
+    """The numbers that all follows from.
+
+    key_bytes: of a component, 2 or 4; blocks: of 16 places, two of which most keys have; guides: of 16 means.
+    """
 
     size: int
     dimension: int
@@ -66,8 +69,9 @@ class Shape:
             "guide_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
             "guides": ("u1", (self.guides, fine)),
             "blocks": ("u1", (self.blocks, fine)),
-            "entries": ("<i4", (LANES * self.blocks,)),
-            "keys": (_KEY_TYPES[self.key_bytes], (LANES * self.blocks, self.dimension)),
+            "slots": ("<i4", (LANES * self.blocks,)),
+            "entries": ("<i4", (self.size,)),
+            "keys": (_KEY_TYPES[self.key_bytes], (self.size, self.dimension)),
         }
         sections = {}
         begin = _PAGE
@@ -169,6 +173,9 @@ def _check_arrays(file: NativeFile) -> None:
     own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)
     if not named[own].all() or named.sum() != len(own):
         raise ValueError("its guides name other blocks than it has")
-    entries = file.lists.entries
-    if int((entries >= 0).sum()) != file.shape.size or (entries >= file.shape.size).any():
-        raise ValueError("it names keys that are not there")
+    slots, entries, size = file.lists.slots, file.lists.entries, file.shape.size
+    for numbers in (slots[slots >= 0], entries):
+        if ((numbers < 0) | (numbers >= size)).any():
+            raise ValueError("it names keys that are not there")
+        if not np.bincount(numbers, minlength=size).all():
+            raise ValueError("it has keys that it does not name")

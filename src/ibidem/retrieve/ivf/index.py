@@ -88,22 +88,26 @@ class NativeIndex:
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """The same index, passing over these entries."""
-        live, places = (self._occupied if self.live is None else self.live).copy(), self._places[entries]
+        live = (self._occupied if self.live is None else self.live).copy()
+        places = self._places[:, entries].reshape(-1)
         np.bitwise_and.at(live, places // LANES, ~(1 << (places % LANES)).astype(np.uint16))
         return replace(self, live=live)
 
     @cached_property
     def _occupied(self) -> NDArray[np.uint16]:
         """A bit [blocks] for each place that holds a key."""
-        there = (self.file.lists.entries >= 0).reshape(-1, LANES)
+        there = (self.file.lists.slots >= 0).reshape(-1, LANES)
         return np.packbits(there, axis=1, bitorder="little").view("<u2").reshape(-1)
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
-        """Where each entry stands [size]."""
-        taken = np.flatnonzero(self.file.lists.entries >= 0)
-        places = np.empty(self.size, np.int64)
-        places[self.file.lists.entries[taken]] = taken
+        """The first and the last place of each entry [2, size], which is the same for who has one."""
+        lists = self.file.lists
+        taken = np.flatnonzero(lists.slots >= 0)
+        entries = lists.entries[lists.slots[taken]]
+        places = np.empty((2, self.size), np.int64)
+        places[0, entries[::-1]] = taken[::-1]
+        places[1, entries] = taken
         return places
 
     def save(self, path: str | Path) -> dict[str, Any]:

@@ -59,9 +59,10 @@ class PlainIvf:
         for row, query in enumerate(plain):
             if not np.square(query, dtype=np.float64).sum() < LARGEST_SQUARE:
                 continue
-            places = self._candidates(query, probing, max(probing.pool, k), live)
-            away = query - self._lists.keys[places].astype(np.float32)
-            squares, ids = np.square(away).sum(1), self._lists.entries[places]
+            places = self._candidates(query, probing, probing.pool_for(k), live)
+            slots = np.unique(self._lists.slots[places])
+            away = query - self._lists.keys[slots].astype(np.float32)
+            squares, ids = np.square(away).sum(1), self._lists.entries[slots]
             order = np.lexsort((ids, squares))[:k]
             distances[row, : len(order)], entries[row, : len(order)] = squares[order], ids[order]
         return torch.from_numpy(distances), torch.from_numpy(entries)
