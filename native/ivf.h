@@ -1,7 +1,6 @@
-// An inverted file: keys in lists of centroids near them, and in a list close keys in one block. A key has a place in two lists,
-// so that it is found if either is looked into. What is read of it on
-// the way to a key is a tree of blocks (blocks.h), whose points are the bases of the blocks below: regions of groups of
-// lists of blocks of keys.
+// An inverted file: keys in lists of centroids near them, and in a list close keys in one block. A key has a place in two
+// lists, so that it is found if either is looked into. What is read on the way to a key is a tree of blocks (blocks.h), whose
+// points are the bases of the blocks below: regions of groups of lists of blocks of keys.
 #pragma once
 
 #include <cstdint>

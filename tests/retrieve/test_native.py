@@ -240,6 +240,11 @@ def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path)
         load_native(tmp_path / "none", info, clustered)
 
 
+# In which array these are.
+WHERE = {name: name for name in ("region", "list offsets", "guide offsets", "guide", "slots", "entries")}
+WHERE |= {"no slot": "slots", "an entry twice": "entries"}
+
+
 def damage(whole: bytes, how: str) -> bytes:
     """Ways in which a file can be wrong that the library would follow into the void."""
     header = struct.Struct("<16s7qd")
@@ -252,7 +257,7 @@ def damage(whole: bytes, how: str) -> bytes:
     if how == "magic":
         changed[:3] = b"abc"
     elif how == "older":
-        changed[:16] = b"ibidem-native-3\n"
+        changed[:16] = b"ibidem-native-4\n"
     elif how == "blocks":
         numbers[5] += 1
     elif how == "guides":
@@ -263,14 +268,27 @@ def damage(whole: bytes, how: str) -> bytes:
         numbers[4] = -1
     elif how == "dimension":
         numbers[1] = 30
-    elif how in ("region", "list offsets", "guide offsets", "guide", "entries"):
-        names = ["mean", "region", "groups", "lists", "list offsets", "guide offsets", "guide", "keys", "entries"]
+    elif how in WHERE:
+        names = [
+            "mean",
+            "region",
+            "groups",
+            "lists",
+            "list offsets",
+            "guide offsets",
+            "guide",
+            "blocks",
+            "slots",
+            "entries",
+        ]
         regions, blocks, guides = numbers[4:]
         sizes = [4 * 32, -(-regions // 16) * 16 * (4 + 32), regions * 16 * (4 + 16), 16 * regions * 16 * (4 + 16)]
-        sizes += [4 * (256 * regions + 1)] * 2 + [guides * 16 * (4 + 8), blocks * 16 * (4 + 8)]
-        begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes[: names.index(how)])
+        sizes += [4 * (256 * regions + 1)] * 2 + [guides * 16 * (4 + 8), blocks * 16 * (4 + 8), blocks * 16 * 4]
+        begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes[: names.index(WHERE[how])])
         begin += 0 if how == "guide" else 8
-        changed[begin : begin + 4] = struct.pack("<i", 0x7C007C00 if how == "guide" else 10**9)
+        other = struct.unpack("<i", changed[begin + 4 : begin + 8])[0]
+        wrong = {"guide": 0x7C007C00, "no slot": -1, "an entry twice": other}.get(how, 10**9)
+        changed[begin : begin + 4] = struct.pack("<i", wrong)
     if how in ("blocks", "guides", "huge", "negative", "dimension"):
         changed[: header.size] = header.pack(magic, *numbers, scale)
     assert bytes(changed) != whole
@@ -289,11 +307,7 @@ def damage(whole: bytes, how: str) -> bytes:
         "huge",
         "negative",
         "dimension",
-        "list offsets",
-        "guide offsets",
-        "region",
-        "guide",
-        "entries",
+        *WHERE,
     ],
 )
 def test_a_damaged_file_is_refused(clustered: ArrayKeys, tmp_path: Path, how: str) -> None:

@@ -179,3 +179,6 @@ def _check_arrays(file: NativeFile) -> None:
             raise ValueError("it names keys that are not there")
         if not np.bincount(numbers, minlength=size).all():
             raise ValueError("it has keys that it does not name")
+    norms = np.ascontiguousarray(file.lists.blocks[:, : 2 * LANES]).view("<u2").reshape(-1)
+    if (norms[slots < 0] != NOTHING_HALF).any():
+        raise ValueError("it has places for keys that are not there")
