@@ -50,8 +50,8 @@ class NativeSettings:
         return max(1.0, 0.85 * self.gamma)
 
     def pool(self, k: int) -> int:
-        """Candidates for k neighbours: fewer of them need fewer."""
-        return max(2 * k, self.refine * (16 + k) // 32)
+        """Candidates for k neighbours: fewer of them need fewer, and each may be found in both of its places."""
+        return max(4 * k, self.refine * (16 + k) // 32)
 
     @property
     def brief(self) -> NativeSettings:
