@@ -171,9 +171,9 @@ class Hypotheses final : public Questions {
     return lags_[row] > asking_.brief_behind || mixture_.surety(row) > asking_.brief_above;
   }
   void prepare() override {
-    while (mixture_.unranked() > kForLater) mixture_.rank_some();
+    while (mixture_.unranked() > kForLater) mixture_.rank_next();
   }
-  bool pass_time() override { return mixture_.rank_some(); }
+  bool pass_time() override { return mixture_.rank_next(); }
 
  private:
   void weighed(int64_t row) override {
@@ -181,6 +181,7 @@ class Hypotheses final : public Questions {
                  chosen_.tokens + row * chosen_.wanted);
   }
 
+  // Rows that are left for threads that have to wait.
   static constexpr int64_t kForLater = 8;
 
   const Asking& asking_;

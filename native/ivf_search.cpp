@@ -315,7 +315,7 @@ class Searcher {
   std::vector<int32_t> firsts_;  // of each guide: the block of keys that its first lane stands for
   Pool pool_;
   std::vector<int32_t> slots_;
-  std::vector<float> left_;
+  std::vector<float> left_;  // of a key, by each of two centroids
   std::vector<int32_t> measured_;  // the distances of keys, as the bits of floats: none is below zero, so they sort alike
   std::vector<Found> found_;
 };

@@ -174,7 +174,7 @@ void Mixture::make_room() {
   ranks_ = std::vector<std::atomic<Rank>>(rows_);
 }
 
-bool Mixture::rank_some() {
+bool Mixture::rank_next() {
   for (int64_t row = next_++; row < rows_; row = next_++)
     if (take(row)) return true;
   return false;

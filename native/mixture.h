@@ -48,7 +48,7 @@ class Mixture {
   // Before threads come to the next three, in any order.
   void make_room();
   // The best tokens of the base model's own, of a row that nobody has taken. Whether there was one.
-  bool rank_some();
+  bool rank_next();
   // How many rows nobody may have taken yet.
   int64_t unranked() const { return rows_ - next_; }
   // The probability of its best token, 0 where a row has no distribution.

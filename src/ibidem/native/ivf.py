@@ -152,8 +152,8 @@ class Ivf:
         arrays = {name: getattr(centroids, name) for name in ("region_blocks", "group_blocks", "centroid_blocks")}
         rest = {}
         if lists is not None:
-            arrays |= {"lists": _facts(lists), "guides": lists.guides, "blocks": lists.blocks}
-            arrays |= {"slots": lists.slots}
+            arrays["lists"] = _facts(lists)
+            arrays |= {name: getattr(lists, name) for name in ("guides", "blocks", "slots")}
             rest = {"entries": lists.entries, "keys": lists.keys}
         arrays = (in_large_pages(arrays) if at_hand else arrays) | rest
         # What the library points to must live as long as this.
