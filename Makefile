@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint slow clean
+.PHONY: demo test lint slow sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -20,6 +20,10 @@ lint: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
+sanitize: $(VENV)/.installed-dev
+	$(BIN)/python scripts/sanitize.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)

@@ -2,7 +2,8 @@
 
 Whatever goes wrong here leaves the library out and never fails an install: without it ibidem does the same work in
 torch and faiss. IBIDEM_NATIVE=0 leaves it out by wish; CXX names the compiler. `python hatch_build.py` builds it in
-place, for people who work on it.
+place, for people who work on it, and `python hatch_build.py --sanitize FOLDER` builds into a folder with
+AddressSanitizer and UndefinedBehaviorSanitizer (`make sanitize` runs tests with that).
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ INSTRUCTIONS = {
     ],
     "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
 }
+# Checks every memory access and every undefined operation; accesses to vectors against their size, not their capacity.
+SANITIZED = [
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-D_GLIBCXX_ASSERTIONS",
+    "-D_GLIBCXX_SANITIZE_VECTOR",
+]
 # It answers whether the CPU can run the rest, so it must itself run on any.
 FOR_ANY_CPU = "library.cpp"
 _PATIENCE = 300
@@ -78,8 +88,12 @@ class NativeBuildHook(BuildHookInterface):
             self._folder.cleanup()
 
 
-def build_libraries(root: Path, target: Path) -> list[Path]:
-    """Build one library for each instruction set into a folder; the files made, none where it cannot be done."""
+def build_libraries(root: Path, target: Path, *, sanitize: bool = False) -> list[Path]:
+    """Build one library for each instruction set into a folder; the files made, none where it cannot be done.
+
+    sanitize: with AddressSanitizer and UndefinedBehaviorSanitizer. Such a library can be loaded only by a process that
+    was started with the sanitizer's runtime in LD_PRELOAD.
+    """
     if os.environ.get("IBIDEM_NATIVE") == "0" or sys.platform != "linux" or platform.machine() != "x86_64":
         return []
     compiler = _find_compiler()
@@ -89,7 +103,7 @@ def build_libraries(root: Path, target: Path) -> list[Path]:
     for name, flags in INSTRUCTIONS.items():
         file = target / f"libibidem_{name}.so"
         try:
-            _build(compiler, root / SOURCES, flags, file)
+            _build(compiler, root / SOURCES, flags, file, sanitize=sanitize)
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             print(f"ibidem: the optional native library ({name}) is left out: {reason}", file=sys.stderr)
@@ -103,21 +117,23 @@ def _find_compiler() -> str | None:
     return next((found for name in ([wanted] if wanted else ["g++", "clang++"]) if (found := shutil.which(name))), None)
 
 
-def _build(compiler: str, sources: Path, flags: list[str], target: Path) -> None:
+def _build(compiler: str, sources: Path, flags: list[str], target: Path, *, sanitize: bool) -> None:
     """Compile every file, link them, and put the library in place only when it can be loaded."""
+    checks = SANITIZED if sanitize else []
     with tempfile.TemporaryDirectory() as scratch:
 
         def compile_file(source: Path) -> Path:
             made = Path(scratch) / f"{source.stem}.o"
             own = [] if source.name == FOR_ANY_CPU else flags
-            _run([compiler, *COMMON, *own, "-c", str(source), "-o", str(made)])
+            _run([compiler, *COMMON, *own, *checks, "-c", str(source), "-o", str(made)])
             return made
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             objects = list(pool.map(compile_file, sorted(sources.glob("*.cpp"))))
         library = Path(scratch) / target.name
-        _run([compiler, "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)])
-        ctypes.CDLL(str(library))
+        _run([compiler, "-shared", "-Wl,-Bsymbolic", *checks, *map(str, objects), "-o", str(library)])
+        if not sanitize:
+            ctypes.CDLL(str(library))
         # A process may have the old one loaded: a new file is put in its place, never written over it.
         beside = target.with_suffix(".tmp")
         shutil.copyfile(library, beside)
@@ -130,5 +146,8 @@ def _run(command: list[str]) -> None:
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
-    for built in build_libraries(here, here / PACKAGE):
+    sanitized = sys.argv[1:2] == ["--sanitize"]
+    folder = Path(sys.argv[2]) if sanitized else here / PACKAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    for built in build_libraries(here, folder, sanitize=sanitized):
         print(built)

@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "codes.h"
+#include "sanitized.h"
 
 namespace ibidem {
 
@@ -145,7 +146,7 @@ class Stops {
  public:
   void clear(size_t most) {
     count_ = 0;
-    if (blocks_.size() >= most + kLanes) return;
+    if (blocks_.size() >= most + kLanes && !kSanitized) return;
     blocks_.resize(most + kLanes);
     distances_.resize(most + kLanes);
   }

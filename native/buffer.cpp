@@ -16,6 +16,11 @@ size_t round_up(size_t bytes, size_t unit) { return (std::max<size_t>(bytes, 1) 
 }  // namespace
 
 void* allocate(size_t bytes) {
+  if constexpr (kSanitized) {
+    void* room = nullptr;
+    if (posix_memalign(&room, kCacheLine, std::max<size_t>(bytes, 1)) != 0) throw std::bad_alloc();
+    return room;
+  }
   const size_t unit = bytes < kLargePage ? kCacheLine : kLargePage, whole = round_up(bytes, unit);
   void* room = std::aligned_alloc(unit, whole);
   if (room == nullptr) throw std::bad_alloc();
@@ -25,6 +30,7 @@ void* allocate(size_t bytes) {
 }
 
 std::shared_ptr<char> keep(size_t bytes) {
+  if constexpr (kSanitized) return {static_cast<char*>(allocate(bytes)), std::free};
   static std::mutex mutex;
   static std::shared_ptr<char> pages;  // those begun last; the others belong to whoever has a part of them
   static size_t size = 0, used = 0;

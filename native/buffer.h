@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "sanitized.h"
+
 namespace ibidem {
 
 // So many bytes or a few more, in large pages where they fill one; to be freed with std::free.
@@ -47,7 +49,7 @@ template <class T>
 class Scratch {
  public:
   T* of(size_t count) {
-    if (count > count_) {
+    if (count > count_ || kSanitized) {
       buffer_ = Buffer<T>(count);
       count_ = count;
     }

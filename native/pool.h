@@ -1,4 +1,4 @@
-// The nearest places so far: at least as many as wanted once there are so many, and hardly more.
+// The nearest places so far: at least as many as wanted once that many were added, and never more than there is room for.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ class Pool {
  public:
   void clear(int64_t wanted) {
     wanted_ = wanted;
+    most_ = wanted + wanted / 2 + kSpare / 2;
     room_ = 2 * wanted + kSpare;
     near_.clear(room_);
     worst_ = kFarthest;
@@ -28,10 +29,12 @@ class Pool {
     if (near_.count() + kLanes > room_) settle();
   }
 
-  // Drops all that is farther than enough others.
+  // Drops places that are farther than `wanted` others, and leaves at most `most_`. The bound on the distance alone cannot
+  // ensure that: any number of places may lie at the same distance, or within the accuracy of the bound.
   void settle() {
     if (near_.count() < wanted_) return;
     near_.keep(near_.bound(wanted_));
+    if (near_.count() > most_) near_.keep_nearest(wanted_);
     worst_ = near_.farthest();
   }
 
@@ -39,7 +42,8 @@ class Pool {
   static constexpr int64_t kSpare = 128;
 
   Shortlist near_;
-  int64_t wanted_ = 0, room_ = 0;
+  // wanted_ <= most_ and most_ + kLanes <= room_: after settle() there is room for another block.
+  int64_t wanted_ = 0, most_ = 0, room_ = 0;
   int32_t worst_ = kFarthest;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "codes.h"
+#include "sanitized.h"
 
 namespace ibidem {
 
@@ -30,7 +31,7 @@ class Shortlist {
   // Begin anew, with room for so many places.
   void clear(int64_t places) {
     const size_t room = places + kLanes;
-    if (distances_.size() < room) {
+    if (distances_.size() < room || kSanitized) {
       distances_.resize(room);
       places_.resize(room);
     }
@@ -127,6 +128,23 @@ class Shortlist {
       store_some(places_.data() + count_, places, near);
       count_ += __builtin_popcount(near);
     }
+  }
+
+  // Keeps `wanted` of the nearest places if there are more; of those at the same distance, the ones that were added first.
+  void keep_nearest(int64_t wanted) {
+    if (count_ <= wanted) return;
+    near_distances_.assign(distances_.begin(), distances_.begin() + count_);
+    std::nth_element(near_distances_.begin(), near_distances_.begin() + wanted - 1, near_distances_.end());
+    const int32_t last = near_distances_[wanted - 1];
+    int64_t equals = wanted;  // that may still be kept
+    for (int64_t i = 0; i < count_; ++i) equals -= distances_[i] < last;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count_; ++i) {
+      if (distances_[i] > last || (distances_[i] == last && equals-- <= 0)) continue;
+      distances_[kept] = distances_[i];
+      places_[kept++] = places_[i];
+    }
+    count_ = kept;
   }
 
  private:

@@ -42,7 +42,14 @@ inline Floats nearest(Floats a) {
 }
 // x * 2 ** n for whole n.
 inline Floats scale_by_power(Floats x, Floats n) { return {_mm512_scalef_ps(x.v, n.v)}; }
-inline Bits at_least(Floats a, Floats b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
+// The bits of a mask in a general register. Written in assembly because GCC 12 may keep a mask, widened to 32 bits, in memory,
+// write only 16 bits of it there and count the bits of all 32.
+inline Bits to_bits(__mmask16 mask) {
+  Bits bits;
+  asm("kmovw %1, %0" : "=r"(bits) : "k"(mask));
+  return bits;
+}
+inline Bits at_least(Floats a, Floats b) { return to_bits(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ)); }
 inline float sum(Floats a) { return _mm512_reduce_add_ps(a.v); }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
@@ -60,8 +67,8 @@ inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
   return {_mm512_dpwssd_epi32(sums.v, _mm512_loadu_si512(numbers), pair.v)};
 }
-inline Bits below(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a.v, b.v); }
-inline Bits equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a.v, b.v); }
+inline Bits below(Ints a, Ints b) { return to_bits(_mm512_cmplt_epi32_mask(a.v, b.v)); }
+inline Bits equal(Ints a, Ints b) { return to_bits(_mm512_cmpeq_epi32_mask(a.v, b.v)); }
 // Counts, one more in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
   return {_mm512_mask_add_epi32(counts.v, _mm512_cmplt_epi32_mask(a.v, b.v), counts.v, _mm512_set1_epi32(1))};

@@ -2,7 +2,7 @@
 
 It is optional. Where it was not built, the CPU lacks the instructions, or IBIDEM_NATIVE=0 is set, `native()` is None
 and callers take their other way, which does the same in torch or faiss. IBIDEM_NATIVE=avx2 takes that build on a CPU
-that could do more.
+that could do more. IBIDEM_NATIVE_FOLDER names another folder with builds, such as those with sanitizers.
 
 AMX is never used: machines exist whose CPU announces it and whose system makes it an illegal instruction.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/library.cpp.
 _INTERFACE = 12
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(os.environ.get("IBIDEM_NATIVE_FOLDER") or Path(__file__).parent)
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {

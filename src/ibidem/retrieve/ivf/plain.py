@@ -134,7 +134,7 @@ class _Pool:
     """The nearest places so far: Pool of native/pool.h."""
 
     def __init__(self, wanted: int) -> None:
-        self._wanted, self._room = wanted, 2 * wanted + _SPARE
+        self._wanted, self._most, self._room = wanted, wanted + wanted // 2 + _SPARE // 2, 2 * wanted + _SPARE
         self._worst = _FARTHEST
         self._distances = np.empty(0, np.int64)
         self.places = np.empty(0, np.int64)
@@ -159,10 +159,12 @@ class _Pool:
         self._settle()
 
     def _settle(self) -> None:
-        """Drop all that is farther than enough others."""
+        """Drop places that are farther than enough others, and leave at most `most` of them."""
         if len(self.places) < self._wanted:
             return
-        near = self._distances <= _bound(self._distances, self._wanted)
+        near = np.flatnonzero(self._distances <= _bound(self._distances, self._wanted))
+        if len(near) > self._most:
+            near = np.sort(np.argsort(self._distances, kind="stable")[: self._wanted])
         self._distances, self.places = self._distances[near], self.places[near]
         self._worst = int(self._distances.max())
 

@@ -1,0 +1,91 @@
+"""Run native code with AddressSanitizer and UndefinedBehaviorSanitizer: its tests, then random memories.
+
+`make sanitize` runs this: the tests of the native library, of search and of decoding, and then half an hour
+of random memories (tests/retrieve/random_memories.py) for each instruction set. It needs GCC with libasan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "sanitize"
+RANDOM_MEMORIES = ROOT / "tests" / "retrieve" / "random_memories.py"
+SUITES = ("tests/native", "tests/retrieve", "tests/decode", "tests/combine", "tests/compact", "tests/model")
+
+
+def find_runtime() -> str | None:
+    """The runtime that a process must load first to use sanitized code; None where the compiler has none."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return None
+    found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    path = found.stdout.strip()
+    return path if Path(path).is_absolute() else None
+
+
+def build(name: str, folder: Path = FOLDER) -> Path:
+    """Build the library for an instruction set, "avx512" or "avx2", unless a newer build than its sources is there."""
+    file = folder / f"libibidem_{name}.so"
+    sources = [*(ROOT / "native").iterdir(), ROOT / "hatch_build.py"]
+    if not file.exists() or file.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        folder.mkdir(parents=True, exist_ok=True)
+        hook = _load_hook()
+        hook.INSTRUCTIONS = {name: hook.INSTRUCTIONS[name]}
+        if not hook.build_libraries(ROOT, folder, sanitize=True):
+            raise RuntimeError(f"the sanitized library for {name} could not be built; the reason stands above")
+    return file
+
+
+def environment(name: str, runtime: str, folder: Path = FOLDER) -> dict[str, str]:
+    """The variables with which a process uses the sanitized library and stops at the first error."""
+    return {
+        **os.environ,
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "IBIDEM_NATIVE": name,
+        "IBIDEM_NATIVE_FOLDER": str(folder),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _load_hook() -> Any:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    return hook
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1800, help="of random memories, for each instruction set")
+    parser.add_argument("--seed", type=int, default=0, help="of the first random memory")
+    parser.add_argument("--only", choices=("avx512", "avx2"), help="one instruction set")
+    chosen = parser.parse_args()
+    runtime = find_runtime()
+    if runtime is None:
+        sys.exit("The compiler has no AddressSanitizer. Install GCC with libasan, or name another compiler with CXX.")
+    for name in [chosen.only] if chosen.only else ["avx512", "avx2"]:
+        build(name)
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES]
+        memories = [sys.executable, str(RANDOM_MEMORIES), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
+        for command in (tests, memories):
+            print(f"{name}: {' '.join(command[1:])}", flush=True)
+            done = subprocess.run(command, env=environment(name, runtime), cwd=ROOT, check=False)
+            if done.returncode != 0:
+                return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""Search random memories in native code and check what comes back: `python tests/retrieve/random_memories.py --help`.
+
+A memory has 1 to 300,000 keys of 4 to 1024 dimensions, of which many may be equal or nearly so; the queries are near,
+far, huge or not finite. Results are checked against distances computed by numpy, and where every list is searched,
+against exact search. With a sanitized build of the library (`make sanitize`) every memory access is checked too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from ibidem.combine import AdaptiveCombiner, MetaK
+from ibidem.combine.native import speed_up
+from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.decode.consulting import SwiftScorer, make_scorer
+from ibidem.decode.scoring import MemoryScorer
+from ibidem.native import native
+from ibidem.native.beams import NativeBeams
+from ibidem.native.consultation import Asking
+from ibidem.native.mixture import best_of_mixture
+from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
+from ibidem.retrieve.ivf import building
+from ibidem.retrieve.neighbours import LARGEST_SQUARE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.random import Generator
+
+    from ibidem.native.ivf import Probing
+
+DIMENSIONS = (4, 8, 12, 20, 36, 64, 64, 64, 100, 128, 256, 512, 512, 1024)
+MOST_KEYS = 300_000
+# Components of all keys of a memory: more would take minutes to build.
+MOST_NUMBERS = 1 << 24
+EVERYWHERE = "native;nprobe=1000000;gamma=1000000;refine=1000"
+DEFAULT = "native"
+SETTINGS = (DEFAULT, DEFAULT, "native;nprobe=1;refine=1", "native;nprobe=3;gamma=1.5;refine=200", EVERYWHERE)
+
+
+@dataclass
+class Totals:
+    """What was searched so far."""
+
+    memories: int = 0
+    keys: int = 0
+    queries: int = 0
+    steps: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.memories} memories of {self.keys} keys, {self.queries} queries, {self.steps} joined decoding steps"
+        )
+
+
+def draw_keys(generator: Generator, size: int, dimension: int) -> np.ndarray:
+    """Draw keys [size, dimension], float16 or float32, of one of several distributions."""
+    kind = generator.integers(8)
+    normal = generator.standard_normal((size, dimension), np.float32)
+    if kind == 0:  # all equal
+        keys = np.broadcast_to(normal[:1], normal.shape)
+    elif kind == 1:  # few distinct ones
+        keys = normal[generator.integers(min(size, 7), size=size)]
+    elif kind == 2:  # nearly equal distances from anywhere
+        keys = 30.0 + 0.01 * normal
+    elif kind == 3:  # equally long, so equally far from the centre
+        keys = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    elif kind == 4:  # one key decides the range of the codes
+        keys = normal.copy()
+        keys[generator.integers(size)] *= 500
+    elif kind == 5:  # whole numbers: many ties
+        keys = np.rint(normal)
+    else:  # clusters with duplicates
+        centres = generator.standard_normal((max(1, size // 50), dimension), np.float32)
+        keys = centres[generator.integers(len(centres), size=size)] + 0.3 * normal
+        keys[generator.integers(size, size=size // 3)] = keys[0]
+    scale = generator.choice([0.01, 1.0, 1.0, 30.0])
+    return (scale * keys).astype(generator.choice([np.float16, np.float32]))
+
+
+def draw_queries(generator: Generator, keys: np.ndarray, count: int) -> np.ndarray:
+    """Draw queries [count, d] that are near keys, far from all of them, huge, or not finite."""
+    dimension = keys.shape[1]
+    spread = float(keys[:1000].astype(np.float32).std()) + 1e-3
+    queries = keys[generator.integers(len(keys), size=count)].astype(np.float32)
+    noise = generator.standard_normal((count, dimension), np.float32) * spread
+    queries = queries + noise * generator.choice(np.float32([0, 0.01, 0.3, 3, 100]), size=(count, 1))
+    far = generator.standard_normal(dimension).astype(np.float32)
+    queries[generator.random(count) < 0.2] += generator.choice([10.0, 1000.0]) * spread * far
+    # Hypotheses of one sentence are often nearly the same.
+    again = np.flatnonzero(generator.random(count - 1) < 0.3)
+    queries[again + 1] = queries[again] * np.float32(1.0001)
+    for value in (np.nan, np.inf, -np.inf, 1e20, 3e38):
+        if generator.random() < 0.2:
+            queries[generator.integers(count), generator.integers(dimension)] = value
+    return queries
+
+
+def check_neighbours(
+    keys: np.ndarray, queries: np.ndarray, distances: np.ndarray, entries: np.ndarray, removed: np.ndarray
+) -> None:
+    """Check that each row holds different live entries, by ascending distances that are right, and then nothing."""
+    usable = np.square(queries, dtype=np.float64).sum(1) < LARGEST_SQUARE
+    assert (entries[~usable] == -1).all()
+    there = entries >= 0
+    assert (distances[~there] == np.inf).all()
+    assert (there[:, :-1] >= there[:, 1:]).all(), "a neighbour behind a missing one"
+    assert (entries < len(keys)).all()
+    assert not np.isin(entries[there], removed).any(), "a removed entry was found"
+    for row in np.flatnonzero(there[:, 0]):
+        found = entries[row][there[row]]
+        assert len(np.unique(found)) == len(found), "an entry was found twice"
+        true = np.square(queries[row].astype(np.float64) - keys[found].astype(np.float64)).sum(1)
+        np.testing.assert_allclose(distances[row][there[row]], true, rtol=1e-3, atol=1e-10)
+        assert (np.diff(distances[row][there[row]]) >= 0).all()
+
+
+def search_memory(generator: Generator, totals: Totals, most_keys: int) -> None:
+    """Build the index of one random memory, and search it in several ways."""
+    # The library takes no more threads than torch has, and threads that wait for a busy core are slow.
+    torch.set_num_threads(int(generator.choice([1, 1, 1, 2])))
+    dimension = int(generator.choice(DIMENSIONS))
+    most = min(most_keys, MOST_NUMBERS // dimension)
+    size = int(math.exp(generator.uniform(0, math.log(most))))
+    keys = draw_keys(generator, size, dimension)
+    index = build_index(ArrayKeys(keys), DEFAULT, seed=int(generator.integers(1000)), threads=1)
+    assert isinstance(index, NativeIndex)
+    totals.memories += 1
+    totals.keys += size
+    for setting in generator.choice(SETTINGS, size=4):
+        everywhere = setting == EVERYWHERE and size <= 20_000
+        if setting == EVERYWHERE and not everywhere:
+            continue
+        k = int(generator.choice([1, 2, 8, 8, 16, 33, 64]))
+        queries = draw_queries(generator, keys, int(generator.choice([1, 5, 40, 160])))
+        removed = np.flatnonzero(generator.random(size) < generator.choice([0, 0, 0.1, 0.9, 1]))
+        searched = index.without(removed) if len(removed) else index
+        probing = searched.probing(k) if setting == DEFAULT else _probing(searched, setting, k)
+        distances, entries = (
+            each.numpy()
+            for each in searched.ivf.search(
+                torch.from_numpy(queries),
+                k,
+                probing,
+                searched.live,
+                together=int(generator.choice([1, 4, 5])),
+            )
+        )
+        totals.queries += len(queries)
+        check_neighbours(keys, queries, distances, entries, removed)
+        if everywhere:
+            _compare_with_exact(keys, queries, distances, removed, k)
+
+
+def _probing(index: NativeIndex, setting: str, k: int) -> Probing:
+    """Read how far a setting searches."""
+    numbers = dict(part.split("=") for part in setting.split(";")[1:])
+    settings = replace(
+        index.settings,
+        nprobe=int(numbers["nprobe"]),
+        refine=int(numbers["refine"]),
+        gamma=float(numbers.get("gamma", index.settings.gamma)),
+    )
+    return replace(index, settings=settings).probing(k)
+
+
+def _compare_with_exact(
+    keys: np.ndarray, queries: np.ndarray, distances: np.ndarray, removed: np.ndarray, k: int
+) -> None:
+    """Check that nothing nearer was missed, up to rounding; rows whose candidates overflow the pool may miss some."""
+    kept = np.delete(keys, removed, axis=0)
+    if not len(kept):
+        assert (distances == np.inf).all()
+        return
+    if len(kept) > 1000:
+        return
+    true = ExactIndex(ArrayKeys(kept)).search(torch.from_numpy(queries), k).distances.numpy()
+    np.testing.assert_allclose(distances, true, rtol=1e-3, atol=1e-3 * float(np.square(keys, dtype=np.float64).max()))
+
+
+def decode_steps(generator: Generator, totals: Totals) -> None:
+    """Run the joined step of a compactor, an index and Meta-k against its parts, for a few sentences."""
+    inputs, outputs = int(generator.choice([16, 48, 512])), int(generator.choice([16, 64, 128]))
+    size, vocabulary = int(math.exp(generator.uniform(3, 9))), int(generator.choice([70, 1000]))
+    k, beam = int(generator.choice([1, 4, 8, 16])), int(generator.choice([1, 4, 5]))
+    torch.manual_seed(int(generator.integers(1 << 30)))
+    network = NetworkCompactor(inputs, 64, outputs, "sigmoid").requires_grad_(False)
+    network.outer.weight.mul_(20)
+    states = torch.randn(size, inputs) * float(generator.choice([0.01, 1.0]))
+    index = build_index(ArrayKeys(network(states).half().numpy()), DEFAULT, seed=0, threads=1)
+    values = torch.randint(0, vocabulary, (size,))
+    combiner = speed_up(AdaptiveCombiner(MetaK(k, scale=3.0).requires_grad_(False), 2.0))
+    compacted = CompactedIndex(index, place_compactor(network, "cpu"))
+    scorer = make_scorer(compacted, values, combiner)
+    assert isinstance(scorer, SwiftScorer)
+    assert scorer.whole is not None
+    totals.memories += 1
+    totals.keys += size
+    sentences = int(generator.choice([1, 3, 20]))
+    beams = [NativeBeams([9] * sentences, beam=beam, eos=0, force_end=True) for _ in range(2)]
+    while beams[0].open:
+        rows = beams[0].rows
+        queries = torch.randn(rows, inputs) * float(generator.choice([0.01, 1.0, 1000.0]))
+        queries[torch.rand(rows) < 0.05] = float(generator.choice([np.nan, np.inf]))
+        logits = 3 * torch.randn(rows, vocabulary)
+        asking = Asking(float(generator.choice([0.5, np.inf])), math.inf, math.inf)
+        count = min(2 * beam, vocabulary - 2)
+        joined = scorer.whole.choose(queries, logits, beams[0], asking, count, (5, 7))
+        if asking.within < math.inf:
+            queries = queries.masked_fill(beams[1].silence(asking.within)[:, None], math.nan)
+        found = scorer.consult(queries, beam)
+        if beam == 1:
+            apart = MemoryScorer(compacted, values, combiner).consult(queries)
+            assert torch.equal(found.entries, apart.entries)
+        weights = found.weights
+        expected = best_of_mixture(
+            logits, count, base=weights.base, weights=weights.neighbours, values=found.values, banned=(5, 7)
+        )
+        assert torch.equal(joined.tokens, expected.tokens)
+        assert torch.equal(joined.scores, expected.scores)
+        totals.steps += 1
+        totals.queries += rows
+        for each in beams:
+            each.advance(joined.scores, joined.tokens, 1.0)
+
+
+def search_random_memories(seconds: float, seed: int, most_keys: int = MOST_KEYS) -> Iterator[tuple[int, Totals]]:
+    """Search memory after memory until the time is over, and give the seed of each and the totals with it."""
+    totals, end = Totals(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        generator = np.random.default_rng(seed)
+        try:
+            # Building measures recall by exact search, which takes minutes where many keys tie.
+            with patch.object(building, "_tune", lambda index, *_: index):
+                if seed % 4 == 3:
+                    decode_steps(generator, totals)
+                else:
+                    search_memory(generator, totals, most_keys)
+        except BaseException as error:
+            error.add_note(f"with the memory of seed {seed}")
+            raise
+        yield seed, totals
+        seed += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="of the first memory; the next ones follow")
+    parser.add_argument("--most-keys", type=int, default=MOST_KEYS)
+    chosen = parser.parse_args()
+    library = native()
+    assert library is not None, "the native library is not built"
+    totals, spoken = Totals(), time.monotonic()
+    for seed, totals in search_random_memories(chosen.seconds, chosen.seed, chosen.most_keys):
+        if time.monotonic() > spoken + 60:
+            print(f"{library.build}: {totals}, last seed {seed}", flush=True)
+            spoken = time.monotonic()
+    print(f"{library.build}: {totals}: no error", flush=True)
+
+
+if __name__ == "__main__":
+    main()
