@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ibidem.errors import ModelError, UsageError
+from ibidem.errors import UsageError
 from ibidem.model.base import BaseModel
 from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.lean import supports_lean
 from ibidem.model.linear import supports_int8
 from ibidem.model.native import supports_native
-from ibidem.model.packing import load_packed
+from ibidem.model.pretrained import load_pretrained
 from ibidem.model.tokens import Tokens
 
 SHIPPED = "ibidem-base-de-en"
@@ -42,11 +41,11 @@ def load_model(
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():
         chosen = str(Path(chosen).resolve())  # a memory must find its model from any working folder
-    folder = _shipped_folder() if chosen == SHIPPED else chosen
+    folder = _shipped_folder() if chosen == SHIPPED else Path(chosen) if Path(chosen).exists() else None
     place = resolve_device(device)
     if dtype not in (*_DTYPES, AUTO):
         raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
-    network, tokenizer = _load_transformers(folder, chosen)
+    network, tokenizer = load_pretrained(chosen, folder)
     if dtype == AUTO:
         dtype = "float32" if _why_no_int8(network, chosen, place) else "int8"
     tokens = Tokens(
@@ -90,48 +89,5 @@ def resolve_device(device: str) -> torch.device:
     return place
 
 
-def _shipped_folder() -> str:
-    return str(resources.files("ibidem.model") / "shipped" / SHIPPED)
-
-
-def _load_transformers(folder: str, name: str) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
-    # The tokenizer advises on line lengths that ibidem splits itself.
-    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
-    path = Path(folder)
-    if path.exists() and not (path / "config.json").is_file():
-        raise ModelError(f"{name} holds no config.json: give the folder of a Hugging Face model.")
-    try:
-        config = AutoConfig.from_pretrained(folder)
-        if not config.is_encoder_decoder:
-            raise ModelError(
-                f"{name} is a {config.model_type} model, not an encoder-decoder that translates: "
-                "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
-            )
-        weights = load_packed(path)
-        if weights is None:
-            network = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
-        else:
-            network = _from_weights(AutoModelForSeq2SeqLM, config, folder, weights)
-        return network, AutoTokenizer.from_pretrained(folder)
-    except ModelError:
-        raise
-    except Exception as error:  # transformers raises anything for a missing or damaged file
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(
-            f"Cannot load the model '{name}': {reason} Give a folder with config.json, model.safetensors and "
-            "tokenizer files, or a name on the hub that this machine can reach."
-        ) from error
-
-
-def _from_weights(auto: Any, config: Any, folder: str, weights: dict[str, torch.Tensor]) -> Any:
-    """A model of the folder's architecture with the given weights, and the folder's generation settings."""
-    from transformers import GenerationConfig
-
-    blank = auto.from_config(config)
-    network = type(blank).from_pretrained(None, config=config, state_dict=weights, dtype=torch.float32)
-    network.generation_config = GenerationConfig.from_pretrained(folder)
-    return network
+def _shipped_folder() -> Path:
+    return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))

@@ -1,0 +1,79 @@
+"""Convert a model whose weights are a pickle to safetensors: `python -m ibidem.model.convert MODEL FOLDER`.
+
+This is the only place where ibidem reads a pickle of somebody else's. PyTorch's restricted unpickler
+(`weights_only=True`) accepts tensors and plain containers alone, but it guards less well than a format without code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ibidem.errors import IbidemError, ModelError, UsageError
+from ibidem.model.pretrained import build, explained, fetch, load_config, read_shards
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PICKLE = "pytorch_model.bin"
+_INDEX = "pytorch_model.bin.index.json"
+_COPIED = (".json", ".txt", ".model", ".spm")
+
+
+def convert(name: str, target: Path) -> None:
+    """Write a model, a folder or a name on the hub, to a new folder with its weights as safetensors.
+
+    Raises ModelError for a model that has no pickle of weights, or one with other objects than weights in it, and
+    UsageError for a target that exists.
+    """
+    if target.exists():
+        raise UsageError(f"{target} exists already: name a new folder.")
+    with explained(name):
+        folder = Path(name) if Path(name).exists() else fetch(name, ["pytorch_model*.bin"])
+        network = build(load_config(folder, name), _read_pickles(folder, name), folder)
+        network.save_pretrained(target)
+        for file in sorted(folder.iterdir()):
+            if file.suffix in _COPIED and file.name != _INDEX and not (target / file.name).exists():
+                shutil.copyfile(file, target / file.name)
+
+
+def _read_pickles(folder: Path, name: str) -> dict[str, Tensor]:
+    if (folder / _PICKLE).is_file():
+        files = [folder / _PICKLE]
+    elif (folder / _INDEX).is_file():
+        files = read_shards(folder, _INDEX, ".bin")
+    else:
+        raise ModelError(f"{name} has no {_PICKLE} to convert.")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            weights.update(torch.load(file, map_location="cpu", weights_only=True))
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise ModelError(
+                f"{file} is damaged, or holds other objects than weights, which may be code: it is not converted."
+            ) from error
+    return weights
+
+
+def main() -> None:
+    """Run the conversion that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m ibidem.model.convert", description=convert.__doc__)
+    parser.add_argument("model", help="folder or hub name of the model")
+    parser.add_argument("folder", type=Path, help="new folder for the converted model")
+    given = parser.parse_args()
+    try:
+        convert(given.model, given.folder)
+    except IbidemError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    print(f"{given.folder} is ready: ibidem translate --model {given.folder}")
+
+
+if __name__ == "__main__":
+    main()
