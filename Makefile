@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow sanitize clean
+.PHONY: demo test lint slow sanitize lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -34,6 +35,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard nat
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+lock: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet $(UV)
+	$(BIN)/python scripts/lock.py
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
