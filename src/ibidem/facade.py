@@ -10,6 +10,7 @@ from ibidem import memory
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 from ibidem.text import Corpus
+from ibidem.text.language import same_language
 from ibidem.text.writing import Written, write_pairs
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Memory(memory.Memory):
         from ibidem.model import BaseModel, load_model
 
         if isinstance(model, BaseModel):
+            model.check_languages(source_language, target_language)
             base = model
         else:
             name = None if model is None else os.fspath(model)
@@ -81,8 +83,13 @@ def export_pairs(
     progress: Progress = silent,
 ) -> Written:
     """Write the pairs of a memory; the languages are its own, where its model says which they are."""
-    source = source_language or exported.identity.source_language
-    target = target_language or exported.identity.target_language
+    own = (exported.identity.source_language, exported.identity.target_language)
+    for side, known, given in zip(("source", "target"), own, (source_language, target_language), strict=True):
+        if known is not None and given is not None and not same_language(known, given):
+            raise UsageError(
+                f"The {side} language of {exported.path} is {known}, not {given}: leave --{side}-language out."
+            )
+    source, target = source_language or own[0], target_language or own[1]
     if source is None or target is None:
         raise UsageError(
             f"{exported.path} does not say which languages its pairs are in: name them with --source-language and "
@@ -106,12 +113,18 @@ def open_corpus(
     format: str | None = None,
     catalogue_language: str | None = None,
 ) -> Corpus:
-    """A corpus in the languages of a model."""
+    """A corpus in the languages of a model; raises UsageError where they are needed to read it and not known."""
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    return Corpus(
+    corpus = Corpus(
         files,
         source_language=model.tokens.source_language or "de",
         target_language=model.tokens.target_language or "en",
         format=format,
         catalogue_language=catalogue_language,
     )
+    if corpus.names_languages and None in (model.tokens.source_language, model.tokens.target_language):
+        raise UsageError(
+            f"The model {model.name} does not say which languages it translates, and {corpus.format} files "
+            "name theirs: give --source-language and --target-language."
+        )
+    return corpus

@@ -323,7 +323,7 @@ def test_a_combiner_without_a_memory(fails: Run, tiny_folder: Path) -> None:
         (("--seed", 1 << 40), r"'--seed'"),
         (("--device", "abacus"), r"Unknown device"),
         (("--source-language", "12"), r"'12' is not a language tag"),
-        (("--source-language", "en"), r"are the same"),
+        (("--source-language", "en"), r"translates from de to en, not from en: leave --source-language out"),
         (("--format", "docx"), r"'docx' is not a format"),
         (("--train", "second.tsv"), r"plain text aligned line by line"),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.console import use_threads
+from ibidem.cli.console import note, use_threads
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ModelOptions:
         from ibidem.model import load_model
 
         use_threads(self.threads)
-        return load_model(
+        loaded = load_model(
             self.model if self.model is not None or identity is None else identity.name,
             device=self.device,
             dtype=self.dtype,
@@ -65,6 +65,20 @@ class ModelOptions:
             target_language=self.target_language or (identity.target_language if identity else None),
             source_prefix=self.source_prefix or (identity.source_prefix if identity else ""),
         )
+        self.note_assumed(loaded)
+        return loaded
+
+    def note_assumed(self, loaded: BaseModel) -> None:
+        """Tell the user of languages that were given for a model that cannot confirm them."""
+        from ibidem.model.languages import LanguagePair
+
+        given = zip(loaded.tokens.assumed, (self.source_language, self.target_language), strict=True)
+        assumed = LanguagePair(*(language if option else None for language, option in given))
+        if named := assumed.options():
+            note(
+                f"{loaded.name} does not say which languages it translates, so {named} cannot be checked: that changes "
+                "how files are read, and no translation."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +126,7 @@ class TranslatorOptions(ModelOptions):
 
         self.check(combiner)
         use_threads(self.threads)
-        return Translator(
+        translator = Translator(
             model or self.model,
             self.memories,
             combiner=self.by_hand or combiner,
@@ -127,6 +141,9 @@ class TranslatorOptions(ModelOptions):
             target_language=self.target_language,
             source_prefix=self.source_prefix,
         )
+        if model is None:
+            self.note_assumed(translator.model)
+        return translator
 
 
 def _split_weight(value: str) -> tuple[str, float]:

@@ -45,11 +45,19 @@ Dtype = Annotated[
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]
 SourceLanguage = Annotated[
     str | None,
-    typer.Option("--source-language", help="Source language (a tag of a multilingual model).", show_default=False),
+    typer.Option(
+        "--source-language",
+        help="Source language, for a multilingual model, or one that does not say its own.",
+        show_default=False,
+    ),
 ]
 TargetLanguage = Annotated[
     str | None,
-    typer.Option("--target-language", help="Target language (a tag of a multilingual model).", show_default=False),
+    typer.Option(
+        "--target-language",
+        help="Target language, for a multilingual model, or one that does not say its own.",
+        show_default=False,
+    ),
 ]
 SourcePrefix = Annotated[
     str, typer.Option("--source-prefix", help="Text before every source (T5).", show_default=False)

@@ -10,6 +10,8 @@ import torch
 from ibidem.combine.native import speed_up
 from ibidem.combine.storing import restore_adaptive, restore_fixed
 from ibidem.errors import MismatchError, UsageError
+from ibidem.model.languages import LanguagePair
+from ibidem.text.language import same_language
 
 if TYPE_CHECKING:
     from ibidem.combine import Combiner
@@ -21,8 +23,16 @@ COMBINERS = (ADAPTIVE, FIXED, FADING)
 
 
 def check_identity(memory: Memory, model: BaseModel) -> None:
-    """Refuse a memory that another model or tokenizer made: its keys would mean nothing."""
+    """Refuse a memory of other languages, or that another model or tokenizer made: its keys would mean nothing."""
     identity = memory.identity
+    stored_pair = LanguagePair(identity.source_language, identity.target_language)
+    given_pair = LanguagePair(model.tokens.source_language, model.tokens.target_language)
+    for known, wanted in zip(stored_pair, given_pair, strict=True):
+        if known is not None and wanted is not None and not same_language(known, wanted):
+            raise MismatchError(
+                f"{memory.path} holds translations {stored_pair}, but the model '{model.name}' is to translate "
+                f"{given_pair}: give --source-language and --target-language as the memory has them, or another memory."
+            )
     checks = (
         ("dimension", identity.dimension, model.dimension),
         ("vocabulary size", identity.vocabulary_size, model.vocabulary_size),

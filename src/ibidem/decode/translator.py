@@ -68,12 +68,14 @@ class Translator:
         """Load the model (the memory's own where none is named, else the shipped one) and mount the memory.
 
         `memory` is a memory or its folder, or a list of them, each alone or in a tuple with its weight (else 1).
-        A named combiner or index setting is every memory's own of that name.
+        A named combiner or index setting is every memory's own of that name. Raises UsageError or ModelError for a
+        language that the model does not have, and MismatchError for one that differs from a memory's.
         """
         if batch_size < 1:
             raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
         opened = open_memories(memory)
         if isinstance(model, BaseModel):
+            model.check_languages(source_language, target_language)
             self.model = model
         else:
             identity = opened[0][0].identity if opened else None

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ibidem.errors import ModelError
+from ibidem.errors import ModelError, UsageError
 from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
+from ibidem.model.languages import LanguagePair
 from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native import NativeEngine, supports_native
 from ibidem.model.padding import flatten, pad
 from ibidem.native.linear import NativeLinear
+from ibidem.text.language import same_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +61,18 @@ class BaseModel:
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
         # It is often all zeros, and adding those would cost a tenth of the projection.
         self._bias = bias if bias is not None and bool(bias.any()) else None
+
+    def check_languages(self, source: str | None, target: str | None) -> None:
+        """Raise UsageError unless the model translates from this source and to this target; None is any."""
+        own = LanguagePair(self.tokens.source_language, self.tokens.target_language)
+        given = LanguagePair(source, target)
+        for known, wanted in zip(own, given, strict=True):
+            if wanted is not None and (known is None or not same_language(known, wanted)):
+                loaded = f"translates {own}" if str(own) else "does not say which languages it translates"
+                raise UsageError(
+                    f"The model {self.name} was loaded already and {loaded}; it cannot be set to translate {given} "
+                    "now: leave the languages out, or load it with them."
+                )
 
     @property
     def network(self) -> Any:

@@ -33,10 +33,12 @@ def load_model(
 ) -> BaseModel:
     """Load a folder, a name on the Hugging Face hub, or (None) the shipped German-English model.
 
-    `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART);
-    `source_prefix` is put before every source (T5's "translate German to English: "). With the dtype "int8" a CPU
-    translates with int8 products, and learns with them where our own library has them, else in float32; it takes a
-    Marian or FSMT model. "auto" is int8 where that can be had, else float32.
+    `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART); a language
+    that a model does not have is refused. Of a model that does not state its languages (T5, BART) they are taken as
+    given: they tell how files are read, and do not change translations. `source_prefix` is put before every source
+    (T5's "translate German to English: "). With the dtype "int8" a CPU translates with int8 products, and learns with
+    them where our own library has them, else in float32; it takes a Marian or FSMT model. "auto" is int8 where that
+    can be had, else float32.
     """
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():
@@ -55,6 +57,7 @@ def load_model(
         source_language=source_language,
         target_language=target_language,
         source_prefix=source_prefix,
+        name=chosen,
     )
     # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
     fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None

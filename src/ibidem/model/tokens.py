@@ -6,9 +6,20 @@ import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ibidem.model.languages import find_language, known_languages
+from ibidem.errors import UsageError
+from ibidem.model.languages import (
+    LanguagePair,
+    find_code,
+    find_language,
+    is_family,
+    known_languages,
+    own_languages,
+    settle_languages,
+    target_codes,
+)
 from ibidem.model.marian import MarianPieces, pieces_of
 from ibidem.model.spans import Spans
+from ibidem.text.language import same_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +32,8 @@ class Tokens:
     """Both sides' tokenizers, and the tokens every translation starts and ends with.
 
     `start` is the decoder's prompt: its start token and, for multilingual models, the forced language tag.
-    A target is its text's tokens and the end-of-sentence token, without any tag.
+    A target is its text's tokens and the end-of-sentence token, without any tag. `assumed` holds the languages that
+    were given and that the model could not confirm, since it does not state its own.
     """
 
     def __init__(
@@ -33,10 +45,13 @@ class Tokens:
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
+        name: str = "this model",
     ) -> None:
-        self.source_language = source_language or _own_language(tokenizer, "source_lang", "src_lang")
-        self.target_language = target_language or _own_language(tokenizer, "target_lang", "tgt_lang")
+        """Raises UsageError or ModelError for a language that the model does not have; `name` is for its message."""
+        self.source_language: str | None
+        self.target_language: str | None
         self.source_prefix = source_prefix
+        self.assumed = LanguagePair(None, None)
         # A T5 configuration has no begin-of-sentence token at all.
         start = _first(
             generation.decoder_start_token_id,
@@ -54,6 +69,8 @@ class Tokens:
                 start, forced = tag, None
             else:
                 forced = tag
+        else:
+            self._settle_pair(tokenizer, LanguagePair(source_language, target_language), name)
         self.start = [start] if forced is None else [start, forced]
         self.eos: int = _first(*_as_list(generation.eos_token_id), *_as_list(config.eos_token_id))
         self.pad: int = _first(generation.pad_token_id, config.pad_token_id, self.eos)
@@ -62,6 +79,25 @@ class Tokens:
         self.longest_target = positions - len(self.start)
         self._source = tokenizer
         self._target = _target_tokenizer(tokenizer)
+
+    def _settle_pair(self, tokenizer: Any, given: LanguagePair, name: str) -> None:
+        """Set the languages of a model of one pair, or of a Marian model that a tag in the source tells the target."""
+        own, codes = own_languages(tokenizer), target_codes(tokenizer)
+        stated = given.target is None or (own.target is not None and same_language(own.target, given.target))
+        if codes and given.target is not None and not stated:
+            code = find_code(codes, given.target, name)
+            own, given = LanguagePair(own.source, code), LanguagePair(given.source, code)
+            if not self.source_prefix.startswith(">>"):
+                self.source_prefix = f"{codes[code]} {self.source_prefix}"
+            elif not self.source_prefix.startswith(codes[code]):
+                raise UsageError(
+                    f"--target-language {code} and the tag in --source-prefix '{self.source_prefix}' differ: leave one "
+                    "of them out."
+                )
+        self.source_language, self.target_language = settle_languages(name, own, given)
+        self.assumed = LanguagePair(
+            *(wanted if tag is None or is_family(tag) else None for tag, wanted in zip(own, given, strict=True))
+        )
 
     @cached_property
     def _source_pieces(self) -> MarianPieces | None:
@@ -135,11 +171,6 @@ def _target_tokenizer(tokenizer: Any) -> Any:
     twin.src_lang = tokenizer.tgt_lang
     twin.encoder = {piece: number for number, piece in tokenizer.decoder.items()}
     return twin
-
-
-def _own_language(tokenizer: Any, *names: str) -> str | None:
-    found = (getattr(tokenizer, name, None) for name in names)
-    return next((value for value in found if isinstance(value, str)), None)
 
 
 def _as_list(value: int | list[int] | None) -> list[int | None]:

@@ -31,11 +31,12 @@ class _Format(NamedTuple):
     endings: tuple[str, ...]
     read: Callable[[Stream, Languages], Iterator[Found]]
     on_stdin: bool = True
+    names_languages: bool = True
 
 
 _FORMATS = {
-    "tsv": _Format((".tsv",), lambda stream, _: read_tsv(stream)),
-    "jsonl": _Format((".jsonl",), read_jsonl),
+    "tsv": _Format((".tsv",), lambda stream, _: read_tsv(stream), names_languages=False),
+    "jsonl": _Format((".jsonl",), read_jsonl, names_languages=False),
     "tmx": _Format((".tmx",), read_tmx),
     "xliff": _Format((".xlf", ".xliff"), read_xliff_pairs),
     "po": _Format((".po", ".pot"), read_po),
@@ -94,6 +95,11 @@ class Corpus:
         """Name the format, the files and the direction in one line."""
         files = " and ".join("standard input" if origin == STDIN else origin for origin in self.origins)
         return f"{self.format} from {files}, {self.languages.source} to {self.languages.target}"
+
+    @property
+    def names_languages(self) -> bool:
+        """Whether files of this format name languages, so that the corpus' own decide which texts are read."""
+        return self.format != ALIGNED and _FORMATS[self.format].names_languages
 
     def fraction(self) -> float | None:
         """Return the share of the (compressed) bytes consumed so far, None where the size is not known."""

@@ -33,6 +33,12 @@ def primary(tag: str) -> str:
     return _TWO_LETTERS.get(subtag, subtag)
 
 
+def same_language(first: str, second: str) -> bool:
+    """Whether two tags name the same language: de and deu_Latn do, zho_Hans and zho_Hant do not."""
+    one, other = (re.sub(r"[-_]", "-", tag.strip()).lower() for tag in (first, second))
+    return one == other or (primary(first) == primary(second) and not ("-" in one and "-" in other))
+
+
 @dataclass(frozen=True, slots=True)
 class Languages:
     """The primary subtags of the two sides, and of a catalogue's translations where the user states it."""
