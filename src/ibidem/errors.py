@@ -31,6 +31,10 @@ class DamagedMemoryError(MemoryFolderError):
     """A file of a memory that is missing, truncated or changed."""
 
 
+class CommittedError(MemoryFolderError):
+    """A failure after the commit point: the change is part of the memory, and need not be made again."""
+
+
 class LockedMemoryError(MemoryFolderError):
     """A memory that another process is writing."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.errors import MemoryFolderError
+from ibidem.errors import CommittedError, MemoryFolderError
 from ibidem.memory import Memory
 
 from . import samples
@@ -126,14 +126,16 @@ def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest
     """The old generation stays, and the same edit can be tried again once there is room."""
     finished = tmp_path / "finished"
     shutil.copytree(base, finished)
-    for step in range(count_steps(finished, monkeypatch)):
+    steps = count_steps(finished, monkeypatch)
+    for step in range(steps):
         folder = tmp_path / f"full-{step}"
         shutil.copytree(base, folder)
         with monkeypatch.context() as patch:
             errors = append_with_one_failure(folder, patch, step, OSError(errno.ENOSPC, "No space left on device"))
         assert len(errors) == 1
         assert "No space left on device" in str(errors[0])
-        assert "stays at its last committed generation" in str(errors[0])
+        assert ("stays at its last committed generation" in str(errors[0])) == (step < steps - 1)
+        assert ("is committed" in str(errors[0])) == isinstance(errors[0], CommittedError) == (step == steps - 1)
         memory = Memory.open(folder)
         assert memory.verify() == []
         assert check_prefix(memory) == 2
@@ -164,6 +166,9 @@ def append_with_one_failure(
         ):
             try:
                 change()
+            except CommittedError as error:
+                errors.append(error)
+                assert edit.memory.generation == Memory.open(folder).generation == 3
             except MemoryFolderError as error:
                 errors.append(error)
                 assert Memory.open(folder).verify() == []

@@ -376,50 +376,59 @@ def test_going_back_to_the_previous_manifest_loses_no_pair(path: Path) -> None:
     assert rows(Memory.open(path).sealed()) == expected | rows_of(one(9), 5)
 
 
-@pytest.mark.parametrize("format", [1, 2])
+@pytest.mark.parametrize("format", [1, 2, 3])
 def test_a_memory_of_an_older_format_is_read_as_it_is_and_upgraded_by_the_first_pair(path: Path, format: int) -> None:
     append(path, 1)
 
     def older(document: dict[str, Any]) -> None:
         document["format"] = format
-        del document["journal"], document["numbering"]
+        del document["snapshots"]
+        if format < 3:
+            del document["journal"], document["numbering"]
         if format == 1:
             del document["layout"], document["identity"]["source_prefix"]
             for segment in document["segments"]:
                 del segment["tokens"]
 
     rewrite(path, older)
+    (path / "journals.json").unlink()
     before = files_of(path)
     memory = Memory.open(path)
     assert rows(memory) == rows_of(sample(1), 0)
     assert (memory.manifest.format, files_of(path)) == (format, before)
     memory = record(path, one(7))
-    assert memory.manifest.format == 3
+    assert memory.manifest.format == 4
     assert rows(Memory.open(path)) == rows_of(sample(1), 0) | rows_of(one(7), 3)
 
 
-def test_a_journal_cut_anywhere_holds_the_changes_before(path: Path) -> None:
+def test_a_torn_record_is_cut_off_and_a_whole_one_taken_over(path: Path) -> None:
+    """A writer killed between the record and its committed end leaves a part of the record, or all of it."""
     append(path, 1)
-    ends = [0]
-    states = [rows(Memory.open(path))]
+    ends_file = path / "journals.json"
+    places = [0]
+    states, ends = [rows(Memory.open(path))], [ends_file.read_bytes()]
     for number, removed in ((7, ()), (8, (0, 3)), (9, ())):
         memory = record(path, one(number), removed)
         states.append(rows(memory))
-        ends.append(memory.tail.journals[-1].end)
+        ends.append(ends_file.read_bytes())
+        places.append(memory.tail.journals[-1].end)
     file = memory.tail.journals[-1].path
     whole = file.read_bytes()
-    assert len(whole) == ends[-1]
-    for cut in range(0, len(whole) + 1, 7):
-        for rest in (b"", b"\0" * 50, whole[:3]):
-            file.write_bytes(whole[:cut] + rest)
-            reached = max(i for i, end in enumerate(ends) if end <= cut)
-            reached = reached if whole[:cut] + rest != whole else 3
-            assert rows(Memory.open(path)) == states[reached]
-    file.write_bytes(whole[: ends[2] + 30])
+    assert len(whole) == places[-1]
+    for committed in range(3):
+        ends_file.write_bytes(ends[committed])
+        for cut in range(places[committed], places[committed + 1] + 1, 7):
+            for rest in (b"", b"\0" * 50, whole[:3]):
+                file.write_bytes(whole[:cut] + rest)
+                reached = max(i for i, end in enumerate(places) if end <= cut)
+                assert rows(Memory.open(path)) == states[reached]
+    ends_file.write_bytes(ends[2])
+    file.write_bytes(whole[: places[2] + 30])
     assert Memory.open(path).verify() == []
     again = record(path, one(9))
     assert rows(again) == states[3]
     assert file.read_bytes() == whole
+    assert ends_file.read_bytes() == ends[3]
 
 
 def test_a_changed_byte_before_the_end_is_damage(path: Path) -> None:
@@ -579,7 +588,9 @@ def test_looking_for_news_is_cheap(path: Path, monkeypatch: pytest.MonkeyPatch) 
     memory = record(path, one(7))
     read = Journal.read
     reads: list[Journal] = []
-    monkeypatch.setattr(Journal, "read", lambda self: reads.append(self) or read(self))
+    monkeypatch.setattr(
+        Journal, "read", lambda self, *args, **kwargs: reads.append(self) or read(self, *args, **kwargs)
+    )
     assert memory.refresh() is memory
     assert Memory.open(path).refresh().living_pairs == 4
     assert len(reads) == 1  # by open

@@ -44,7 +44,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_round_trip(path: Path) -> None:
     manifest = append(path, 1, 2).manifest
     assert unseal(seal(manifest), path) == manifest
-    assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 3
+    assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 4
 
 
 FIELDS = [
@@ -112,9 +112,9 @@ def test_other_lies_are_named(path: Path) -> None:
 
 def test_newer_format_is_refused_as_newer(path: Path) -> None:
     append(path, 1)
-    rewrite(path, lambda document: document.update(format=4))
+    rewrite(path, lambda document: document.update(format=5))
     with pytest.raises(
-        MemoryFolderError, match=r"newer ibidem \(format 4; this one reads up to 3\): upgrade"
+        MemoryFolderError, match=r"newer ibidem \(format 5; this one reads up to 4\): upgrade"
     ) as caught:
         Memory.open(path)
     assert not isinstance(caught.value, DamagedMemoryError)
@@ -122,7 +122,7 @@ def test_newer_format_is_refused_as_newer(path: Path) -> None:
 
 def test_unsealed_newer_format_is_said_to_be_either(path: Path) -> None:
     text = (path / "manifest.json").read_text("utf-8")
-    (path / "manifest.json").write_text(text.replace('"format": 3', '"format": 4'), "utf-8")
+    (path / "manifest.json").write_text(text.replace('"format": 4', '"format": 5'), "utf-8")
     with pytest.raises(DamagedMemoryError, match=r"checksum does not match, or .* newer ibidem"):
         Memory.open(path)
 

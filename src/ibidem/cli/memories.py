@@ -47,20 +47,35 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
         )
 
 
-def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
+def verify(
+    memory: options.MemoryPath,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Give up what is damaged of the journals and snapshots, and all changes after it, so that the rest "
+            "can be used; a copy of each damaged journal stays beside it.",
+        ),
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """Check every byte of a memory against its checksums; exit code 1 and the file if one is damaged."""
-    from ibidem.memory import Memory
+    from ibidem.memory import accept_loss, verify_folder
 
-    opened = Memory.open(memory)
+    if accept:
+        for lost in accept_loss(memory):
+            note(f"given up: {lost.file}: {lost.reason}")
     with shown_progress() as progress:
-        damages = opened.verify(lambda done, total: progress("Verifying", done / max(total, 1), done, "bytes"))
+        manifest, damages = verify_folder(
+            memory, lambda done, total: progress("Verifying", done / max(total, 1), done, "bytes")
+        )
     if json:
         print(json_module.dumps([{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2))
     elif damages:
         for damage in damages:
             print(f"damaged: {damage.file}: {damage.reason}")
     else:
-        print(f"{memory}: sound, {opened.entries:,} entries in generation {opened.generation}")
+        print(f"{memory}: sound, {manifest.entries:,} entries in generation {manifest.generation}")
     if damages:
         raise typer.Exit(1)
 

@@ -9,7 +9,9 @@ from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, Segm
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
 from ibidem.memory.removing import remove_pairs
+from ibidem.memory.salvage import accept_loss
 from ibidem.memory.tail import Tail
+from ibidem.memory.verification import verify_folder
 from ibidem.memory.writer import Writer
 
 __all__ = [
@@ -27,5 +29,7 @@ __all__ = [
     "StoredPair",
     "Tail",
     "Writer",
+    "accept_loss",
     "remove_pairs",
+    "verify_folder",
 ]

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ibidem
-from ibidem.errors import MismatchError, UsageError
+from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import json_copy, write_artefact
+from ibidem.memory.committing import settle_ends
 from ibidem.memory.files import make_directory, remove, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
     WORK,
-    forget,
+    first_journal,
     keep_snapshot,
-    load_manifest,
+    listed_snapshots,
+    load_snapshot,
     put_manifest,
-    snapshots,
     sweep,
 )
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Layout
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.memory.manifest import SegmentRecord
+    from ibidem.memory.manifest import Manifest, SegmentRecord, SnapshotRecord
     from ibidem.memory.memory import Memory
     from ibidem.memory.pairs import SegmentData
 
@@ -53,10 +54,9 @@ class Edit:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._draft = memory.manifest
+        self._draft = self._begin(memory)
         self._closed = False
         self._unsettled = False
-        self._forgotten: list[Path] = []
         names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
         self._last_name = max((int(name) for name in names if re.fullmatch(SEGMENT_NAME, name)), default=0)
 
@@ -96,7 +96,8 @@ class Edit:
         self._check_open()
         folder, draft = self._memory.path, self._draft
         removed = read_removed(folder, draft, REMOVED_PAIRS)
-        tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed))
+        protected = self._memory.manifest.format > 3
+        tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed), protected=protected)
         if not tail:
             return
         self._unsettled = True
@@ -158,25 +159,30 @@ class Edit:
         self._renumber()
 
     def keep_snapshot(self, name: str) -> None:
-        """Keep the last committed generation by name, from now on, so that one can go back to it."""
+        """Keep the last committed generation by name, from the next commit on, so that one can go back to it."""
         self._check_open()
         if not re.fullmatch(ARTEFACT_NAME, name):
             raise UsageError(f"{name!r} cannot name a snapshot: use a-z, 0-9 and _")
+        self._unsettled = True
         with reported_writes(self._memory.path):
-            keep_snapshot(self._memory.path, name)
+            record = keep_snapshot(self._memory.path, name, self._memory.generation)
+        self._draft = replace(self._draft, snapshots={**self._draft.snapshots, name: record})
 
     def restore_snapshot(self, name: str) -> None:
         """Make the next commit a copy of the generation kept by this name, with all that journals say since then."""
         self._check_open()
-        self._draft = load_manifest(self._snapshot(name))
+        record = self._snapshot(name)
+        self._draft = replace(load_snapshot(self._memory.path, record), snapshots=self._draft.snapshots)
         self._unsettled = True
         self.seal_journal()
         self._draft = replace(self._draft, numbering=self._memory.generation + 1)
 
     def forget_snapshot(self, name: str) -> None:
-        """Keep that generation no longer, once the next commit is made."""
+        """Leave a snapshot out of the next commit; its files stay as long as the generation before that is kept."""
         self._check_open()
-        self._forgotten.append(self._snapshot(name))
+        self._snapshot(name)
+        kept = {other: record for other, record in self._draft.snapshots.items() if other != name}
+        self._draft = replace(self._draft, snapshots=kept)
 
     def workspace(self, stage: str, digest: str) -> Path:
         """A folder for the unfinished work of a stage, found again by the same digest of all that it depends on."""
@@ -229,7 +235,11 @@ class Edit:
         self._draft = replace(self._draft, complete=complete)
 
     def commit(self, updated: datetime | None = None) -> Memory:
-        """Make all changes so far a new generation at once; may be called again for the next."""
+        """Make all changes so far a new generation at once; may be called again for the next.
+
+        Raises MemoryFolderError where nothing was committed, and CommittedError for a failure after the commit point:
+        the generation counts then, and `memory` is that one where it could be opened.
+        """
         self._check_open()
         path = self._memory.path
         manifest = replace(
@@ -241,13 +251,27 @@ class Edit:
         )
         self._unsettled = True
         with reported_writes(path):
-            put_manifest(path, manifest)
-            forget(self._forgotten)
-        self._forgotten = []
-        sweep(path)
-        self._unsettled = False
-        self._memory = self._memory.refresh()
-        self._draft = self._memory.manifest
+            settle_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
+            try:
+                put_manifest(path, manifest)
+            except CommittedError:
+                self._follow(manifest.generation)
+                raise
+        return self._follow(manifest.generation)
+
+    def _follow(self, generation: int) -> Memory:
+        """Remove what the committed generation does not need, and go on from it."""
+        path = self._memory.path
+        try:
+            sweep(path)
+            self._unsettled = False
+            self._memory = self._memory.refresh()
+        except (MemoryFolderError, OSError) as error:
+            raise CommittedError(
+                f"generation {generation} of the memory {path} is committed, and need not be made again, but opening "
+                f"it failed: {error}"
+            ) from error
+        self._draft = self._begin(self._memory)
         return self._memory
 
     def close(self) -> None:
@@ -296,8 +320,13 @@ class Edit:
         self._last_name = int(record.name)
         return record
 
-    def _snapshot(self, name: str) -> Path:
-        kept = snapshots(self._memory.path)
+    @staticmethod
+    def _begin(memory: Memory) -> Manifest:
+        """The draft of the next generation before any change."""
+        return replace(memory.manifest, snapshots=listed_snapshots(memory.path, memory.manifest))
+
+    def _snapshot(self, name: str) -> SnapshotRecord:
+        kept = self._draft.snapshots
         if name not in kept:
             raise UsageError(f"{self._memory.path} has no snapshot {name!r}: it has {', '.join(kept) or 'none'}")
         return kept[name]

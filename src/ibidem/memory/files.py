@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.errors import MemoryFolderError
+from ibidem.errors import CommittedError, MemoryFolderError
 from ibidem.memory.digests import Digest, Digester, blocks_of, blocks_of_file
 
 if TYPE_CHECKING:
@@ -36,12 +36,20 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, durably."""
-    if path.is_dir():
-        return
-    make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
+    """Make a directory and its missing parents, durably.
+
+    The parent of one that exists already is synced too: a process that was killed may have made the directory and not
+    have come to syncing its name.
+    """
+    existed = path.is_dir()
+    if not existed:
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+    try:
+        sync_directory(path.parent)
+    except PermissionError:
+        if not existed:  # else its parent belongs to another user, who made it
+            raise
 
 
 def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
@@ -71,12 +79,33 @@ def rename(source: Path, target: Path) -> None:
     sync_directory(target.parent)
 
 
+def prepare_file(path: Path, content: bytes) -> tuple[Path, Digest]:
+    """Write the content of a file durably beside its place; return where, and the digest."""
+    beside = temporary(path)
+    return beside, write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
+
+
 def replace_file(path: Path, content: bytes) -> Digest:
     """Put a file with this content in place at once."""
-    beside = temporary(path)
-    digest = write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
+    beside, digest = prepare_file(path, content)
     rename(beside, path)
     return digest
+
+
+def commit_file(beside: Path, path: Path, done: str) -> None:
+    """Give a prepared file its name, which commits a change.
+
+    Raises OSError where nothing is committed, and CommittedError, beginning with `done`, where the name is in place and
+    only the disk's confirmation is missing.
+    """
+    os.replace(beside, path)  # noqa: PTH105 (one name for tests to make fail)
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        raise CommittedError(
+            f"{done}, but the disk did not confirm it ({error.strerror}): it need not be made again, and may be lost "
+            "in a power cut; check the disk, then run `ibidem verify`"
+        ) from error
 
 
 def remove(path: Path) -> None:

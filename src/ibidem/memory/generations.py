@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import TYPE_CHECKING
 
-from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
+from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory.damage import DamagedFile, unreadable
+from ibidem.memory.documents import is_sealed, seal_document
+from ibidem.memory.ends import ACCEPT_LOSS, ENDS
 from ibidem.memory.fields import parse
-from ibidem.memory.files import TEMPORARY, make_directory, remove, replace_file, sync_directory
+from ibidem.memory.files import TEMPORARY, commit_file, make_directory, prepare_file, remove, replace_file
 from ibidem.memory.journal import JOURNALS, list_journals
 from ibidem.memory.lock import LOCK
-from ibidem.memory.manifest import ARTEFACT_FILE, FORMAT, SEGMENT_NAME, Manifest, newer_format
+from ibidem.memory.manifest import (
+    ARTEFACT_FILE,
+    ARTEFACT_NAME,
+    FORMAT,
+    SEGMENT_NAME,
+    SNAPSHOT_FILE,
+    Manifest,
+    SnapshotRecord,
+    newer_format,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,27 +35,16 @@ ARTEFACTS = "artefacts"
 SNAPSHOTS = "snapshots"
 WORK = "work"
 
-# The checksum stands first and at a fixed place, so that it covers every byte after itself.
-_SEAL = b'{\n "checksum": "'
-_SEALED_FROM = len(_SEAL) + 64
-
 
 def seal(manifest: Manifest) -> bytes:
     """The bytes of a manifest, with the sha256 of all that follows it in the first field."""
-    try:
-        text = json.dumps({"checksum": "0" * 64, **manifest.to_json()}, ensure_ascii=False, indent=1, allow_nan=False)
-        content = text.encode("utf-8") + b"\n"
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the manifest cannot be written as JSON: {error}") from error
-    body = content[_SEALED_FROM:]
-    return _SEAL + hashlib.sha256(body).hexdigest().encode("ascii") + body
+    return seal_document(manifest.to_json(), "the manifest")
 
 
 def unseal(content: bytes, file: Path) -> Manifest:
     """The manifest in these bytes of `file`; raises DamagedMemoryError, or MemoryFolderError if newer."""
     fields = parse(content, file)
-    sealed, body = content[:_SEALED_FROM], content[_SEALED_FROM:]
-    if sealed != _SEAL + hashlib.sha256(body).hexdigest().encode("ascii"):
+    if not is_sealed(content):
         number = fields.integer("format", 1)
         if number > FORMAT:
             raise DamagedFile(file, f"its checksum does not match, or {newer_format('it', number)}")
@@ -84,12 +83,16 @@ def current_manifest(folder: Path) -> Manifest:
 
 
 def put_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest the current generation, and the current one the previous."""
+    """Make a manifest the current generation, and the current one the previous.
+
+    Raises OSError where it was not committed, and CommittedError where it was, and the disk did not confirm it.
+    """
     content = seal(manifest)
     file = folder / MANIFEST
     if file.exists():
         replace_file(folder / PREVIOUS, file.read_bytes())
-    replace_file(file, content)
+    beside, _ = prepare_file(file, content)
+    commit_file(beside, file, f"generation {manifest.generation} of the memory {folder} is committed")
 
 
 def check_vacant(folder: Path) -> None:
@@ -99,47 +102,84 @@ def check_vacant(folder: Path) -> None:
     if not folder.is_dir():
         raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
     for path in folder.iterdir():
-        left_over = path.name == LOCK or path.name.startswith(TEMPORARY)
+        left_over = path.name in (LOCK, ENDS) or path.name.startswith(TEMPORARY)
         empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
 
 
-def snapshots(folder: Path) -> dict[str, Path]:
-    """The manifests of generations that were kept by name."""
-    return {file.stem: file for file in sorted((folder / SNAPSHOTS).glob("[a-z]*.json"))}
+def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotRecord]:
+    """Return the generations that a manifest keeps by name.
+
+    Older formats do not list them: all that are in the folder are kept then.
+    """
+    if manifest.format > 3:
+        return dict(manifest.snapshots)
+    found = (folder / SNAPSHOTS).glob("[a-z]*.json")
+    files = sorted(file for file in found if re.fullmatch(ARTEFACT_NAME, file.stem))
+    return {file.stem: SnapshotRecord(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files}
 
 
-def keep_snapshot(folder: Path, name: str) -> None:
-    """Keep the current generation by name, in place of an earlier one of that name, until it is forgotten."""
+def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
+    """Read the manifest of a snapshot; raises DamagedFile where it is missing or not the one that was kept."""
+    file = folder / SNAPSHOTS / record.file
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise unreadable(file, error, ACCEPT_LOSS) from error
+    if hashlib.sha256(content).hexdigest() != record.sha256:
+        raise DamagedFile(file, "its sha256 is not the one in the manifest", ACCEPT_LOSS)
+    return unseal(content, file)
+
+
+def keep_snapshot(folder: Path, name: str, generation: int) -> SnapshotRecord:
+    """Write the manifest of the current generation as a snapshot; a manifest that lists the record keeps it."""
     make_directory(folder / SNAPSHOTS)
-    replace_file(folder / SNAPSHOTS / f"{name}.json", (folder / MANIFEST).read_bytes())
+    file = folder / SNAPSHOTS / f"{name}-{generation:06d}.json"
+    return SnapshotRecord(file.name, replace_file(file, (folder / MANIFEST).read_bytes()).sha256)
 
 
-def forget(files: list[Path]) -> None:
-    """Remove the manifests of snapshots."""
-    for file in files:
-        file.unlink(missing_ok=True)
-        sync_directory(file.parent)
+def kept_manifests(folder: Path) -> list[Manifest]:
+    """Return the current manifest, the previous one, and those of the snapshots that either of them lists.
+
+    Raises DamagedMemoryError where one of them cannot be read: what it names is unknown then.
+    """
+    kept, listed = _kept(folder)
+    return [*kept, *(load_snapshot(folder, record) for record in listed)]
+
+
+def _kept(folder: Path) -> tuple[list[Manifest], set[SnapshotRecord]]:
+    """The current manifest and the previous one, and the snapshots that either of them lists."""
+    files = [folder / MANIFEST, folder / PREVIOUS]
+    kept = [load_manifest(file) for file in files if file.name == MANIFEST or file.exists()]
+    return kept, {record for manifest in kept for record in listed_snapshots(folder, manifest).values()}
+
+
+def first_journal(folder: Path, manifest: Manifest) -> int:
+    """Return the lowest number of a journal that this manifest, or one on disk, needs."""
+    try:
+        return min(kept.journal for kept in [manifest, *kept_manifests(folder)])
+    except DamagedMemoryError:
+        return 1
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files, and segments, artefacts and journals that no manifest needs; only the writer may.
+    """Remove temporary files, and what no manifest needs of all others; only the writer may.
 
     What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS):
         for path in place.glob(TEMPORARY + "*"):
             remove(path)
-    manifests = [folder / MANIFEST, folder / PREVIOUS, *snapshots(folder).values()]
     try:
-        kept = [load_manifest(file) for file in manifests if file.name == MANIFEST or file.exists()]
+        kept = kept_manifests(folder)
     except DamagedMemoryError:
         return  # what a damaged manifest names is unknown, and may be wanted for its repair
     segments = {segment.name for manifest in kept for segment in manifest.segments}
     artefacts = {artefact.file for manifest in kept for artefact in manifest.artefacts.values()}
     _remove_others(folder / SEGMENTS, SEGMENT_NAME, segments)
     _remove_others(folder / ARTEFACTS, ARTEFACT_FILE, artefacts)
+    _remove_others(folder / SNAPSHOTS, SNAPSHOT_FILE, {record.file for record in _kept(folder)[1]})
     first = min(manifest.journal for manifest in kept)
     for path in set(list_journals(folder, 0)) - set(list_journals(folder, first)):
         remove(path)

@@ -2,25 +2,32 @@
 
 A journal is a file of records after a line that names its format. A record is a mark, the length of what follows, a
 crc32 of its place in the file and of what follows, and then a change: pairs that were added, with all that a
-segment would hold of them, and the ids of pairs that were removed. What a killed writer left at the end is no
-record: readers stop before it, and the next writer cuts it off. A bad record that a good one follows is damage.
+segment would hold of them, and the ids of pairs that were removed.
+
+How much of a journal is committed stands outside of it (`ends`). Up to there every byte must be as written, and
+nothing is ever cut off. Beyond it lies at most what a killed writer left behind: a whole record is taken over, and a
+torn one is cut off by the next writer. In memories of older formats, which have no committed ends, only a record that
+is shorter than its length says counts as torn.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
 from ibidem.memory.damage import DamagedFile, unreadable
+from ibidem.memory.digests import size_fault
+from ibidem.memory.ends import ACCEPT_LOSS, End
 from ibidem.memory.fields import LARGEST_DIMENSION, Fields
 from ibidem.memory.files import make_directory, sync_directory
 from ibidem.memory.pairs import SegmentData
@@ -50,15 +57,27 @@ class Change:
 
 @dataclass(frozen=True)
 class Journal:
-    """One journal, from its beginning up to `end`, where the last sound record ends; 0 where there is no file yet."""
+    """One journal, as far as it was read: up to `end`, where the last sound record ends; 0 where nothing was read.
+
+    records: the records up to there; digest: the chained sha256 of them. committed: the bytes up to the committed end
+    when it was read; a record after them may be of a writer that is still at work.
+    """
 
     path: Path
     end: int = 0
+    records: int = 0
+    digest: str = ""
+    committed: int = 0
 
     @property
     def number(self) -> int:
         """The number in its name."""
         return int(self.path.stem)
+
+    @property
+    def state(self) -> End:
+        """What a committed end at this place would say."""
+        return End(self.end, self.records, self.digest)
 
     def size(self) -> int:
         """The bytes of its file, sound or not; 0 where there is none."""
@@ -67,63 +86,151 @@ class Journal:
         except FileNotFoundError:
             return 0
 
-    def read(self) -> tuple[list[Change], Journal]:
-        """The changes after `end`, and the journal as far as it was read. Raises DamagedMemoryError."""
-        try:
-            return self._parse(self._content())
-        except DamagedFile:
-            return self._parse(self._content())  # it may have been read while a writer was at it
+    def read(self, committed: End | None, *, beyond: bool = True) -> tuple[list[Change], Journal]:
+        """Read the changes after `end`; return them, and the journal as far as it was read.
 
-    def _content(self) -> bytes:
+        committed: its committed end, or None in a memory that has none. beyond: take over whole records beyond it too.
+        Raises DamagedMemoryError where it differs from what was committed, or a bad record is followed by a sound one.
+        """
+        if committed is not None:
+            return self._read_committed(committed, beyond)
+        try:
+            return self._read_unprotected()
+        except DamagedFile:
+            return self._read_unprotected()  # it may have been read while a writer was at it
+
+    def read_sound(self) -> tuple[list[Change], Journal]:
+        """Read the changes up to the first that is not as written, whatever was committed."""
+        _, content = self._content()
+        changes, journal, _ = self._parse(content, self.end + len(content))
+        return changes, replace(journal, committed=journal.end)
+
+    def _content(self) -> tuple[int | None, bytes]:
+        """The bytes of the file, None where there is none, and the content after `end`."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.end)
-                return file.read()
+                content = file.read()
+                return (self.end + len(content) if content else os.fstat(file.fileno()).st_size), content
         except FileNotFoundError:
-            return b""
+            return None, b""
         except OSError as error:
             raise unreadable(self.path, error) from error
 
-    def _parse(self, content: bytes) -> tuple[list[Change], Journal]:
-        place = 0 if self.end or not content.startswith(_HEADER) else len(_HEADER)
-        changes = []
-        if self.end or place:
-            for record, stop in self._records(content, place):
-                changes.append(_decode(record, self.path))
-                place = stop
-        self._check_torn(content, place)
-        return changes, Journal(self.path, self.end + place)
+    def _read_committed(self, committed: End, beyond: bool) -> tuple[list[Change], Journal]:
+        size, content = self._content()
+        if (size or 0) < committed.bytes:
+            found = "the file is missing" if size is None else f"it has {size} bytes"
+            raise DamagedFile(self.path, f"{found}, and {_told(committed)} were committed", ACCEPT_LOSS)
+        changes, journal, passed = self._parse(content, size or 0 if beyond else committed.bytes)
+        if journal.end < committed.bytes:
+            where = f"the record at byte {journal.end}" if journal.end else "its beginning"
+            raise DamagedFile(
+                self.path, f"{where} is not as written, and {_told(committed)} were committed", ACCEPT_LOSS
+            )
+        if committed.bytes and committed not in passed:
+            raise DamagedFile(self.path, "it is not the journal whose end was committed", ACCEPT_LOSS)
+        self._check_torn(content)
+        return changes, replace(journal, committed=committed.bytes)
+
+    def _read_unprotected(self) -> tuple[list[Change], Journal]:
+        _, content = self._content()
+        changes, journal, _ = self._parse(content, self.end + len(content))
+        place = journal.end - self.end
+        if _whole(content, place if journal.end else len(_HEADER)):
+            raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is not as written")
+        self._check_torn(content)
+        return changes, replace(journal, committed=journal.end)
+
+    def _parse(self, content: bytes, last: int) -> tuple[list[Change], Journal, set[End]]:
+        """The changes in the sound records up to byte `last` of the file, and every state that was passed."""
+        digest = self.digest
+        passed = {self.state}
+        changes: list[Change] = []
+        if not self.end:
+            if not content.startswith(_HEADER):
+                return changes, self, passed
+            digest = _chain(digest, _HEADER)
+        journal = self
+        for record, start, stop in self._records(content):
+            if self.end + stop > last:
+                break
+            changes.append(_decode(record, self.path))
+            digest = _chain(digest, content[start:stop])
+            journal = replace(journal, end=self.end + stop, records=journal.records + 1, digest=digest)
+            passed.add(journal.state)
+        return changes, journal, passed
 
     def append(self, change: Change) -> Journal:
-        """Add a change durably; only the writer, who holds the lock and has read all records, may."""
+        """Write a change after `end` durably; `ends` commits it.
+
+        Only the writer who holds the lock and has read all sound records may do so. Raises DamagedFile, and changes
+        nothing, where the file is shorter than what was read of it; after an OSError the file is as before.
+        """
         record = _encode(change)
-        new = not self.end
-        if new:
+        first = not self.end
+        # A committed end of this journal was written after the names on the way to it were synced. Without one, a
+        # killed writer may have made the folder and the file, and not have come to syncing their names.
+        named = self.committed > 0
+        if not named:
             make_directory(self.path.parent)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if os.fstat(descriptor).st_size != self.end:
-                os.ftruncate(descriptor, self.end)  # what a killed writer left behind
+            size = os.fstat(descriptor).st_size
+            if size < self.end:
+                raise DamagedFile(self.path, size_fault(size, self.end), ACCEPT_LOSS)
+            if size > self.end:
+                os.ftruncate(descriptor, self.end)  # a torn record of a killed writer
             start = self.end or len(_HEADER)
-            content = (_HEADER if new else b"") + _frame(record, start)
+            header = _HEADER if first else b""
+            framed = _frame(record, start)
             try:
-                _write(descriptor, content, self.end)
+                _write(descriptor, header + framed, self.end)
                 os.fsync(descriptor)
-                if new:
+                if not named:
                     sync_directory(self.path.parent)
             except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(descriptor, self.end)
+                _cut(descriptor, self.end)
                 raise
         finally:
             os.close(descriptor)
-        return Journal(self.path, self.end + len(content))
+        digest = _chain(_chain("", header) if first else self.digest, framed)
+        return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
-    def _records(self, content: bytes, start: int) -> Iterator[tuple[memoryview, int]]:
-        """The sound records from a place in the content on, each with the place where it ends."""
+    def cut_back(self, end: int) -> None:
+        """Take the record after `end`, which was not committed, out of the file again, if the system lets us."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.path, os.O_RDWR)
+            try:
+                _cut(descriptor, end)
+            finally:
+                os.close(descriptor)
+
+    def truncate(self) -> None:
+        """Cut the file off after `end`, durably; for a user who accepts the loss."""
+        descriptor = os.open(self.path, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, self.end)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync(self) -> None:
+        """Make all that was read durable, with the names on the way to it."""
+        descriptor = os.open(self.path, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        make_directory(self.path.parent)
+        sync_directory(self.path.parent)
+
+    def _records(self, content: bytes) -> Iterator[tuple[memoryview, int, int]]:
+        """The sound records of the content, each with the places where it begins and ends."""
         view = memoryview(content)
+        start = 0 if self.end else len(_HEADER)
         while (stop := self._sound(view, start)) is not None:
-            yield view[start + _FRAME.size : stop], stop
+            yield view[start + _FRAME.size : stop], start, stop
             start = stop
 
     def _sound(self, content: memoryview, start: int) -> int | None:
@@ -136,12 +243,37 @@ class Journal:
             return None
         return stop if _checksum(content[start + _FRAME.size : stop], self.end + start) == crc else None
 
-    def _check_torn(self, content: bytes, end: int) -> None:
-        """Tell what is torn off at the end, which was never promised to anybody, from a record that was damaged."""
+    def _check_torn(self, content: bytes) -> None:
+        """Raise DamagedFile where a record that is not as written is followed by one that is."""
+        end = 0
+        if self.end or content.startswith(_HEADER):
+            end = max((stop for _, _, stop in self._records(content)), default=0)
         for found in re.finditer(re.escape(_MARK), content[end + 1 :]):
             if self._sound(memoryview(content), end + 1 + found.start()) is not None:
                 where = f"the record at byte {self.end + end} is not as written, and others follow"
-                raise DamagedFile(self.path, where)
+                raise DamagedFile(self.path, where, ACCEPT_LOSS)
+
+
+def _whole(content: bytes, start: int) -> bool:
+    """Whether a record begins here that is as long as it says, sound or not."""
+    if len(content) - start < _FRAME.size:
+        return False
+    mark, length, _ = _FRAME.unpack_from(content, start)
+    return bool(mark == _MARK and start + _FRAME.size + length <= len(content))
+
+
+def _told(end: End) -> str:
+    return f"{end.records} record{'s' if end.records != 1 else ''} of {end.bytes} bytes"
+
+
+def _chain(digest: str, content: bytes) -> str:
+    """The digest of all that `digest` stands for, followed by this content."""
+    return hashlib.sha256(digest.encode("ascii") + content).hexdigest()
+
+
+def _cut(descriptor: int, end: int) -> None:
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, end)
 
 
 def list_journals(folder: Path, first: int) -> list[Path]:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from ibidem.memory.fields import Fields
 
-FORMAT = 3
+FORMAT = 4
 LARGEST_VOCABULARY = 1 << 31
 SEEDS = range(-(1 << 63), 1 << 64)
 
 SEGMENT_NAME = r"[0-9]{6,12}"
 ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
 ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
+SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,26 @@ class ArtefactRecord:
 
 
 @dataclass(frozen=True)
+class SnapshotRecord:
+    """A generation that is kept by name: the file of its manifest under snapshots/, and the sha256 of it."""
+
+    file: str
+    sha256: str
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> SnapshotRecord:
+        """Read and check; raises DamagedMemoryError."""
+        return cls(fields.text("file", SNAPSHOT_FILE, "the name of a snapshot's file"), fields.sha256("sha256"))
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One generation of a memory; `created` and `updated` are ISO 8601 in UTC.
 
     journal: the number of the first journal whose changes are not in the segments. numbering: the generation since
     which entries were only added at the end or taken out one by one. merged: how many entries, those that were taken
-    out since counted in, the combiners and the index were made for; what came later was added. format: the one that
-    it was read in.
+    out since counted in, the combiners and the index were made for; what came later was added. snapshots: the
+    generations that are kept by name. format: the one that it was read in.
     """
 
     generation: int
@@ -134,6 +148,7 @@ class Manifest:
     journal: int = 1
     numbering: int = 1
     merged: int = 0
+    snapshots: Mapping[str, SnapshotRecord] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
@@ -165,6 +180,7 @@ class Manifest:
         if len({segment.name for segment in segments}) < len(segments):
             raise fields.fault("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
+        snapshots = fields.fields("snapshots") if number > 3 else None
         return cls(
             generation=fields.integer("generation", 1),
             created=_moment(fields, "created"),
@@ -181,6 +197,9 @@ class Manifest:
             journal=fields.integer("journal", 1) if number > 2 else 1,
             numbering=fields.integer("numbering", 1) if number > 2 else 1,
             merged=fields.integer("merged") if number > 2 else sum(segment.entries for segment in segments),
+            snapshots={}
+            if snapshots is None
+            else {name: SnapshotRecord.from_fields(snapshots.fields(name)) for name in snapshots.names()},
             format=number,
         )
 

@@ -15,7 +15,8 @@ from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory.artefacts import Artefact, check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.edit import Edit
-from ibidem.memory.files import make_directory, reported_writes
+from ibidem.memory.ends import ENDS, Ends, seal_ends
+from ibidem.memory.files import make_directory, replace_file, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
@@ -23,8 +24,8 @@ from ibidem.memory.generations import (
     SEGMENTS,
     check_vacant,
     current_manifest,
+    listed_snapshots,
     put_manifest,
-    snapshots,
     sweep,
 )
 from ibidem.memory.keys import KeyView
@@ -113,6 +114,7 @@ class Memory:
                 stages=stages or {},
                 complete=complete,
             )
+            replace_file(folder / ENDS, seal_ends(Ends()))
             put_manifest(folder, manifest)
             sweep(folder)
             return cls(folder, read_state(folder))
@@ -132,7 +134,11 @@ class Memory:
 
         Looking costs two calls of stat, and what was added to the journal is read from where this one ends.
         """
-        state = read_state(self.path, self._state)
+        return self._refreshed(beyond=False)
+
+    def _refreshed(self, *, beyond: bool) -> Self:
+        """The newest state; beyond: with a record that a killed writer did not commit, for the next writer."""
+        state = read_state(self.path, self._state, beyond=beyond)
         if state.stamp == self._state.stamp and state.tail is self.tail:
             return self
         if state.manifest is self.manifest:
@@ -171,7 +177,7 @@ class Memory:
         another writer holds the lock.
         """
         with writer_lock(self.path):
-            newest = self.refresh()
+            newest = self._refreshed(beyond=True)
             sweep(self.path)
             edit = Edit(newest)
             try:
@@ -189,7 +195,7 @@ class Memory:
         Raises LockedMemoryError if another writer holds the lock for longer than `patience` seconds.
         """
         with writer_lock(self.path, patience):
-            newest = self.refresh()
+            newest = self._refreshed(beyond=True)
             if newest.manifest.format < FORMAT:  # whose readers would not look for a journal
                 newest = Edit(newest).commit()
             yield Writer(newest)
@@ -370,7 +376,7 @@ class Memory:
 
     def snapshots(self) -> list[str]:
         """The names of generations that were kept for going back to."""
-        return list(snapshots(self.path))
+        return list(listed_snapshots(self.path, self.manifest))
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
         """Check every byte of this generation; `progress` is told the bytes read and the bytes in all."""

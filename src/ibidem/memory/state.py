@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.errors import MemoryFolderError
-from ibidem.memory.generations import MANIFEST, current_manifest
+from ibidem.errors import DamagedMemoryError, MemoryFolderError
+from ibidem.memory.generations import MANIFEST, current_manifest, listed_snapshots, load_snapshot
 from ibidem.memory.removals import REMOVED_PAIRS
 from ibidem.memory.tail import Tail, read_tail
 
@@ -32,15 +32,27 @@ def next_id(manifest: Manifest) -> int:
     return manifest.counts.pairs + (0 if removed is None else removed.bytes // _ID_BYTES)
 
 
-def read_state(folder: Path, known: State | None = None) -> State:
-    """The state on disk; what is in `known` and did not change since then is not read again."""
+def read_state(folder: Path, known: State | None = None, *, beyond: bool = True) -> State:
+    """The state on disk; what is in `known` and did not change since then is not read again.
+
+    beyond: see `read_tail`. Raises DamagedMemoryError for a manifest, a snapshot or a journal that is not as written.
+    """
     for _ in range(_TRIES):
         stamp = stamp_of(folder)
         if known is not None and stamp and stamp == known.stamp:
             manifest, tail = known.manifest, known.tail
         else:
             manifest, tail = current_manifest(folder), None
-        found = read_tail(folder, manifest.journal, next_id(manifest), tail)
+        try:
+            if tail is None:
+                for record in listed_snapshots(folder, manifest).values():
+                    load_snapshot(folder, record)
+            protected = manifest.format > 3
+            found = read_tail(folder, manifest.journal, next_id(manifest), tail, protected=protected, beyond=beyond)
+        except DamagedMemoryError:
+            if stamp_of(folder) == stamp:
+                raise
+            continue  # a writer has committed since, and removed what the manifest before it named
         # A writer seals a journal before it removes it: an unchanged manifest means that none was missed.
         if stamp_of(folder) == stamp:
             return State(manifest, found, stamp)

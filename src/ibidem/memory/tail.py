@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ibidem.memory.damage import DamagedFile
+from ibidem.memory.ends import read_ends
+from ibidem.memory.generations import MANIFEST
 from ibidem.memory.journal import Change, Journal, journal_path, list_journals
 from ibidem.memory.pairs import StoredPair
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.memory.ends import Ends
     from ibidem.memory.pairs import SegmentData
 
 
@@ -125,20 +129,53 @@ class Tail:
         return np.cumsum([0] + [data.pairs for data in self.added], dtype=np.int64)
 
 
-def read_tail(folder: Path, first_journal: int, first_id: int, known: Tail | None = None) -> Tail:
-    """The tail of a manifest: all changes in the journal that it names and in later ones.
+def read_tail(
+    folder: Path,
+    first_journal: int,
+    first_id: int,
+    known: Tail | None = None,
+    *,
+    protected: bool = True,
+    beyond: bool = True,
+) -> Tail:
+    """Read the tail of a manifest: all changes in the journal that it names and in later ones.
 
-    `known`, a tail of the same manifest that was read earlier, saves reading what it holds already.
+    known: a tail of the same manifest that was read earlier, which saves reading what it holds already. protected:
+    whether the manifest's format demands committed ends. beyond: take over a whole record beyond the committed end,
+    which a killed writer left, also where `known` is given. Raises DamagedMemoryError.
     """
-    if known is not None and known.journals:
-        *done, last = known.journals
-        if last.size() == last.end:
+    last = known.journals[-1] if known is not None and known.journals else None
+    if known is not None and last is not None and last.end == last.committed == last.size():
+        return known
+    ends = read_ends(folder, required=protected)
+    check_age(folder, first_journal, ends)
+    if known is not None and last is not None:
+        committed = None if ends is None else ends.of(last.number)
+        if committed is not None and committed.bytes == last.committed and last.size() == last.end:
             return known
-        changes, read = last.read()
-        return known.extended(changes, (*done, read)) if changes else known
+        if last.end == last.committed:
+            changes, read = last.read(committed, beyond=beyond)
+            return known.extended(changes, (*known.journals[:-1], read)) if changes else known
+        # A record beyond the committed end was taken over, and another may have come in its place: read all again.
     tail = Tail(first_id)
-    paths = list_journals(folder, first_journal) or [journal_path(folder, first_journal)]
-    for path in paths:
-        changes, journal = Journal(path).read()
+    for path in _paths(folder, first_journal, ends):
+        journal = Journal(path)
+        changes, journal = journal.read(None if ends is None else ends.of(journal.number))
         tail = tail.extended(changes, (*tail.journals, journal))
     return tail
+
+
+def check_age(folder: Path, first_journal: int, ends: Ends | None) -> None:
+    """Raise DamagedFile for a manifest that needs journals which were removed after later generations."""
+    if ends is not None and first_journal < ends.first:
+        reason = f"it needs journal {first_journal}, and those before {ends.first} are gone: it is an old copy"
+        raise DamagedFile(folder / MANIFEST, reason)
+
+
+def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
+    """The journals from a number on: those that were committed, or the one that would come first."""
+    if ends is None:
+        paths = list_journals(folder, first)
+    else:
+        paths = [journal_path(folder, number) for number in sorted(ends.journals) if number >= first]
+    return paths or [journal_path(folder, first)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,20 @@ import numpy as np
 from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.digests import check_file
-from ibidem.memory.generations import ARTEFACTS, MANIFEST, PREVIOUS, SEGMENTS, load_manifest, snapshots
-from ibidem.memory.journal import Journal, list_journals
+from ibidem.memory.ends import ENDS, Ends, read_ends
+from ibidem.memory.generations import (
+    ARTEFACTS,
+    MANIFEST,
+    PREVIOUS,
+    SEGMENTS,
+    current_manifest,
+    listed_snapshots,
+    load_manifest,
+    load_snapshot,
+)
+from ibidem.memory.journal import Journal, journal_path, list_journals
 from ibidem.memory.segment import Segment
+from ibidem.memory.tail import check_age
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,15 +52,16 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
             if row.file not in {other.file for other in found}:
                 found.append(row)
 
+    current = manifest
     with noted():
-        load_manifest(folder / MANIFEST)
+        current = load_manifest(folder / MANIFEST)
     if manifest.generation > 1:
         with noted():
             load_manifest(folder / PREVIOUS)
     generations = [manifest]
-    for file in snapshots(folder).values():
+    for snapshot in listed_snapshots(folder, manifest).values():
         with noted():
-            generations.append(load_manifest(file))
+            generations.append(load_snapshot(folder, snapshot))
     # Generations share what did not change between them.
     segments = {record.name: (record, kept) for kept in generations for record in kept.segments}
     artefacts = {record.file: (name, record) for kept in generations for name, record in kept.artefacts.items()}
@@ -68,10 +81,42 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     for name, artefact in artefacts.values():
         with noted():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
-    for path in list_journals(folder, min(kept.journal for kept in generations)):
+    with noted():
+        ends = read_ends(folder, required=manifest.format > 3)
         with noted():
-            Journal(path).read()
+            check_age(folder, current.journal, ends)
+        for check_journal in _journal_checks(folder, min(kept.journal for kept in generations), ends):
+            with noted():
+                check_journal()
     return found
+
+
+def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> tuple[Manifest, list[Damage]]:
+    """Check every byte of the memory in a folder, be it so damaged that it cannot be opened; return its manifest too.
+
+    Raises DamagedMemoryError where the manifest itself is damaged, and MemoryFolderError where there is no memory.
+    """
+    manifest = current_manifest(folder)
+    return manifest, verify(folder, manifest, progress)
+
+
+def _journal_checks(folder: Path, first: int, ends: Ends | None) -> Iterator[Callable[[], None]]:
+    """The checks of every journal from a number on: those that were committed, and those that are there."""
+    found = {int(path.stem): path for path in list_journals(folder, first)}
+    committed = () if ends is None else (number for number in ends.journals if number >= first)
+    for number in sorted({*found, *committed}):
+        yield partial(_check_journal, folder, Journal(journal_path(folder, number)), protected=ends is not None)
+
+
+def _check_journal(folder: Path, journal: Journal, *, protected: bool) -> None:
+    before = read_ends(folder, required=protected)
+    end = None if before is None else before.of(journal.number)
+    read = journal.read(end)[1]
+    # A writer commits each record before it writes the next, unless it was at work while this was read.
+    if end is not None and read.records > end.records + 1 and read_ends(folder) == before:
+        raise DamagedFile(
+            folder / ENDS, f"it is older than {journal.path.name}: {read.records} records are there, not {end.records}"
+        )
 
 
 def _check_keys(segment: Segment, _: Manifest) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.errors import MismatchError, UsageError
+from ibidem.errors import CommittedError, MismatchError, UsageError
+from ibidem.memory.committing import append_change
 from ibidem.memory.files import reported_writes
 from ibidem.memory.journal import Change
 
@@ -40,8 +41,12 @@ class Writer:
             check_fit(added, memory)
         change = Change(added, tuple(removed))
         *done, last = memory.tail.journals
-        with reported_writes(memory.path):
-            last = last.append(change)
+        try:
+            with reported_writes(memory.path):
+                last = append_change(memory.path, last, change)
+        except CommittedError:
+            self._memory = memory.refresh()
+            raise
         self._memory = memory.with_tail(memory.tail.extended([change], (*done, last)))
         return self._memory
 

@@ -1,0 +1,66 @@
+"""Committing records of a journal: first the record, then the committed end, each on disk before the next.
+
+Killed in between, a writer leaves a record beyond the committed end, which was not acknowledged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ibidem.errors import MemoryFolderError
+from ibidem.memory.ends import ENDS, Ends, read_ends, seal_ends
+from ibidem.memory.files import commit_file, prepare_file, replace_file
+from ibidem.memory.journal import Journal, list_journals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ibidem.memory.journal import Change
+
+
+def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
+    """Append a change to a journal and commit it; it is durable when this returns.
+
+    Only the writer who holds the lock and has read all sound records of the journal may do so. Raises OSError where
+    the change is not recorded, CommittedError where it is and the disk did not confirm it, and DamagedMemoryError,
+    with nothing changed, where the journal is not what was read of it.
+    """
+    ends = read_ends(folder)
+    assert ends is not None
+    if ends.of(journal.number).bytes != journal.committed:
+        raise MemoryFolderError(f"{journal.path} was written by another process meanwhile: run this again")
+    if journal.end > journal.committed:  # of a killed writer; committed alone, so that never two records are not
+        journal.sync()
+        ends = ends.with_end(journal.number, journal.state)
+        replace_file(folder / ENDS, seal_ends(ends))
+        journal = replace(journal, committed=journal.end)
+    longer = journal.append(change)
+    try:
+        beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
+    except OSError:
+        longer.cut_back(journal.end)
+        raise
+    # From here on the end may be committed, so the record stays, whatever fails.
+    commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
+    return replace(longer, committed=longer.end)
+
+
+def settle_ends(folder: Path, first: int, *, required: bool) -> None:
+    """Make sure that there are committed ends, and drop those of journals before `first`, which no manifest needs.
+
+    A memory of an older format has none, and requires none: what its journals hold now is committed then.
+    """
+    ends = read_ends(folder, required=required)
+    if ends is None:
+        ends = Ends(first)
+        for path in list_journals(folder, first):
+            journal = Journal(path).read(None)[1]
+            if journal.end:
+                journal.sync()
+                ends = ends.with_end(journal.number, journal.state)
+    elif first <= ends.first:
+        return
+    else:
+        ends = ends.since(first)
+    replace_file(folder / ENDS, seal_ends(ends))
