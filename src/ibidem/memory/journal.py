@@ -164,15 +164,15 @@ class Journal:
     def append(self, change: Change) -> Journal:
         """Write a change after `end` durably; `ends` commits it.
 
-        Only the writer who holds the lock and has read all sound records may do so. Raises DamagedFile, and changes
-        nothing, where the file is shorter than what was read of it; after an OSError the file is as before.
+        Only the writer who holds the lock, and has read and committed all sound records, may do so. Raises
+        DamagedFile, and changes nothing, where the file is shorter than what was read of it; after an OSError the
+        file is as before.
         """
         record = _encode(change)
         first = not self.end
-        # A committed end of this journal was written after the names on the way to it were synced. Without one, a
-        # killed writer may have made the folder and the file, and not have come to syncing their names.
-        named = self.committed > 0
-        if not named:
+        # A killed writer may have made the folder and the file, and not have come to syncing their names: only a
+        # committed record proves that they are durable.
+        if first:
             make_directory(self.path.parent)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -187,7 +187,7 @@ class Journal:
             try:
                 _write(descriptor, header + framed, self.end)
                 os.fsync(descriptor)
-                if not named:
+                if first:
                     sync_directory(self.path.parent)
             except OSError:
                 _cut(descriptor, self.end)
