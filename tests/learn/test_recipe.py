@@ -259,7 +259,7 @@ def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path:
         found.append(prune_memory(memory, settings, surroundings=surroundings))
     np.testing.assert_array_equal(found[0].rows(), found[1].rows())
     with pytest.raises(UsageError, match="find them anew"):
-        prune_memory(found[1], settings, surroundings=surroundings)
+        prune_memory(found[1], settings, surroundings=surroundings, again=True)
 
 
 def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
-from ibidem.cli.memories import print_summary
+from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.opening import ModelOptions  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.overrides import override
 
@@ -146,6 +146,7 @@ def tune(
     validation: Validation = "split",
     updates: Updates = 5000,
     index: options.IndexSetting = None,
+    again: shaping_options.Again = False,
     seed: options.Seed = 0,
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
@@ -157,11 +158,12 @@ def tune(
     from ibidem.memory import Memory
 
     settings = _tune_settings(k, objective, validation, updates, seed)
-    opened = Memory.open(memory)
-    base = opening.load(opened.identity)
+    before = Memory.open(memory)
+    base = opening.load(before.identity)
     corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
     with shown_progress() as progress:
-        opened = run(opened, base, corpus, settings=settings, setting=index, progress=progress)
+        opened = run(before, base, corpus, settings=settings, setting=index, again=again, progress=progress)
+    note_done(before, opened, "tune")
     print_summary(opened, json=json)
 
 

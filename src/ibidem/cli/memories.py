@@ -138,6 +138,14 @@ def describe(memory: Memory) -> dict[str, Any]:
     }
 
 
+def note_done(before: Memory, after: Memory, stage: str) -> bool:
+    """Say so where a stage had been done already; return whether it had."""
+    done = before.manifest.stages.get(stage) == after.manifest.stages[stage]
+    if done:
+        note(f"Done already with these settings: `ibidem {stage}` changed nothing. Give --again to do it all the same.")
+    return done
+
+
 def print_summary(memory: Memory, *, json: bool) -> None:
     """The few lines that end learning and begin inspection."""
     if json:

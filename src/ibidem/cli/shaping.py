@@ -8,7 +8,7 @@ import typer
 
 from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, shown_progress, use_threads
-from ibidem.cli.memories import print_summary
+from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.opening import ModelOptions
 from ibidem.cli.overrides import override
 
@@ -17,6 +17,7 @@ def cluster(
     memory: options.MemoryPath,
     *,
     clustering: shaping_options.ClusterOptions,
+    again: shaping_options.Again = False,
     assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -32,7 +33,9 @@ def cluster(
     settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
-        opened = cluster_memory(Memory.open(memory), settings, device=resolve_device(device), progress=progress)
+        before = Memory.open(memory)
+        opened = cluster_memory(before, settings, again=again, device=resolve_device(device), progress=progress)
+    note_done(before, opened, "cluster")
     print_summary(opened, json=json)
 
 
@@ -44,6 +47,7 @@ def compact(
     compacting: shaping_options.CompactOptions,
     keep_keys: shaping_options.KeepKeys = True,
     model: options.Model = None,
+    again: shaping_options.Again = False,
     assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
@@ -58,23 +62,27 @@ def compact(
     settings = compacting.settings(method, seed)
     settings = override(settings, assignments or ())
     use_threads(threads)
-    opened = Memory.open(memory)
+    before = Memory.open(memory)
     place = resolve_device(device)
     base = None
     if settings.method == "svd" and compactor is None:
-        base = ModelOptions(model=model, device=str(place), threads=threads).load(opened.identity)
+        base = ModelOptions(model=model, device=str(place), threads=threads).load(before.identity)
     with shown_progress() as progress:
         opened = compact_memory(
-            opened,
+            before,
             settings,
             model=base,
             compactor=compactor,
             keep_keys=keep_keys,
+            again=again,
             device=place,
             progress=progress,
         )
     print_summary(opened, json=json)
-    note(f"The combiners belonged to the former space: run `ibidem tune -m {memory}`, and `ibidem index` for a CPU.")
+    if not note_done(before, opened, "compact"):
+        note(
+            f"The combiners belonged to the former space: run `ibidem tune -m {memory}`, and `ibidem index` for a CPU."
+        )
 
 
 def prune(
@@ -83,13 +91,18 @@ def prune(
     *,
     pruning: shaping_options.PruneOptions,
     final: shaping_options.Final = False,
+    again: shaping_options.Again = False,
     assignments: shaping_options.Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Leave entries out that say what others say. `ibidem restore` brings them back, unless --final is given."""
+    """Leave entries out that say what others say. `ibidem restore` brings them back, unless --final is given.
+
+    The rate is meant of the memory as it was: the same command a second time does nothing, so that it can be repeated
+    after an error. --again prunes what is left once more, and what was added since.
+    """
     from ibidem.learn import prune_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
@@ -98,14 +111,17 @@ def prune(
     settings = override(settings, assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
+        before = Memory.open(memory)
         opened = prune_memory(
-            Memory.open(memory),
+            before,
             settings,
             keep_unpruned=not final,
+            again=again,
             device=resolve_device(device),
             progress=progress,
         )
     stage = opened.manifest.stages["prune"]
+    note_done(before, opened, "prune")
     note(f"{stage['entries']:,} of {stage['entries_before']:,} entries kept: {stage['achieved']:.2%} removed.")
     print_summary(opened, json=json)
 

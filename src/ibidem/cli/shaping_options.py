@@ -95,6 +95,7 @@ _Rule = Annotated[
     typer.Option("--rule", help="exact removes the share asked for; floor rounds as the authors do."),
 ]
 Final = Annotated[bool, typer.Option("--final", help="Keep no way back to the unpruned memory, to save disk.")]
+Again = Annotated[bool, typer.Option("--again", help="Do it even if it was done with these settings already.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(

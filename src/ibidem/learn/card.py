@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ibidem.memory.files import replace_file, reported_writes
+from ibidem.errors import CommittedError
+from ibidem.memory.files import replace_file
 from ibidem.wording import in_words
 
 if TYPE_CHECKING:
@@ -13,13 +14,22 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
 
 CARD = "README.md"
-_HIDDEN = ("digest", "settings", "bleu_search", "history")
+_HIDDEN = ("digest", "request", "contents", "index_digest", "settings", "bleu_search", "history")
 
 
 def write_card(memory: Memory) -> None:
-    """Write the card into the memory's folder; it is derived from the manifest, and no part of the memory."""
-    with reported_writes(memory.path):
+    """Write the card into the memory's folder; it is derived from the manifest, and no part of the memory.
+
+    Raises CommittedError where it cannot be written: the generation that it describes is committed by then.
+    """
+    try:
         replace_file(memory.path / CARD, describe_memory(memory).encode("utf-8"))
+    except OSError as error:
+        raise CommittedError(
+            f"generation {memory.generation} of the memory {memory.path} is committed, and need not be made again; "
+            f"only its card {CARD} could not be written: {error.strerror}. Make room, or gain the permission: the same "
+            "command, or the next that changes the memory, writes it"
+        ) from error
 
 
 def describe_memory(memory: Memory) -> str:

@@ -14,7 +14,7 @@ from ibidem.decode.mounting import check_identity
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
 from ibidem.learn.compact.given import GivenCompactor, read_given
-from ibidem.learn.digests import extracted, given_digest
+from ibidem.learn.digests import contents, extracted, given_digest
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
@@ -125,8 +125,9 @@ def extract(
             start = end
         edit.set_stage(STAGE, {**asdict(corpus.counts), **notes})
         if given is not None:
-            base = extracted(edit.commit())
-            edit.set_stage("compact", {"digest": given_digest(given.sha256, base), **given.notes()})
+            memory = edit.commit()
+            made = {"digest": given_digest(given.sha256, extracted(memory)), "contents": contents(memory)}
+            edit.set_stage("compact", {**made, **given.notes()})
         edit.set_complete(True)
         return edit.commit()
 

@@ -16,7 +16,7 @@ from ibidem.decode.mounting import check_complete, check_identity, token_ids
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card
-from ibidem.learn.digests import digest, stored
+from ibidem.learn.digests import contents, digest, is_done, stored
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.grid import fixed_loss, tune_fixed
 from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
@@ -111,11 +111,14 @@ def tune(
     settings: TuneSettings | None = None,
     setting: str | None = None,
     index: Index | None = None,
+    again: bool = False,
     progress: Progress = silent,
 ) -> Memory:
     """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is.
 
-    It searches the index of `setting`, or the one the memory has; `index` is that one where it is open already.
+    It searches the index of `setting`, or the one the memory has; `index` is that one where it is open already. Where
+    these settings, dev set and index were used last, and nothing was added or removed since, nothing is done, unless
+    `again`.
     """
     settings = settings or TuneSettings()
     settings.check(dev)
@@ -125,6 +128,11 @@ def tune(
     if not memory.entries:
         raise UsageError(f"{memory.path} has no entries to tune with: learn a memory that has some.")
     given = dev if dev is None or isinstance(dev, DevSet) else read_dev(dev)
+    wanted = tune_digest(settings, given, setting, stored(memory, "prune"))
+    known = is_done(memory, "tune", wanted, "combiner_fixed", "combiner_adaptive")
+    if known and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
+        write_card(memory)
+        return memory
     dev_set = given or borrow_dev(memory, settings.borrowed)
     found = index or open_index(memory, setting, model.device)
     values = token_ids(memory, model.device)
@@ -146,7 +154,9 @@ def tune(
         fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
-        "digest": tune_digest(settings, given, setting, stored(memory, "prune")),
+        "digest": wanted,
+        "contents": contents(memory),
+        "index_digest": stored(memory, "index"),
         "dev": dev_set.description,
         "borrowed": dev is None,
         "tokens": len(examples),

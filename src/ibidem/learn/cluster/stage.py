@@ -11,7 +11,7 @@ from ibidem.decode.mounting import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster.clustering import cluster_keys
-from ibidem.learn.digests import digest, extracted
+from ibidem.learn.digests import contents, digest, extracted, is_done
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ def cluster_memory(
     memory: Memory,
     settings: ClusterSettings,
     *,
+    again: bool = False,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
     """Cluster the model's own keys and store each entry's cluster; killed, the same call goes on.
 
-    The tokens that extraction noted as special (padding, unknown) belong to no cluster.
+    The tokens that extraction noted as special (padding, unknown) belong to no cluster. Where these settings were
+    used last, and nothing was added or removed since, nothing is done, unless `again`.
     """
     check_complete(memory)
     with memory.edit() as edit:
@@ -43,6 +45,10 @@ def cluster_memory(
         if memory.entries < memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         wanted = cluster_digest(settings, extracted(memory))
+        if not again and is_done(memory, STAGE, wanted):
+            edit.clear_workspace(STAGE)
+            write_card(memory)
+            return memory
         found = cluster_keys(
             memory.keys,
             memory.values(),
@@ -53,7 +59,8 @@ def cluster_memory(
             progress=progress,
         )
         edit.put_array("clusters", lambda start, stop: found.labels[start:stop])
-        edit.set_stage(STAGE, {"digest": wanted, "settings": asdict(settings), **found.report})
+        made = {"digest": wanted, "contents": contents(memory), "settings": asdict(settings)}
+        edit.set_stage(STAGE, {**made, **found.report})
         memory = edit.commit()
         edit.clear_workspace(STAGE)
     write_card(memory)

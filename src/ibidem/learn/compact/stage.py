@@ -16,7 +16,7 @@ from ibidem.learn.card import write_card
 from ibidem.learn.compact.given import read_given
 from ibidem.learn.compact.reduction import Material, train_compactor
 from ibidem.learn.compact.trained import TrainedCompactor
-from ibidem.learn.digests import UNPRUNED, digest, extracted, given_digest, stored
+from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
 from ibidem.progress import Progress, silent
 from ibidem.retrieve.compacted import ARTEFACT
 
@@ -50,13 +50,15 @@ def compact_memory(
     model: BaseModel | None = None,
     compactor: Path | None = None,
     keep_keys: bool = False,
+    again: bool = False,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
     """Train a compactor, or take the given one, and search in its space from now on.
 
     The base model is needed for the SVD of its output matrix only. Combiners and index belong to the space
-    before and are removed. `keep_keys` keeps the model's own keys, for another compactor later.
+    before and are removed. `keep_keys` keeps the model's own keys, for another compactor later. Where these settings
+    were used last, and nothing was added or removed since, nothing is done, unless `again`.
     """
     check_complete(memory)
     device = torch.device(device)
@@ -74,6 +76,13 @@ def compact_memory(
                 "give fewer."
             )
         wanted = compact_digest(settings, compactor, stored(memory, "cluster"), extracted(memory))
+        if not again and is_done(memory, STAGE, wanted, ARTEFACT):
+            if memory.layout.keys and not keep_keys:
+                edit.drop_array("keys")
+                memory = edit.commit()
+            edit.clear_workspace(STAGE)
+            write_card(memory)
+            return memory
         if compactor is None:
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
         else:
@@ -88,7 +97,8 @@ def compact_memory(
         if not keep_keys:
             edit.drop_array("keys")
         settled = {} if compactor is not None else {"settings": settings.summary()}
-        edit.set_stage(STAGE, {"digest": wanted, **chosen.summary(), **trained.report, **settled})
+        made = {"digest": wanted, "contents": contents(memory)}
+        edit.set_stage(STAGE, {**made, **chosen.summary(), **trained.report, **settled})
         memory = edit.commit()
         edit.clear_workspace(STAGE)
     write_card(memory)

@@ -35,6 +35,7 @@ def prune_memory(
     settings: PruneSettings,
     *,
     keep_unpruned: bool = True,
+    again: bool = False,
     surroundings: Surroundings | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
@@ -42,8 +43,10 @@ def prune_memory(
     """Leave a share of the entries out; `restore_memory` brings them back, unless they were not to be kept.
 
     The combiners stay (the paper tunes before it prunes), the index is removed. A pruned memory can be pruned
-    again: costs and n-grams are those of the whole sentences, which stay. surroundings: of every entry, for the
-    strategy covered and for agreeing groups, where they were found before.
+    again: costs and n-grams are those of the whole sentences, which stay. The share is meant of what was there: where
+    the last pruning had the same settings, nothing is done, so that a run that ended in an error can be repeated,
+    whatever pairs came in between; `again` prunes what is left, and what was added since. surroundings: of every
+    entry, for the strategy covered and for agreeing groups, where they were found before.
     """
     check_complete(memory)
     with memory.edit() as edit:
@@ -54,6 +57,12 @@ def prune_memory(
             raise UsageError("A rate of 0 prunes nothing: give the share to remove, such as 0.1.")
         wanted = prune_digest(settings, space(memory), stored(memory, "cluster"), stored(memory, "tune"))
         before, earlier = memory.entries, memory.manifest.stages.get(STAGE)
+        if not again and earlier is not None and earlier.get("request") == wanted:
+            if not keep_unpruned and UNPRUNED in memory.snapshots():
+                edit.forget_snapshot(UNPRUNED)
+                memory = edit.commit()
+            write_card(memory)
+            return memory
         progress("Pruning", None, before, "entries")
         pruned = prune(_describe_entries(memory, settings, surroundings, torch.device(device), progress), settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
@@ -65,6 +74,7 @@ def prune_memory(
         edit.remove_stage("index")
         notes = {
             "digest": wanted if earlier is None else digest(wanted, earlier),
+            "request": wanted,
             "settings": asdict(settings),
             "entries_before": before,
             "entries": int(pruned.kept.sum()),
