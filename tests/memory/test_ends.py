@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from random import Random
@@ -12,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ibidem.cli.app import app
-from ibidem.errors import DamagedMemoryError, MemoryFolderError
+from ibidem.errors import CommittedError, DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, accept_loss, verify_folder
 
 from .samples import IDENTITY, MOMENT, append, files_of, sample
+from .test_crash import hook
 from .test_journal import one, pairs_of, record
 
 if TYPE_CHECKING:
@@ -348,3 +350,54 @@ def test_sealed_memories_keep_few_committed_ends(path: Path) -> None:
     found = json.loads((path / ENDS).read_text("utf-8"))
     assert len(found["journals"]) <= 3
     assert sample(1).pairs + 5 == Memory.open(path).living_pairs
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_failed_step_of_an_add_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool) -> None:
+    """The pair is there if and only if the error says so, and the same writer goes on."""
+    told = []
+    for bad in range(20):
+        path = tmp_path / f"memory-{bad}"
+        Memory.create(path, IDENTITY, created=MOMENT)
+        if not first:
+            record(path, one(7))
+        before = pairs_of(Memory.open(path))
+        left = iter(range(bad))
+
+        def act(_: str, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        with Memory.open(path).writing() as writer:
+            error: MemoryFolderError | None = None
+            with monkeypatch.context() as patch:
+                hook(patch, act)
+                try:
+                    writer.record(one(8))
+                except MemoryFolderError as caught:
+                    error = caught
+            found = Memory.open(path)
+            assert found.verify() == []
+            assert (pairs_of(found) == before) == (error is not None and not isinstance(error, CommittedError))
+            told.append("none" if error is None else "is recorded" if "is recorded" in str(error) else "stays")
+            last = writer.record(one(9))
+        assert pairs_of(last) == pairs_of(Memory.open(path))
+        assert len(pairs_of(last)) == len(pairs_of(found)) + 1
+        assert last.verify() == []
+        if error is None:
+            break
+    assert told[-2:] == ["is recorded", "none"]
+    assert set(told[:-2]) == {"stays"}
+    assert len(told) == (9 if first else 5)
+
+
+def test_a_reader_drops_a_record_that_was_never_committed(case: Case) -> None:
+    """It was taken over while its writer was at work, which then failed: another record came in its place."""
+    (case.path / ENDS).write_bytes(case.states[2][ENDS])
+    reader = Memory.open(case.path)
+    assert {pair[1] for pair in pairs_of(reader).values()} == {one(8).targets[0], one(9).targets[0]}
+    (case.path / JOURNAL).write_bytes(case.states[2][JOURNAL])
+    record(case.path, one(3))
+    newer = reader.refresh()
+    assert pairs_of(newer) == pairs_of(Memory.open(case.path))
+    assert {pair[1] for pair in pairs_of(newer).values()} == {one(8).targets[0], one(3).targets[0]}

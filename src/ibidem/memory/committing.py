@@ -38,11 +38,12 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     longer = journal.append(change)
     try:
         beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
+        commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
     except OSError:
-        longer.cut_back(journal.end)
+        # A record below the committed end must never be cut off: the disk knows whether the rename came through.
+        if read_ends(folder) == ends:
+            longer.cut_back(journal.end)
         raise
-    # From here on the end may be committed, so the record stays, whatever fails.
-    commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
     return replace(longer, committed=longer.end)
 
 
