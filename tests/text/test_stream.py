@@ -10,7 +10,8 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.stream import LONGEST, Stream
+from ibidem.text.limits import LONGEST
+from ibidem.text.stream import Stream
 
 from .conftest import Write, sides
 

@@ -6,11 +6,12 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.errors import UsageError
+from ibidem.errors import TextError, UsageError
 from ibidem.text.aligned import read_aligned
 from ibidem.text.counts import Counts
 from ibidem.text.jsonl import read_jsonl
 from ibidem.text.language import Languages
+from ibidem.text.limits import Check, ReadLimits, no_check
 from ibidem.text.mo import read_mo
 from ibidem.text.pair import Dropped, Found, Pair, Unit, join_lines
 from ibidem.text.po import read_po
@@ -55,6 +56,9 @@ class Corpus:
     subtag; `catalogue_language` is the one that the msgstr entries of a PO or MO file are in, where neither
     its header nor its path says so.
 
+    `limits` bound what a file may cost. `check` is called often while a file is read, also while no pair is found;
+    what it raises ends the iteration.
+
     Raises UsageError for arguments that do not fit together, and TextError for a file that cannot be read,
     there and then where it is missing, else when the place is reached.
     """
@@ -67,6 +71,8 @@ class Corpus:
         target_language: str = "en",
         format: str | None = None,
         catalogue_language: str | None = None,
+        limits: ReadLimits | None = None,
+        check: Check = no_check,
     ) -> None:
         if isinstance(paths, str | os.PathLike):
             raise UsageError(f"The paths of a corpus are a list. Write Corpus([{os.fspath(paths)!r}]).")
@@ -74,7 +80,9 @@ class Corpus:
         self.languages = Languages.from_tags(source_language, target_language, catalogue_language)
         self.format = _choose_format(self.origins, format)
         self.counts = Counts()
-        self._streams = [Stream(origin) for origin in self.origins]
+        self.limits = limits or ReadLimits()
+        self._check = check
+        self._streams = self._open()
         self._stdin_is_spent = False
         self._stated: set[str] = set()
 
@@ -84,7 +92,7 @@ class Corpus:
                 raise UsageError("Standard input can be read only once. Save it to a file and give its path.")
             self._stdin_is_spent = True
         self.counts = Counts()
-        self._streams = [Stream(origin) for origin in self.origins]
+        self._streams = self._open()
         return self._pairs(self._streams, self.counts)
 
     def __repr__(self) -> str:
@@ -109,23 +117,39 @@ class Corpus:
         total = sum(sizes)
         return sum(stream.consumed() for stream in self._streams) / total if total else 1.0
 
+    def _open(self) -> list[Stream]:
+        return [Stream(origin, self.limits, self._check) for origin in self.origins]
+
     def _pairs(self, streams: Sequence[Stream], counts: Counts) -> Iterator[Pair]:
         self._stated.clear()
+        longest = self.limits.segment
+        most_drops = last_drop = self.limits.dropped_in_a_row
         with ExitStack() as stack:
             for stream in streams:
                 stack.enter_context(stream)
             for found in self._read(streams):
                 if isinstance(found, Dropped):
-                    counts.drop(found.reason)
-                    continue
-                source, target = join_lines(found.source), join_lines(found.target)
-                if not source:
-                    counts.drop("empty source")
-                elif not target:
-                    counts.drop("empty target")
+                    reason = found.reason
+                elif len(found.source) > longest or len(found.target) > longest:
+                    reason = f"longer than {longest:,} characters"
                 else:
-                    counts.keep()
-                    yield Pair(source, target, self._origin(found), found.location)
+                    source, target = join_lines(found.source), join_lines(found.target)
+                    if source and target:
+                        counts.keep()
+                        last_drop = counts.read + most_drops
+                        yield Pair(source, target, self._origin(found), found.location)
+                        continue
+                    reason = "empty target" if source else "empty source"
+                counts.drop(reason)
+                if counts.read > last_drop:
+                    raise self._dropping(streams[0], counts)
+
+    def _dropping(self, stream: Stream, counts: Counts) -> TextError:
+        place = f"{stream.name}, line {stream.line:,}" if stream.line else stream.name
+        return TextError(
+            f"{place}: {self.limits.dropped_in_a_row:,} units in a row give no pair ({counts.describe()}). "
+            "Check that the file has both languages, and remove what is empty."
+        )
 
     def _origin(self, found: Unit) -> str:
         """The origin that a unit states, unless there are so many that a memory could not list them."""

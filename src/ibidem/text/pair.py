@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from ibidem.text.limits import LONGEST_ORIGIN
+
 _FARTHEST = 1 << 62
 
 
@@ -43,7 +45,9 @@ Found: TypeAlias = Unit | Dropped
 
 def located(unit: Unit, origin: object, location: object) -> Unit:
     """A unit with the origin and the location that a file states for it, if it states both and they are sound."""
-    if isinstance(origin, str) and origin and type(location) is int and 0 <= location < _FARTHEST:
+    if not isinstance(origin, str) or not 0 < len(origin) <= LONGEST_ORIGIN:
+        return unit
+    if type(location) is int and 0 <= location < _FARTHEST:
         return unit._replace(origin=origin, location=location)
     return unit
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ibidem.errors import TextError
+from ibidem.text.limits import BLOCK, LONGEST, Check, ReadLimits, no_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
+
 STDIN = "-"
 COMPRESSED = (".gz", ".xz")
-
-LONGEST = 2**20
-"""The longest line, in bytes, or segment, in characters: more is no text, and would fill the memory."""
 
 RECODE = "Convert it to UTF-8 first, for instance: iconv -f latin1 -t utf-8 OLD > NEW"
 
@@ -35,10 +35,15 @@ class Stream:
     `origin` is the path as the user gave it, `name` what messages call it. `size` is the number of
     (compressed) bytes, None where it cannot be known. `line` is the number of lines read. Whatever goes wrong
     while reading is a TextError that names the file.
+
+    `check` is called for each block that is read or decompressed, and stops reading by raising; a reader that works
+    for long without reading calls it too.
     """
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
         self.origin = origin
+        self.limits = limits or ReadLimits()
+        self.check = check
         self.name = "standard input" if origin == STDIN else origin
         self.size = None if origin == STDIN else _size(origin)
         self.line = 0
@@ -55,10 +60,12 @@ class Stream:
             # gzip.GzipFile would take an empty file for an empty text.
             raise self._unreadable(EOFError("the file is empty"))
         try:
-            self._file = self._stack.enter_context(Path(self.origin).open("rb"))
+            file = self._stack.enter_context(Path(self.origin).open("rb", buffering=0))
         except OSError as error:
             raise _unopened(self.origin, error) from error
-        self._body = self._decompress(self._file)
+        source = _Checked(file, self.check)
+        self._file = io.BufferedReader(source, BLOCK)
+        self._body = self._decompress(self._file, source)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,23 +119,118 @@ class Stream:
             except UnicodeDecodeError as error:
                 raise bad_byte(self.name, number, body[error.start], remedy) from error
 
-    def _decompress(self, file: IO[bytes]) -> IO[bytes]:
+    def _decompress(self, file: IO[bytes], source: _Checked) -> IO[bytes]:
         ending = self.origin.lower()
         if ending.endswith(".gz"):
-            # GzipFile's own readline is slow Python; a buffer around it reads lines in C.
-            return io.BufferedReader(self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb")))
-        if ending.endswith(".xz"):
-            return io.BufferedReader(self._stack.enter_context(lzma.LZMAFile(file)))
-        return file
+            unpacked: io.RawIOBase | gzip.GzipFile = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
+        elif ending.endswith(".xz"):
+            unpacked = _Xz(file, self.limits.unpack_bytes)
+        else:
+            return file
+        # The readline of GzipFile is slow Python; a buffer around it reads lines in C.
+        return io.BufferedReader(_Unpacked(unpacked, self, source), BLOCK)
 
     def _unreadable(self, error: Exception) -> TextError:
         if not self.origin.lower().endswith(COMPRESSED):
             return TextError(f"{self.name}: cannot be read ({error}). Check the file and the disk.")
+        if _is_memory_limit(error):
+            return TextError(
+                f"{self.name}: unpacking takes more than {self.limits.unpack_bytes:,} bytes of memory. "
+                "Compress it again with `xz -6`."
+            )
         tool = "gzip -t" if self.origin.lower().endswith(".gz") else "xz -t"
         return TextError(
             f"{self.origin}: the compressed file is truncated or damaged ({error}). "
             f"Check it with `{tool} {self.origin}`, then copy or compress it again."
         )
+
+
+class _Checked(io.RawIOBase):
+    """An unbuffered file that calls a check before each read, and counts the bytes taken."""
+
+    def __init__(self, file: io.FileIO, check: Check) -> None:
+        self._file = file
+        self._check = check
+        self.taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        self._check()
+        count = self._file.readinto(buffer)
+        self.taken += count or 0
+        return count
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+class _Unpacked(io.RawIOBase):
+    """Decompressed bytes, which are counted and checked."""
+
+    def __init__(self, file: io.RawIOBase | gzip.GzipFile, stream: Stream, source: _Checked) -> None:
+        self._file = file
+        self._stream = stream
+        self._source = source
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        stream = self._stream
+        stream.check()
+        count = self._file.readinto(buffer)
+        self._count += count or 0
+        stream.limits.check_expansion(stream.name, stream.size or self._source.taken, self._count)
+        return count
+
+
+class _Xz(io.RawIOBase):
+    """An .xz file of any number of streams, decompressed; `lzma.LZMAFile` cannot limit the memory that this takes."""
+
+    def __init__(self, file: IO[bytes], memory: int) -> None:
+        self._file = file
+        self._memory = memory
+        self._decoder = lzma.LZMADecompressor(memlimit=memory)
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        part = b""
+        while not part and not self._ended:
+            part = self._next_stream(len(view)) if self._decoder.eof else self._go_on(len(view))
+        view[: len(part)] = part
+        return len(part)
+
+    def _go_on(self, most: int) -> bytes:
+        packed = self._file.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
+        if self._decoder.needs_input and not packed:
+            raise EOFError("it ends before the end of its stream")
+        return self._decoder.decompress(packed, most)
+
+    def _next_stream(self, most: int) -> bytes:
+        packed = self._decoder.unused_data or self._file.read(io.DEFAULT_BUFFER_SIZE)
+        if not packed:
+            self._ended = True
+            return b""
+        self._decoder = lzma.LZMADecompressor(memlimit=self._memory)
+        try:
+            return self._decoder.decompress(packed, most)
+        except lzma.LZMAError as error:
+            if _is_memory_limit(error):
+                raise
+            # Other bytes after the last stream are ignored, as by `lzma.LZMAFile`.
+            self._ended = True
+            return b""
+
+
+def _is_memory_limit(error: Exception) -> bool:
+    return isinstance(error, lzma.LZMAError) and "memory usage limit" in str(error).lower()
 
 
 def _size(origin: str) -> int | None:
