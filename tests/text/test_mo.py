@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
-from ibidem.text import mo as room
+from ibidem.text.limits import ReadLimits
 
 from .conftest import Write, sides
 
@@ -97,10 +97,9 @@ def test_a_bad_byte_is_named_with_its_entry(write: Write) -> None:
         list(Corpus([path]))
 
 
-def test_a_catalogue_too_large_to_read_whole_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LARGEST", 100)
+def test_a_catalogue_too_large_to_read_whole_is_refused(write: Write) -> None:
     with pytest.raises(TextError, match=r"de.mo.xz: .* larger than 100 bytes"):
-        list(Corpus([write("de.mo.xz", compile_catalogue(ENTRIES))]))
+        list(Corpus([write("de.mo.xz", compile_catalogue(ENTRIES))], limits=ReadLimits(whole_bytes=100)))
 
 
 @settings(deadline=None)

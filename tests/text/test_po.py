@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
-from ibidem.text.stream import LONGEST
+from ibidem.text.limits import LONGEST
 
 from .conftest import Write, sides
 

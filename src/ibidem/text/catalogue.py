@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # A template still has the placeholder "CHARSET"; its bytes are checked to be UTF-8 like all others.
 _CHARSETS = frozenset({"utf-8", "utf8", "ascii", "us-ascii", "ansi_x3.4-1968", "charset"})
 _CHARSET = re.compile(r"^content-type:.*?charset=([^\s;]+)", re.IGNORECASE | re.MULTILINE)
+_SHOWN = 40  # characters of a header's value in a message
 _LANGUAGE = re.compile(r"^language:[ \t]*([A-Za-z][^\s]*)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -85,7 +86,7 @@ def check_charset(header: str, name: str, recode: str) -> str | None:
     """Return the encoding that a header names, in small letters, and refuse any but UTF-8 and what it holds."""
     match = _CHARSET.search(header)
     if match and match[1].lower() not in _CHARSETS:
-        raise TextError(f"{name}: the catalogue is in {match[1]}, not in UTF-8. {recode}")
+        raise TextError(f"{name}: the catalogue is in {match[1][:_SHOWN]}, not in UTF-8. {recode}")
     return match[1].lower() if match else None
 
 
@@ -101,7 +102,7 @@ def _language(name: str, stated: str | None, languages: Languages) -> str:
     if stated is None:
         known, what = infer_language(name, languages), "neither its header nor its path names its language"
     else:
-        known, what = languages.match(stated), f"its language is {stated!r}"
+        known, what = languages.match(stated), f"its language is {stated[:_SHOWN]!r}"
     if known is None:
         raise TextError(
             f"{name}: {what}, and one of {languages.source!r} and {languages.target!r} is needed. Say which "

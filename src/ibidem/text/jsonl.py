@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import TextError
 from ibidem.text.pair import Dropped, Found, Unit, located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ibidem.text.language import Languages
     from ibidem.text.stream import Stream
+
+_MOST_KEYS = 20
+_LONGEST_KEY = 40
 
 
 def read_jsonl(stream: Stream, languages: Languages) -> Iterator[Found]:
@@ -54,17 +58,23 @@ def _sides(record: Any, languages: Languages) -> tuple[str, str]:
         named = {languages.source: "source", languages.target: "target"}
     for language in (languages.source, languages.target):
         if language not in named:
-            found = ", ".join(map(repr, record)) or "none"
-            raise ValueError(f"no {language!r} side; the keys found are: {found}. {_shape(languages)}")
+            raise ValueError(f"no {language!r} side; the keys found are: {list_keys(record)}. {_shape(languages)}")
     return _string(record, named[languages.source]), _string(record, named[languages.target])
+
+
+def list_keys(record: Iterable[str]) -> str:
+    """List the first keys of an object, each cut to a length that fits a message."""
+    shown = [
+        repr(key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…") for key in islice(record, _MOST_KEYS + 1)
+    ]
+    return ", ".join([*shown[:_MOST_KEYS], *(["…"] if len(shown) > _MOST_KEYS else [])]) or "none"
 
 
 def _string(record: dict[str, Any], key: str) -> str:
     text = record[key]
     if not isinstance(text, str):
-        keys = ", ".join(map(repr, record))
         raise ValueError(
-            f"the value of {key!r} is {type(text).__name__}, not a string; the keys found are: {keys}. "
+            f"the value of {key!r} is {type(text).__name__}, not a string; the keys found are: {list_keys(record)}. "
             "Make it a string, or remove the line."
         )
     try:

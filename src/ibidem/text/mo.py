@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
 from ibidem.text.catalogue import Message, read_catalogue
-from ibidem.text.stream import LONGEST, Stream
+from ibidem.text.limits import BLOCK, LONGEST, MO_SHARING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ibidem.text.language import Languages
     from ibidem.text.pair import Found
-
-LARGEST = 2**28
-"""The largest catalogue, in bytes: it is read whole, since its strings may lie in any order."""
+    from ibidem.text.stream import Stream
 
 RECODE = "Convert it first: msgunfmt OLD.mo | msgconv -t UTF-8 -o NEW.po"
 
@@ -33,12 +31,10 @@ def read_messages(stream: Stream) -> Iterator[Message]:
     """Yield every entry with its number, from 1; the first one is usually the header.
 
     Both byte orders and every minor revision of format 0 are read, without the few strings that depend on the
-    system (`%<PRIx64>`), which lie apart. All offsets are checked against the file.
+    system (`%<PRIx64>`), which lie apart. All offsets are checked against the file, and the lengths of all strings
+    against its size, since many entries could share one long string.
     """
-    data = stream.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise _damaged(stream.name, f"it is larger than {LARGEST:,} bytes")
-    order = _byte_order(data, stream.name)
+    data, order = _read_whole(stream)
     revision, count, originals, translations = struct.unpack_from(f"{order}4I", data, 4)
     if revision >> 16:
         raise TextError(
@@ -48,11 +44,18 @@ def read_messages(stream: Stream) -> Iterator[Message]:
     for table in (originals, translations):
         if table + 8 * count > len(data):
             raise _damaged(stream.name, f"a table of {count:,} strings does not fit in {len(data):,} bytes")
+    used = 0
     for index in range(count):
+        stream.check()
         key = _string(data, order, originals, index, stream.name)
         context, separator, rest = key.partition("\x04")
         original, *plurals = (rest if separator else key).split("\0")
         forms = _string(data, order, translations, index, stream.name)
+        used += len(key) + len(forms)
+        if used > MO_SHARING * len(data):
+            raise _damaged(
+                stream.name, f"the strings up to entry {index + 1:,} add up to {MO_SHARING} times the size of the file"
+            )
         yield Message(
             original=original,
             plural=plurals[0] if plurals else None,
@@ -62,7 +65,19 @@ def read_messages(stream: Stream) -> Iterator[Message]:
         )
 
 
-def _byte_order(data: bytes, name: str) -> str:
+def _read_whole(stream: Stream) -> tuple[bytearray, str]:
+    """Return the file, which is read whole since its strings may lie in any order, and its byte order."""
+    data = bytearray()
+    order = ""
+    while block := stream.read(BLOCK):
+        data += block
+        order = order or _byte_order(data, stream.name)
+        if len(data) > stream.limits.whole_bytes:
+            raise _damaged(stream.name, f"it is larger than {stream.limits.whole_bytes:,} bytes")
+    return data, order or _byte_order(data, stream.name)
+
+
+def _byte_order(data: bytearray, name: str) -> str:
     if len(data) >= _HEADER:
         for order in "<>":
             if struct.unpack_from(f"{order}I", data)[0] == _MAGIC:
@@ -70,7 +85,7 @@ def _byte_order(data: bytes, name: str) -> str:
     raise _damaged(name, "it does not begin as one")
 
 
-def _string(data: bytes, order: str, table: int, index: int, name: str) -> str:
+def _string(data: bytearray, order: str, table: int, index: int, name: str) -> str:
     length, start = struct.unpack_from(f"{order}2I", data, table + 8 * index)
     if start + length > len(data) or length > LONGEST:
         raise _damaged(name, f"entry {index + 1} lies beyond its end, or is longer than {LONGEST:,} bytes")

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import TextError
 from ibidem.text.catalogue import Message, read_catalogue
-from ibidem.text.stream import LONGEST, Stream
+from ibidem.text.limits import LONGEST, LONGEST_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ibidem.text.language import Languages
     from ibidem.text.pair import Found
+    from ibidem.text.stream import Stream
 
 RECODE = "Convert it first: msgconv -t UTF-8 -o NEW.po OLD.po"
 
-_FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[\s*([0-9]{1,3})\s*\])?\s*(?=\")")
+# Possessive, since two runs of white space side by side would be tried in every division: quadratic in a long line.
+_FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr)\s*+(?:\[\s*+([0-9]{1,3})\s*+\]\s*+)?(?=\")")
 _STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"\s*')
-_MOST_COMMENTS = 1000  # of one entry: more would fill the memory
+_MOST_COMMENTS = 1000  # notes, or lines of flags, of one entry: more would fill the memory
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.?))", re.DOTALL)
 _LETTERS = {
     b"n": b"\n",
@@ -87,14 +89,22 @@ def read_entries(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Entry]
     """Yield every entry of the catalogue with these lines, numbered from 1."""
     draft = _Draft()
     comments = Comments()
+    beside = 0
     for number, line in lines:
         text = line.strip()
         obsolete = text.startswith("#~")
         if obsolete:
             text = text[2:].lstrip()
         if not text or text[0] in "#|":
-            _note(text, number, comments)
+            beside += len(line) + 1
+            if beside > LONGEST_UNIT:
+                raise TextError(
+                    f"{name}, line {number}: more than {LONGEST_UNIT:,} characters of comments and blank lines before "
+                    "one entry. Remove them, for instance: msgattrib --no-obsolete --no-location -o NEW.po OLD.po"
+                )
+            _note(text, number, name, comments)
             continue
+        beside = 0
         column = len(line.rstrip()) - len(text)
         try:
             if keyword := _FIELD.match(text):
@@ -117,15 +127,15 @@ def read_entries(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Entry]
         )
 
 
-def _note(text: str, number: int, comments: Comments) -> None:
+def _note(text: str, number: int, name: str, comments: Comments) -> None:
     """Keep what a comment says; "|" is what is left of "#~|", the former msgid of an obsolete entry."""
     if text.startswith("#|"):
         comments.former = comments.former or number
-    elif len(comments.flags) + len(comments.notes) == _MOST_COMMENTS:
-        return
     elif text.startswith(("#,", "#=")):
+        if len(comments.flags) == _MOST_COMMENTS:
+            raise TextError(f"{name}, line {number}: more than {_MOST_COMMENTS:,} lines of flags. Remove them.")
         comments.flags[number] = text
-    elif text.startswith(("#.", "# ")):
+    elif text.startswith(("#.", "# ")) and len(comments.notes) < _MOST_COMMENTS:
         comments.notes.append(text[2:].strip())
 
 
@@ -173,7 +183,7 @@ class _Draft:
         """Add a string, which ends at this place, to the field that is open."""
         if not self.current:
             raise ValueError("a string that belongs to no keyword. Write msgid or msgstr before it.")
-        self.length += len(part)
+        self.length += len(part) or 1  # any number of empty strings would otherwise pass
         if self.length > LONGEST:
             raise ValueError(f"an entry longer than {LONGEST:,} bytes. Remove or split it.")
         self.texts[self.current] += part

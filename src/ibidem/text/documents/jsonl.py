@@ -11,6 +11,7 @@ from ibidem.text.documents.document import Document, Draft, Edit
 from ibidem.text.documents.lines import read_lines
 from ibidem.text.documents.segment import State
 from ibidem.text.inline import plain_text
+from ibidem.text.jsonl import list_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def _add(line: Line, draft: Draft, languages: Languages) -> None:
     if languages.source not in sides and "source" in members:
         sides = {languages.source: "source", languages.target: "target"}
     if languages.source not in sides:
-        found = ", ".join(map(repr, members)) or "none"
+        found = list_keys(members)
         raise ValueError(f'no {languages.source!r} side; the keys found are: {found}. Name it so, or "source".')
     source = members[sides[languages.source]]
     target_key = sides.get(languages.target, languages.target)
