@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ibidem.errors import TextError
-from ibidem.text import Corpus, Pair, xliff
+from ibidem.text import Corpus, Pair
 
 from .conftest import Write, sides
 
@@ -41,9 +41,3 @@ def test_either_direction_and_no_other(write: Write) -> None:
     both = ONE.format("de", "en").replace("</file>", "</file>" + ONE.format("en", "de")[21:-8])
     with pytest.raises(TextError, match="translate in both directions"):
         list(Corpus([write("a.xlf", both)]))
-
-
-def test_what_is_too_large_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xliff, "LARGEST", 100)
-    with pytest.raises(TextError, match="larger than 100 bytes"):
-        list(Corpus([write("a.xlf.gz", ONE)]))

@@ -9,20 +9,19 @@ from __future__ import annotations
 import re
 from collections import deque
 from typing import TYPE_CHECKING
-from xml.parsers import expat
 
 from ibidem.errors import TextError
+from ibidem.text.limits import BLOCK, DEEPEST, LONGEST, MOST_ATTRIBUTES
 from ibidem.text.pair import Dropped, Found, Unit, located
-from ibidem.text.stream import LONGEST, Stream
-from ibidem.text.xml import LOCATION, ORIGIN, malformed, refused_entity
+from ibidem.text.xml import LOCATION, ORIGIN, XmlReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ibidem.text.language import Languages
+    from ibidem.text.stream import Stream
 
 _CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
-_BLOCK = 2**16
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
@@ -34,33 +33,16 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
     the one that the XML declares: UTF-8, unless it says otherwise. Where an exported memory says in a `<prop>`
     which file and line a unit came from, these are its origin and location.
     """
-    parser = expat.ParserCreate()
-    units = _Units(parser, stream.name, languages)
-    fed = 0
-    while True:
-        block = stream.read(_BLOCK)
-        try:
-            parser.Parse(block, not block)
-        except (expat.ExpatError, LookupError, ValueError) as error:
-            raise malformed(stream.name, parser, error, block, fed) from error
+    units = _Units(stream.name, languages)
+    for _ in units.feed(iter(lambda: stream.read(BLOCK), b"")):
         yield from units.take()
-        if not block:
-            return
-        fed += len(block)
-        # expat keeps a tag until it is complete: one without end would fill the memory.
-        if fed - parser.CurrentByteIndex > LONGEST:
-            raise TextError(
-                f"{stream.name}, line {parser.CurrentLineNumber}: a tag longer than {LONGEST:,} bytes. "
-                "Check that it is a TMX file."
-            )
 
 
-class _Units:
+class _Units(XmlReader):
     """Collects units from expat's events."""
 
-    def __init__(self, parser: expat.XMLParserType, name: str, languages: Languages) -> None:
-        self._parser = parser
-        self._name = name
+    def __init__(self, name: str, languages: Languages) -> None:
+        super().__init__(name)
         self._languages = languages
         self._found: deque[Found] = deque()
         self._line = 0
@@ -71,12 +53,10 @@ class _Units:
         self._segment: list[str] | None = None
         self._length = 0
         self._code_depth = 0
-        parser.buffer_text = True
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._text
-        parser.EntityDeclHandler = self._refuse_declaration
-        parser.SkippedEntityHandler = self._refuse_entity
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
 
     def take(self) -> Iterator[Found]:
         """Yield what was completed since the last call."""
@@ -84,11 +64,15 @@ class _Units:
             yield self._found.popleft()
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        name = name.rpartition(":")[2]
+        self.depth += 1
+        if self.depth > DEEPEST or len(attributes) > MOST_ATTRIBUTES:
+            raise self.refuse_element()
+        if ":" in name:
+            name = name.rpartition(":")[2]
         if self._segment is not None:
             self._code_depth += self._code_depth > 0 or name in _CODE
         elif name == "tu":
-            self._line = self._parser.CurrentLineNumber
+            self._line = self.parser.CurrentLineNumber
             self._sides, self._stated = {}, {}
         elif name == "prop" and attributes.get("type") in (ORIGIN, LOCATION):
             self._statement, self._segment, self._length, self._code_depth = attributes["type"], [], 0, 0
@@ -98,7 +82,9 @@ class _Units:
             self._segment, self._length, self._code_depth = [], 0, 0
 
     def _end(self, name: str) -> None:
-        name = name.rpartition(":")[2]
+        self.depth -= 1
+        if ":" in name:
+            name = name.rpartition(":")[2]
         if self._segment is not None and self._statement:
             if name == "prop":
                 self._stated[self._statement] = "".join(self._segment)
@@ -120,7 +106,7 @@ class _Units:
         self._length += len(text)
         if self._length > LONGEST:
             raise TextError(
-                f"{self._name}, line {self._line}: a segment of this unit is longer than {LONGEST:,} "
+                f"{self.name}, line {self._line}: a segment of this unit is longer than {LONGEST:,} "
                 "characters. Remove or split the unit."
             )
         self._segment.append(text)
@@ -132,9 +118,3 @@ class _Units:
         unit = Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
         location = self._stated.get(LOCATION, "")
         return located(unit, self._stated.get(ORIGIN), int(location) if _NUMBER.fullmatch(location) else None)
-
-    def _refuse_declaration(self, name: str, *_: object) -> None:
-        self._refuse_entity(name)
-
-    def _refuse_entity(self, name: str, *_: object) -> None:
-        raise refused_entity(self._name, self._parser.CurrentLineNumber, name)

@@ -14,7 +14,7 @@ from ibidem.text.documents.jsonl import read_jsonl_document
 from ibidem.text.documents.plain import read_plain
 from ibidem.text.documents.tsv import read_tsv_document
 from ibidem.text.language import Languages
-from ibidem.text.stream import LONGEST
+from ibidem.text.limits import LONGEST
 
 from ..inline.translators import backwards, silence
 from .samples import filled

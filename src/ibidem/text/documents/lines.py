@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import TextError
-from ibidem.text.stream import LONGEST, RECODE, bad_byte
+from ibidem.text.limits import LONGEST
+from ibidem.text.stream import RECODE, bad_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

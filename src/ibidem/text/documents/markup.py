@@ -10,23 +10,22 @@ import re
 from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
-from xml.parsers import expat
 
 from ibidem.errors import TextError
-from ibidem.text.stream import LONGEST
-from ibidem.text.xml import escape, malformed, refused_entity
+from ibidem.text.limits import BLOCK, DEEPEST, LONGEST_NAMESPACE, MOST_ATTRIBUTES
+from ibidem.text.xml import XmlReader, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ibidem.text.inline import Pieces
 
-BLOCK = 2**16
-XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
-LANGUAGE = f"{XML_NAMESPACE} lang"
-SPACE = f"{XML_NAMESPACE} space"
+LANGUAGE = "xml:lang"
+SPACE = "xml:space"
 
-_ATTRIBUTE = re.compile(r"""(\s+)([^\s=/>]+)(\s*=\s*)("[^"]*"|'[^']*')""")
+_PREFIXES = {"": "", "xml": "http://www.w3.org/XML/1998/namespace"}
+# Possessive, and tried only where white space begins: otherwise quadratic in a tag with much of it.
+_ATTRIBUTE = re.compile(r"""(?<!\s)(\s++)([^\s=/>]++)(\s*+=\s*+)("[^"]*"|'[^']*')""")
 _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _NAME = re.compile(r"<([^\s/>]+)")
 _DECLARATION = re.compile(r"""\sxmlns(?::[^\s=]+)?\s*=\s*(?:"[^"]*"|'[^']*')""")
@@ -59,40 +58,36 @@ class Token(NamedTuple):
 
 def read_tokens(data: bytes, name: str) -> Iterator[Token]:
     """Yield the tokens of an XML file; raises TextError, with the line, where it is no sound one."""
-    parser = expat.ParserCreate(namespace_separator=" ")
-    tokens = _Tokens(parser, name)
-    for first in range(0, len(data) + 1, BLOCK):
-        block = data[first : first + BLOCK]
-        try:
-            parser.Parse(block, first + BLOCK > len(data))
-        except (expat.ExpatError, LookupError, ValueError) as error:
-            raise malformed(name, parser, error, block, first) from error
+    return parse_tokens((data[first : first + BLOCK] for first in range(0, len(data), BLOCK)), name)
+
+
+def parse_tokens(blocks: Iterable[bytes], name: str) -> Iterator[Token]:
+    """Yield the tokens of an XML file that is read block by block; see `read_tokens`."""
+    tokens = _Tokens(name)
+    for _ in tokens.feed(blocks):
         yield from tokens.take()
-        # expat keeps a tag until it is complete: one without end would be read again and again.
-        if first + BLOCK - parser.CurrentByteIndex > LONGEST + BLOCK:
-            raise TextError(
-                f"{name}, line {parser.CurrentLineNumber}: a tag longer than {LONGEST:,} bytes. "
-                "Check that it is an XML file."
-            )
-    yield from tokens.take(len(data))
+    yield from tokens.take(tokens.fed)
 
 
-class _Tokens:
-    """Collects tokens from expat's events; each one ends where the next begins."""
+class _Tokens(XmlReader):
+    """Collects tokens from expat's events; each one ends where the next begins.
 
-    def __init__(self, parser: expat.XMLParserType, name: str) -> None:
-        self._parser = parser
-        self._name = name
+    Namespaces are resolved here. Expat would put the whole URI into each name of an element and an attribute before
+    any handler is called, so that one tag with a long URI and many attributes could fill the memory.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self._namespace: str | None = None
+        self._prefixes = _PREFIXES
+        self._open: list[tuple[str, dict[str, str]]] = []
         self._waiting: deque[Token] = deque()
-        parser.buffer_text = False
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = lambda name: self._add(Kind.END, name=self._own(name))
-        parser.CharacterDataHandler = lambda text: self._add(Kind.TEXT, text=text)
-        parser.ProcessingInstructionHandler = lambda *_: self._add(Kind.INSTRUCTION)
-        parser.DefaultHandler = lambda _: self._add(Kind.OTHER)
-        parser.EntityDeclHandler = self._refuse
-        parser.SkippedEntityHandler = self._refuse
+        self.parser.buffer_text = False
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = lambda text: self._add(Kind.TEXT, text=text)
+        self.parser.ProcessingInstructionHandler = lambda *_: self._add(Kind.INSTRUCTION)
+        self.parser.DefaultHandler = lambda _: self._add(Kind.OTHER)
 
     def take(self, end: int | None = None) -> Iterator[Token]:
         """Yield what is complete; with the end of the file, everything."""
@@ -103,20 +98,56 @@ class _Tokens:
             yield self._waiting.popleft()._replace(end=end)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if self._namespace is None:
-            self._namespace = name.rpartition(" ")[0]
-        self._add(Kind.START, name=self._own(name), attributes=attributes)
+        self.depth += 1
+        if self.depth > DEEPEST or len(attributes) > MOST_ATTRIBUTES:
+            raise self.refuse_element()
+        outer = self._prefixes
+        for attribute in attributes:
+            if attribute.startswith("xmlns"):
+                self._declare_prefix(attribute, attributes[attribute], outer)
+        own = self._resolve(name)
+        for attribute in attributes:
+            if ":" in attribute:
+                self._find(attribute.partition(":")[0])
+        self._open.append((own, outer))
+        self._add(Kind.START, name=own, attributes=attributes)
 
-    def _own(self, name: str) -> str:
-        namespace, _, local = name.rpartition(" ")
-        return local if namespace == self._namespace else name
+    def _end(self, _: str) -> None:
+        self.depth -= 1
+        own, self._prefixes = self._open.pop()
+        self._add(Kind.END, name=own)
+
+    def _declare_prefix(self, attribute: str, uri: str, outer: dict[str, str]) -> None:
+        keyword, _, prefix = attribute.partition(":")
+        if keyword != "xmlns":
+            return
+        if len(uri) > LONGEST_NAMESPACE:
+            raise self.refusal(f"a namespace longer than {LONGEST_NAMESPACE:,} characters")
+        if self._prefixes is outer:
+            self._prefixes = dict(outer)
+        self._prefixes[prefix] = uri
+        if len(self._prefixes) > MOST_ATTRIBUTES:
+            raise self.refusal(f"more than {MOST_ATTRIBUTES} namespaces")
+
+    def _resolve(self, name: str) -> str:
+        """Return a name without prefix where it is of the root's namespace, else after the URI of its own."""
+        prefix, _, local = name.rpartition(":")
+        namespace = self._find(prefix)
+        if self._namespace is None:
+            self._namespace = namespace
+        return local if namespace == self._namespace else f"{namespace} {local}"
+
+    def _find(self, prefix: str) -> str:
+        if prefix not in self._prefixes and prefix != "xmlns":
+            raise TextError(
+                f"{self.name}, line {self.parser.CurrentLineNumber}: not well-formed XML (unbound prefix). "
+                "Repair the file or export it again; `xmllint --noout FILE` shows the place."
+            )
+        return self._prefixes.get(prefix, "")
 
     def _add(self, kind: Kind, *, name: str = "", attributes: Mapping[str, str] | None = None, text: str = "") -> None:
-        start = self._parser.CurrentByteIndex
-        self._waiting.append(Token(kind, start, start, self._parser.CurrentLineNumber, name, attributes or {}, text))
-
-    def _refuse(self, name: str, *_: object) -> None:
-        raise refused_entity(self._name, self._parser.CurrentLineNumber, name)
+        start = self.parser.CurrentByteIndex
+        self._waiting.append(Token(kind, start, start, self.parser.CurrentLineNumber, name, attributes or {}, text))
 
 
 class Xml:
@@ -127,9 +158,13 @@ class Xml:
         self.codec = _find_codec(data)
         self.newline = "\r\n" if "\r\n".encode(self.codec) in data else "\n"
 
+    def bytes_of(self, start: int, end: int) -> bytes:
+        """The bytes between two places."""
+        return self.data[start:end]
+
     def raw(self, start: int, end: int) -> str:
         """The markup between two places."""
-        return self.data[start:end].decode(self.codec)
+        return self.bytes_of(start, end).decode(self.codec)
 
     def encode(self, markup: str) -> bytes:
         """Markup as bytes of the file; a character that its encoding lacks is a reference, `&#8364;`."""
@@ -147,6 +182,35 @@ class Xml:
         return self.encode(
             "".join(escape(piece, self.newline) if isinstance(piece, str) else piece.text for piece in pieces)
         )
+
+
+class XmlWindow(Xml):
+    """An XML file that is read block by block, of which only the bytes from some place on are kept.
+
+    `head` is the first block, which tells the encoding.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__(head)
+        self._kept = bytearray()
+        self._first = 0
+        self._needed = 0
+
+    def pass_on(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield these blocks, and keep them as long as they are needed."""
+        for block in blocks:
+            del self._kept[: self._needed - self._first]
+            self._first = self._needed
+            self._kept += block
+            yield block
+
+    def forget(self, end: int) -> None:
+        """Keep nothing before this place."""
+        self._needed = end
+
+    def bytes_of(self, start: int, end: int) -> bytes:
+        """The bytes between two places, none of which was forgotten."""
+        return bytes(self._kept[start - self._first : end - self._first])
 
 
 def name_of(tag: str) -> str:

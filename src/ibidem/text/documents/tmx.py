@@ -52,7 +52,7 @@ def read_tmx_document(data: bytes, name: str, languages: Languages) -> Document:
         if token.kind != Kind.START or token.name != "tu":
             continue
         sides: dict[str, Node] = {}
-        unit = Tree.collect(token, tokens)
+        unit = Tree.collect(token, tokens, name)
         for variant in unit.children("tuv"):
             tag = variant.attributes.get(LANGUAGE) or variant.attributes.get("lang") or ""
             found.setdefault(tag)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ibidem.errors import TextError
 from ibidem.text.documents.markup import Kind
+from ibidem.text.limits import LONGEST_UNIT, MOST_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +23,11 @@ class Tree:
     ends: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def collect(cls, first: Token, tokens: Iterator[Token]) -> Node:
-        """The element that begins with this start tag, taken from the tokens after it."""
+    def collect(cls, first: Token, tokens: Iterator[Token], name: str) -> Node:
+        """The element that begins with this start tag, taken from the tokens after it.
+
+        Raises TextError where it is too large to be kept; `name` is the file's.
+        """
         tree = cls([first])
         open_tags = [0]
         while open_tags:
@@ -32,6 +37,11 @@ class Tree:
             elif token.kind == Kind.END:
                 tree.ends[open_tags.pop()] = len(tree.tokens)
             tree.tokens.append(token)
+            if len(tree.tokens) > MOST_TOKENS or token.end - first.start > LONGEST_UNIT:
+                raise TextError(
+                    f"{name}, line {first.line}: <{first.name}> has more than {MOST_TOKENS:,} tags and pieces of text, "
+                    f"or more than {LONGEST_UNIT:,} bytes. Remove or split it."
+                )
         return Node(tree, 0)
 
 

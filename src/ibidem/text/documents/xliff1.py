@@ -142,11 +142,11 @@ def _around(whole: Node, divided: Sequence[Node], numbers: Sequence[int], xml: X
     last = whole.opening.end
     for part, number in zip(divided, numbers, strict=True):
         opening, closing = open_and_close(xml.raw(part.opening.start, part.opening.end))
-        yield xml.data[last : part.opening.start] + xml.encode(opening)
+        yield xml.bytes_of(last, part.opening.start) + xml.encode(opening)
         yield number
         yield xml.encode(closing)
         last = part.closing.end
-    yield xml.data[last : whole.closing.start]
+    yield xml.bytes_of(last, whole.closing.start)
 
 
 def _add_divisions(
