@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from ibidem.text import Counts, Pair
 
 _PAIRS_ENCODED_AT_ONCE = 2048
+_CHARACTERS_ENCODED_AT_ONCE = 2**20
 
 
 @dataclass
@@ -37,8 +37,7 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
     A pair that the model cannot read whole is dropped, and counted as too long.
     """
     chunk = Chunk()
-    stream = iter(pairs)
-    while block := list(islice(stream, _PAIRS_ENCODED_AT_ONCE)):
+    for block in _blocks(pairs):
         sources = tokens.encode_sources(pair.source for pair in block)
         targets = tokens.encode_targets(pair.target for pair in block)
         for pair, source, target in zip(block, sources, targets, strict=True):
@@ -52,6 +51,20 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
                 chunk = Chunk()
     if chunk.pairs:
         yield chunk
+
+
+def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Blocks of pairs that are encoded together, bounded in characters too, since a pair may have two million."""
+    block: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        block.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if len(block) == _PAIRS_ENCODED_AT_ONCE or characters >= _CHARACTERS_ENCODED_AT_ONCE:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
 
 
 def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
