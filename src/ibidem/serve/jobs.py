@@ -13,17 +13,33 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from ibidem.errors import IbidemError
 from ibidem.serve.citations import file_name
-from ibidem.serve.refusal import Refusal
+from ibidem.serve.refusal import ClosingError, Refusal
 from ibidem.text import Corpus, Pair
+from ibidem.text.limits import ReadLimits
+
+if TYPE_CHECKING:
+    from ibidem.serve.settings import Limits
 
 logger = logging.getLogger("ibidem.serve")
 
 _MOST_WAITING = 8
 _MOST_REMEMBERED = 100
 _LONGEST_NAME = 100
+_LONGEST_MESSAGE = 1_000
+# Of files that anybody may send; the defaults of ReadLimits are for files of the machine's owner.
+_STRICT = ReadLimits(
+    ratio=100,
+    ratio_bytes=1 << 26,
+    unpack_bytes=1 << 27,
+    whole_bytes=1 << 26,
+    dropped_in_a_row=500_000,
+    segment=20_000,
+)
 
 
 @dataclass
@@ -41,6 +57,10 @@ class Job:
     cancelled: bool = False
 
 
+class JobStoppedError(Exception):
+    """An import was cancelled, or the server is being shut down."""
+
+
 # Adds pairs of a corpus to the job's memory: how many were new, and what was read and left out, in words.
 Add = Callable[[Job, Iterator[Pair], Corpus], tuple[int, str]]
 
@@ -48,12 +68,13 @@ Add = Callable[[Job, Iterator[Pair], Corpus], tuple[int, str]]
 class Jobs:
     """Imports one file after the other; the last hundred jobs are remembered."""
 
-    def __init__(self, add: Add, languages: tuple[str, str], most_pairs: int) -> None:
+    def __init__(self, add: Add, languages: tuple[str, str], limits: Limits) -> None:
         self._add = add
         self._languages = languages
-        self._most_pairs = most_pairs
+        self._limits = limits
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._arriving = 0
+        self._closed = False
         self._worker = ThreadPoolExecutor(1, "ibidem-import")
 
     def find(self, id: str) -> Job:
@@ -80,41 +101,87 @@ class Jobs:
     def start(self, memory: str, path: Path) -> Job:
         """Import a file, and remove it and its folder then."""
         job = Job(secrets.token_urlsafe(12), memory, path.name)
+        try:
+            self._worker.submit(self._run, job, path)
+        except RuntimeError:  # it is shut down
+            raise ClosingError from None
         self._jobs[job.id] = job
         while len(self._jobs) > _MOST_REMEMBERED:
             self._jobs.popitem(last=False)
-        self._worker.submit(self._run, job, path)
         return job
 
     def close(self) -> None:
         """Stop what runs where it is; what was added stays."""
-        for job in self._jobs.values():
-            job.cancelled = True
+        self._closed = True
         self._worker.shutdown(wait=True)
+
+    def check(self, job: Job) -> None:
+        """Raise JobStoppedError where a job is to stop; called often while a file is read and learnt."""
+        if job.cancelled or self._closed:
+            raise JobStoppedError
 
     def _run(self, job: Job, path: Path) -> None:
         try:
-            source, target = self._languages
-            corpus = Corpus([path], source_language=source, target_language=target)
-            job.added, job.message = self._add(job, self._pairs(job, corpus, path), corpus)
-            job.state = "cancelled" if job.cancelled else "done"
-        except (IbidemError, Refusal) as error:
-            job.state, job.message = "failed", str(error).replace(str(path), path.name)
-        except Exception:
-            logger.exception("An import failed.")
-            job.state, job.message = "failed", "Something went wrong on the server; its log says what."
+            state, message = self._import(job, path)
         finally:
             shutil.rmtree(path.parent, ignore_errors=True)
+        job.state, job.message = state, message
 
-    def _pairs(self, job: Job, corpus: Corpus, path: Path) -> Iterator[Pair]:
-        """The pairs of a file under its own name, until the job is cancelled or there are too many."""
-        for pair in corpus:
-            job.read = corpus.counts.read
-            if job.cancelled:
-                return
-            if job.read > self._most_pairs:
-                raise Refusal(400, f"The file holds more than {self._most_pairs:,} pairs: import it in parts.")
-            yield replace(pair, origin=path.name)
+    def _import(self, job: Job, path: Path) -> tuple[str, str]:
+        """The state that a job ends in, and its message."""
+        try:
+            self.check(job)
+            reading = _Reading(self, job, path, self._limits, self._languages)
+            job.added, message = self._add(job, iter(reading), reading.corpus)
+            self.check(job)
+        except JobStoppedError:
+            return "cancelled", f"stopped after {job.read:,} pairs; what was learnt until then stays"
+        except (IbidemError, Refusal) as error:
+            return "failed", str(error).replace(str(path), path.name)[:_LONGEST_MESSAGE]
+        except Exception:
+            logger.exception("An import failed.")
+            return "failed", "Something went wrong on the server; its log says what."
+        return "done", message
+
+
+class _Reading:
+    """The pairs of a file under its own name; stops where the job does, and at the limits of imports."""
+
+    def __init__(self, jobs: Jobs, job: Job, path: Path, limits: Limits, languages: tuple[str, str]) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._path = path
+        self._limits = limits
+        self._spent = 0.0
+        self._since = monotonic()
+        source, target = languages
+        self.corpus = Corpus(
+            [path],
+            source_language=source,
+            target_language=target,
+            limits=replace(_STRICT, expanded_bytes=limits.import_unpacked_bytes),
+            check=self._check,
+        )
+
+    def __iter__(self) -> Iterator[Pair]:
+        self._since = monotonic()
+        for pair in self.corpus:
+            self._check()
+            # The consumer learns while this generator is suspended, which is not time spent on reading.
+            self._spent += monotonic() - self._since
+            yield replace(pair, origin=self._path.name)
+            self._since = monotonic()
+
+    def _check(self) -> None:
+        """Stop or refuse the file; the reader calls it for each block, also where that holds no pair."""
+        self._job.read = self.corpus.counts.read
+        self._jobs.check(self._job)
+        if self._job.read > self._limits.import_pairs:
+            raise Refusal(400, f"The file holds more than {self._limits.import_pairs:,} pairs: import it in parts.")
+        if self._spent + monotonic() - self._since > self._limits.import_seconds:
+            raise Refusal(
+                400, f"Reading the file takes more than {self._limits.import_seconds:g} seconds: import it in parts."
+            )
 
 
 def safe_name(name: str) -> str:

@@ -63,7 +63,7 @@ class Service:
             raise UsageError(f"There is no memory {settings.learn_into} to learn into: name the folder of one of -m.")
         self._helpers = ThreadPoolExecutor(_HELPERS, "ibidem-helper")
         self._writers = ThreadPoolExecutor(_WRITERS, "ibidem-markup")
-        self.jobs = Jobs(self._import, (desk.source, desk.target), limits.import_pairs)
+        self.jobs = Jobs(self._import, (desk.source, desk.target), limits)
 
     def close(self) -> None:
         """Finish what was accepted; imports stop where they are."""
@@ -100,6 +100,7 @@ class Service:
     def _import(self, job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
         def tell(_: str, __: float | None, done: int, ___: str) -> None:
             job.added = done
+            self.jobs.check(job)
             share = corpus.fraction()  # of what is read, which is ahead of what is learnt
             job.share = None if share is None else share * done / max(job.read, done)
 

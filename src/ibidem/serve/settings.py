@@ -12,9 +12,10 @@ class Limits:
     """How much one client may ask for, and all of them together.
 
     Of one request: characters and lines of all its texts, texts, alternatives to a translation, memories, bytes of the
-    body, bytes and pairs of an imported file, seconds to send the body. Of a key, or of an address where there are no
-    keys: requests a second, and how many at once may run ahead of that. Of the server: requests in flight, characters
-    that wait for the decoder (a short line counts as `least`), seconds after which a waiting request is given up.
+    body, seconds to send the body. Of an imported file: bytes, bytes that it unpacks to, units (pairs, and what gives
+    none), seconds spent on reading it, without learning. Of a key, or of an address where there are no keys: requests
+    a second, and how many at once may run ahead of that. Of the server: requests in flight, characters that wait for
+    the decoder (a short line counts as `least`), seconds after which a waiting request is given up.
     """
 
     characters: int = 20_000
@@ -24,7 +25,9 @@ class Limits:
     memories: int = 16
     body_bytes: int = 1 << 20
     import_bytes: int = 1 << 28
+    import_unpacked_bytes: int = 1 << 30
     import_pairs: int = 2_000_000
+    import_seconds: float = 300.0
     body_seconds: float = 30.0
     rate: float = 20.0
     burst: int = 200
