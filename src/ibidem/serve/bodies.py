@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import email.policy
 import json
-from email.parser import BytesParser
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+from multipart import PushMultipartParser, parse_options_header
 from pydantic import BaseModel, ValidationError
 
 from ibidem.serve.refusal import Refusal
@@ -25,6 +24,9 @@ Model = TypeVar("Model", bound=BaseModel)
 _MOST_FIELDS = 2_000
 _FORM = "application/x-www-form-urlencoded"
 _PARTS = "multipart/form-data"
+_LONGEST_PART_HEADER = 4_096
+_MOST_PART_HEADERS = 8
+_TEXT_ENCODINGS = ("utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1")
 
 
 async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
@@ -70,7 +72,7 @@ async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
         if kind == _PARTS:
             return _collect(_read_parts(content_type, body))
         fields = json.loads(body)
-    except (ValueError, RecursionError, LookupError):
+    except (ValueError, RecursionError):
         raise Refusal(400, f"The body is no {'form' if kind in (_FORM, _PARTS) else 'JSON'} in UTF-8.") from None
     if not isinstance(fields, dict):
         raise Refusal(400, "The body is no JSON object.")
@@ -102,14 +104,36 @@ def _collect(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _read_parts(content_type: str, body: bytes) -> list[tuple[str, str]]:
-    head = b"Content-Type: " + content_type.encode("latin-1") + b"\r\n\r\n"
-    message = BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
-    fields = []
-    for part in message.iter_parts():
-        name = part.get_param("name", header="content-disposition")
-        payload = part.get_payload(decode=True)
-        if isinstance(name, str) and isinstance(payload, bytes):
-            fields.append((name, payload.decode(part.get_content_charset("utf-8"))))
-    if len(fields) > _MOST_FIELDS:
-        raise ValueError("too many fields")
+    """Parse a multipart form in time linear in its size.
+
+    Raises ValueError (which the parser's own errors are) for a form that is malformed, incomplete or over a limit.
+    """
+    _, options = parse_options_header(content_type)
+    fields: list[tuple[str, str]] = []
+    name, charset, payload = "", "", b""
+    # Without `strict`, continued header lines are joined again for every line, which is quadratic.
+    with PushMultipartParser(
+        options.get("boundary", ""),
+        max_header_size=_LONGEST_PART_HEADER,
+        max_header_count=_MOST_PART_HEADERS,
+        max_segment_count=_MOST_FIELDS,
+        max_segment_size=len(body),
+        strict=True,
+    ) as parser:
+        # The whole body is parsed at once, so that the payload of a part is a single event.
+        for event in parser.parse(body):
+            if isinstance(event, bytes):
+                payload = event
+            elif event is None:
+                fields.append((name, payload.decode(charset)))
+            else:
+                name, charset, payload = event.name, _text_encoding(event.charset), b""
     return fields
+
+
+def _text_encoding(charset: str | None) -> str:
+    """The encoding of a part; others than these are refused: some take quadratic time, some give lone surrogates."""
+    encoding = (charset or "utf-8").lower()
+    if encoding not in _TEXT_ENCODINGS:
+        raise ValueError("unknown charset")
+    return encoding
