@@ -155,6 +155,67 @@ def test_who_asks_too_often_is_told_when_to_come_back(translator: Translator) ->
         assert client.get("/health").status == 200
 
 
+def test_requests_that_are_refused_are_counted(translator: Translator) -> None:
+    """Bodies that are no JSON, missing fields and parameters, and paths that do not exist."""
+    limits = replace(OPEN.limits, rate=0.001, burst=3)
+    for method, path, body, status in (
+        ("POST", "/translate", b"{", 400),
+        ("POST", "/v2/translate", b"{}", 400),
+        ("POST", "/memories/none/import", b"", 400),
+        ("GET", "/nowhere", None, 404),
+    ):
+        with served(translator, replace(OPEN, limits=limits)) as (client, _):
+            statuses = [client.send(method, path, body).status for _ in range(5)]
+            assert statuses == [status] * 3 + [429] * 2, path
+            assert client.get("/").status == client.get("/health").status == 200, "the page is not the API"
+
+
+def test_a_key_in_the_body_has_its_own_rate(translator: Translator) -> None:
+    limits = replace(OPEN.limits, rate=0.001, burst=3)
+    with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY, "other") as (client, _):
+
+        def ask(key: str) -> int:
+            return client.post("/detect", {"q": "a", "api_key": key}).status
+
+        assert [ask(KEY) for _ in range(4)] == [200, 200, 200, 429]
+        assert [ask("other") for _ in range(3)] == [200, 200, 200]
+        assert [ask("wrong") for _ in range(4)] == [403, 403, 403, 429], "guessing is counted by address"
+
+
+def test_key_and_rate_are_checked_before_the_body_is_read(translator: Translator) -> None:
+    """The body never comes: whoever waits for it answers 408, after 30 seconds."""
+    limits = replace(OPEN.limits, rate=0.001, burst=2)
+
+    def ask(path: str, authorization: str) -> bytes:
+        with connect(client) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n"
+            connection.sendall(f"{head}Content-Length: 100\r\n\r\n".encode())
+            return connection.recv(4096).split(b" ", 2)[1]
+
+    with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY) as (client, _):
+        assert ask("/translate", "Bearer wrong") == b"403"
+        assert ask("/v2/translate?api_key=wrong", "none") == b"403"
+        assert ask("/translate", "none") == b"429"
+        assert ask("/translate?api_key=wrong", "none") == b"429"
+
+
+def test_a_wrong_key_in_the_body_is_refused_before_the_rest_of_it(translator: Translator) -> None:
+    with served(translator, replace(OPEN, keys_required=True), KEY) as (client, _):
+        for path in ("/translate", "/suggest", "/detect", "/memories/none/pairs", "/v2/translate"):
+            for key in ("wrong", 5, None, [KEY]):
+                assert client.post(path, {"api_key": key, "auth_key": key, "q": 3}).status == 403
+            assert client.post(path, {"api_key": KEY, "q": 3}).status == 400
+
+
+def test_an_origin_that_was_named_reads_why_it_was_refused(translator: Translator) -> None:
+    origin = "https://cat.example"
+    limits = replace(OPEN.limits, rate=0.001, burst=1)
+    with served(translator, replace(OPEN, origins=(origin,), limits=limits)) as (client, _):
+        answers = [client.post("/translate", TEXT, Origin=origin) for _ in range(2)]
+        assert [answer.status for answer in answers] == [200, 429]
+        assert {answer.headers["access-control-allow-origin"] for answer in answers} == {origin}
+
+
 def test_bodies_are_counted_while_they_come(client: Client) -> None:
     """The limit of this server is 20,000 bytes: a body without a length, or with a wrong one, is cut off there."""
     with connect(client) as connection:

@@ -51,4 +51,4 @@ def make_app(service: Service) -> ASGIApp:
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type"],
         )
-    return Door(inside, service.settings, service.metrics)
+    return Door(inside, service.settings, service.gate, service.metrics)

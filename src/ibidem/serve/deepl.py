@@ -9,7 +9,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.answers import answer, answer_list
-from ibidem.serve.bodies import parse, read_fields
+from ibidem.serve.bodies import read_fields
 from ibidem.serve.choice import Choice
 from ibidem.serve.languages import language_name
 from ibidem.serve.openapi import DEEPL_ERRORS, described_body
@@ -44,8 +44,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def translate_texts(request: Request) -> Response:
         """`translation_memory_id` is the name of a memory; without one all memories are used."""
-        wanted = parse(DeeplRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.auth_key)
+        wanted = await service.read(request, DeeplRequest)
         if wanted.glossary_id:
             raise Refusal(400, "There are no glossaries here: add the terms to a memory, and name that.")
         if wanted.formality not in _FORMALITIES:

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 
+from ibidem.serve import page
 from ibidem.serve.answers import refuse
 from ibidem.serve.refusal import Refusal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from ibidem.serve.gate import Gate
     from ibidem.serve.metrics import Metrics
     from ibidem.serve.settings import ServeSettings
 
@@ -40,15 +43,18 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_UNCOUNTED = ("/health",)
+_HEALTH = "/health"
+# The page is many small files that are sent from memory; a supervisor must reach /health also on a busy server.
+_UNCOUNTED = {_HEALTH, *page.PATHS}
 
 
 class Door:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings, gate: Gate, metrics: Metrics) -> None:
         self._app = app
         self._settings = settings
+        self._gate = gate
         self._metrics = metrics
         self._inside = 0
 
@@ -74,7 +80,12 @@ class Door:
             self._check(scope)
             await self._app(scope, receive, send_out)
         except Refusal as refusal:
-            await refuse(refusal, scope["path"])(scope, receive, send_out)
+            answer = refuse(refusal, scope["path"])
+            origin = Headers(scope=scope).get("origin")
+            if origin in self._settings.origins:
+                # A page that may use the server must be able to read why it was refused.
+                answer.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+            await answer(scope, receive, send_out)
         except Exception:
             # The application has answered already, with no more than that something went wrong.
             logger.exception("A request to %s failed.", _route(scope))
@@ -90,7 +101,10 @@ class Door:
             raise Refusal(421, "This server is not called by that name.")
         if scope["method"] not in _SAFE and not self._is_welcome(headers, host):
             raise Refusal(403, "Pages of other origins may not use this server.")
-        if self._inside > settings.limits.concurrency and scope["path"] not in _UNCOUNTED:
+        # Refused pages of other origins are not counted, or they could use up the rate of this machine's user.
+        if scope["path"] not in _UNCOUNTED:
+            self._gate.count(Request(scope))
+        if self._inside > settings.limits.concurrency and scope["path"] != _HEALTH:
             raise Refusal(503, "Too many requests at once: try again.", retry_after=1)
 
     def _is_welcome(self, headers: Headers, host: str) -> bool:

@@ -24,28 +24,62 @@ class Gate:
         self._rates = rates
         self.required = required
 
-    def admit(self, request: Request, given: str | None = None) -> None:
-        """Raise Refusal 403 without a good key where one is needed, 429 to whom asks too often.
+    def count(self, request: Request) -> None:
+        """Count a request before anything of it is parsed; raises Refusal 429 when there were too many.
 
-        The key is in the header Authorization, as DeepL's clients send it or as a bearer's, or in the field or
-        parameter `api_key`, as LibreTranslate's do (`given`).
+        It is counted by its key if that is in the header or the address and known, else by the client's address:
+        guessed keys, keys in the body (see `admit`) and requests that are refused later are all counted.
         """
-        key = _key_in_header(request) or given or request.query_params.get("api_key")
-        number = self._keys.find(key) if key else None
-        # Whoever guesses keys is counted by address.
-        client = ("address", _network(request)) if number is None else ("key", number)
-        wait = self._rates.take(client)
-        if wait:
-            raise Refusal(429, "Too many requests: slow down.", retry_after=wait)
+        number = self._find(_key_outside_body(request))
+        self._take(_by_address(request) if number is None else _by_key(number))
+
+    def check_key(self, request: Request) -> None:
+        """Raise Refusal 403 where a key is needed and the header or the address has a wrong one.
+
+        For requests whose body may have the key: this is called before the body is read, and `admit` afterwards.
+        """
+        key = _key_outside_body(request)
+        if self.required and key and self._find(key) is None:
+            raise Refusal(403, "Invalid API key")
+
+    def admit(self, request: Request, in_body: str | None = None) -> None:
+        """Raise Refusal 403 without a good key where one is needed.
+
+        The key is in the header Authorization, as DeepL's clients send it or as a bearer's, or in the parameter or the
+        body's field `api_key`, as LibreTranslate's do. A request with a good key in its body was counted by address
+        when it came, and is now counted by its key instead, which may raise Refusal 429.
+        """
+        outside = _key_outside_body(request)
+        number = self._find(outside or in_body)
+        if number is not None and not outside:
+            self._rates.give_back(_by_address(request))
+            self._take(_by_key(number))
         if self.required and number is None:
-            if key:
+            if outside or in_body:
                 raise Refusal(403, "Invalid API key")
             raise Refusal(403, "An API key is needed: ask whoever runs this server for one.")
 
+    def _find(self, key: str | None) -> int | None:
+        return self._keys.find(key) if key else None
 
-def _key_in_header(request: Request) -> str | None:
+    def _take(self, client: tuple[str, object]) -> None:
+        wait = self._rates.take(client)
+        if wait:
+            raise Refusal(429, "Too many requests: slow down.", retry_after=wait)
+
+
+def _key_outside_body(request: Request) -> str | None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() or None if scheme.lower() in _SCHEMES else None
+    in_header = key.strip() if scheme.lower() in _SCHEMES else ""
+    return in_header or request.query_params.get("api_key") or None
+
+
+def _by_key(number: int) -> tuple[str, object]:
+    return ("key", number)
+
+
+def _by_address(request: Request) -> tuple[str, object]:
+    return ("address", _network(request))
 
 
 def _network(request: Request) -> str:

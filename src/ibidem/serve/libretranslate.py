@@ -9,7 +9,6 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.answers import answer, answer_list
-from ibidem.serve.bodies import parse, read_fields
 from ibidem.serve.choice import Choice
 from ibidem.serve.languages import language_name
 from ibidem.serve.layout import pair_lines
@@ -50,8 +49,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def translate(request: Request) -> Response:
         """Lines are translated one by one and keep their breaks and indentation."""
-        wanted = parse(TranslateRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.api_key)
+        wanted = await service.read(request, TranslateRequest)
         return answer(await _translate(request, wanted))
 
     @router.get("/translate", response_model=PlainAnswer, responses=ERRORS, summary="Translate a short text")
@@ -94,8 +92,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def detect(request: Request) -> Response:
         """A server of one language pair takes every text for its source language, and does not look at it."""
-        wanted = parse(DetectRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.api_key)
+        wanted = await service.read(request, DetectRequest)
         service.check_size([wanted.q])
         return answer_list([DetectedLanguage(confidence=_confidence([wanted.q]), language=desk.source)])
 
@@ -111,8 +108,7 @@ def make_routes(service: Service) -> APIRouter:
 
         Lines are learnt one by one where there are as many.
         """
-        wanted = parse(SuggestRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.api_key)
+        wanted = await service.read(request, SuggestRequest)
         service.check_languages(wanted.source, wanted.target)
         if service.learns_into is None:
             raise Refusal(403, "Suggestions are disabled on this server.")

@@ -9,7 +9,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.answers import answer
-from ibidem.serve.bodies import parse, read_fields, stream_body
+from ibidem.serve.bodies import stream_body
 from ibidem.serve.citations import file_name
 from ibidem.serve.openapi import ERRORS, described_body
 from ibidem.serve.refusal import Refusal
@@ -54,8 +54,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def add(request: Request, name: str) -> Response:
         """They are on disk when this is answered, and the next translation uses them."""
-        wanted = parse(AddRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.api_key)
+        wanted = await service.read(request, AddRequest)
         pairs = [(pair.source, pair.target) for pair in wanted.pairs]
         written = await service.learn(name, pairs, wanted.origin, replace=wanted.replace)
         replaced = [
@@ -72,8 +71,7 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def remove(request: Request, name: str) -> Response:
         """By id, by both texts, or by origin; all or none."""
-        wanted = parse(RemoveRequest, await read_fields(request, service.limits))
-        service.gate.admit(request, wanted.api_key)
+        wanted = await service.read(request, RemoveRequest)
         if wanted.ids:
             removed = await service.call(registrar.remove, name, wanted.ids)
         elif wanted.source and wanted.target:

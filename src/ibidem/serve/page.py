@@ -17,13 +17,18 @@ _KINDS = {
     ".svg": "image/svg+xml",
 }
 _PAGE = "page.html"
+_FILES = {
+    "/" if file.name == _PAGE else f"/{file.name}": file
+    for file in resources.files("ibidem.serve").joinpath("static").iterdir()
+}
+
+PATHS = frozenset(_FILES)
 
 
 def make_routes() -> APIRouter:
     """The page, its style, its scripts and its icon, each by its name."""
     router = APIRouter(include_in_schema=False)
-    for file in resources.files("ibidem.serve").joinpath("static").iterdir():
-        path = "/" if file.name == _PAGE else f"/{file.name}"
+    for path, file in _FILES.items():
         sender = _Sender(file.read_bytes(), _KINDS[PurePath(file.name).suffix])
         router.add_api_route(path, sender.send, methods=["GET", "HEAD"], response_model=None)
     return router

@@ -34,3 +34,9 @@ class Rates:
         if len(self._buckets) > _MOST_REMEMBERED:
             self._buckets.popitem(last=False)
         return wait
+
+    def give_back(self, client: Hashable) -> None:
+        """Return a token that was taken for a request which turned out to be another client's."""
+        if client in self._buckets:
+            tokens, since = self._buckets[client]
+            self._buckets[client] = (min(self._burst, tokens + 1), since)

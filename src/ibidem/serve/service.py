@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
+from ibidem.serve.bodies import Model, parse, read_fields
 from ibidem.serve.citations import cite
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.layout import lay_out, mend
@@ -72,6 +73,14 @@ class Service:
         for pool in (self._helpers, self._writers):
             pool.shutdown(wait=True)
         self.registrar.close()
+
+    async def read(self, request: Request, model: type[Model]) -> Model:
+        """Read the body of a request; its key is checked first, and one in the body before anything else of it."""
+        self.gate.check_key(request)
+        fields = await read_fields(request, self.limits)
+        in_body = fields.get("api_key") or fields.get("auth_key")
+        self.gate.admit(request, in_body if isinstance(in_body, str) else None)
+        return parse(model, fields)
 
     @property
     def learns_into(self) -> str | None:
