@@ -188,7 +188,7 @@ def test_bodies_that_are_no_request(client: Client, body: bytes) -> None:
 
 
 def test_odd_text_is_translated_all_the_same(client: Client) -> None:
-    zoo = ["a\u200db", "\u202egnol", "\x00", "\ud83d", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
+    zoo = ["a\u200db", "\u202egnol", "\x00", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
     for text in zoo:
         body = json.dumps({"q": text, "explain": True, **PAIR}).encode()
         found = client.send("POST", "/translate", body, Content_Type="application/json")

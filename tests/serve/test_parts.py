@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ibidem.errors import UsageError
 from ibidem.serve.citations import file_name
 from ibidem.serve.keys import Keys, add_key, hash_key, read_keys
-from ibidem.serve.layout import lay_out, mend
+from ibidem.serve.layout import lay_out
 from ibidem.serve.metrics import Metrics
 from ibidem.serve.rates import Rates
 from ibidem.serve.settings import Limits
@@ -38,12 +38,6 @@ def test_lines_keep_their_place() -> None:
     layout = lay_out("  eins\r\n\r\n\tzwei \n")
     assert layout.lines == ("eins", "zwei")
     assert layout.fill(["1", "22"]) == ("  1\r\n\r\n\t22 \n", [2, 8])
-
-
-@given(st.text(st.characters(exclude_categories=()), max_size=20))
-def test_a_mended_text_can_be_written(text: str) -> None:
-    assert mend(text).encode("utf-8").decode("utf-8") == mend(text)
-    assert mend("a\ud800b") == "a\ufffdb"
 
 
 def test_a_key_opens_and_only_its_hash_is_kept(tmp_path: Path) -> None:

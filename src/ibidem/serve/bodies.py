@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from multipart import PushMultipartParser, parse_options_header
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ibidem.serve.refusal import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable
 
     from starlette.requests import Request
 
@@ -27,6 +27,13 @@ _PARTS = "multipart/form-data"
 _LONGEST_PART_HEADER = 4_096
 _MOST_PART_HEADERS = 8
 _TEXT_ENCODINGS = ("utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1")
+
+
+class Body(NamedTuple):
+    """The fields of a body; typed: whether it was JSON, in which a number is no string and no truth value."""
+
+    fields: dict[str, Any]
+    typed: bool
 
 
 async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
@@ -54,35 +61,53 @@ async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIter
             yield part
 
 
-async def read_fields(request: Request, limits: Limits) -> dict[str, Any]:
-    """The fields of a JSON object or of a form; a form's field that is there twice is a list, no body is no field."""
+async def read_fields(request: Request, limits: Limits) -> Body:
+    """The fields of a JSON object or of a form; a form's field that is there twice is a list, no body is no field.
+
+    All strings can be encoded as UTF-8: a JSON body with a lone surrogate is refused.
+    """
     try:
         async with asyncio.timeout(limits.body_seconds):
             body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
     except TimeoutError:
         raise Refusal(408, "The body took too long to arrive.") from None
     if not body:
-        return {}
+        return Body({}, typed=False)
     content_type = request.headers.get("content-type", "application/json")
     kind = content_type.partition(";")[0].strip().lower()
     try:
         # `curl -d` and others say that JSON is a form.
         if kind == _FORM and not body.lstrip().startswith(b"{"):
-            return _collect(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+            pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+            return Body(_collect(pairs), typed=False)
         if kind == _PARTS:
-            return _collect(_read_parts(content_type, body))
-        fields = json.loads(body)
+            return Body(_collect(_read_parts(content_type, body)), typed=False)
+        text = body.decode("utf-8-sig")
+        fields = json.loads(text)
+        if "\\u" in text:
+            _refuse_lone_surrogates(fields)
     except (ValueError, RecursionError):
         raise Refusal(400, f"The body is no {'form' if kind in (_FORM, _PARTS) else 'JSON'} in UTF-8.") from None
     if not isinstance(fields, dict):
         raise Refusal(400, "The body is no JSON object.")
-    return fields
+    return Body(fields, typed=True)
 
 
-def parse(model: type[Model], fields: Mapping[str, Any]) -> Model:
-    """The fields as a request, refused with the name of the first that is missing or wrong."""
+def _refuse_lone_surrogates(fields: object) -> None:
+    """Raise Refusal 400 for a string, also a nested one or a name, that cannot be encoded as UTF-8."""
     try:
-        return model.model_validate(fields)
+        json.dumps(fields, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise Refusal(400, "The body holds half of a surrogate pair, which is no character.") from None
+
+
+def parse(model: type[Model], body: Body) -> Model:
+    """Make a request of the fields of a body; values of a form are converted to the types of the model.
+
+    Raises Refusal 400 with the name of the first field that is missing or wrong.
+    """
+    try:
+        return model.model_validate(body.fields, strict=body.typed)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "body"

@@ -68,7 +68,7 @@ def make_routes(service: Service) -> APIRouter:
     async def languages(request: Request, type: str = "source") -> Response:
         """One of each. DeepL's own client sends `type` in the body."""
         service.gate.admit(request)
-        asked = (await read_fields(request, service.limits)).get("type", type)
+        asked = (await read_fields(request, service.limits)).fields.get("type", type)
         code = desk.target if asked == "target" else desk.source
         return answer_list([DeeplLanguage(language=code.upper(), name=language_name(code))])
 

@@ -50,8 +50,3 @@ def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
     """The lines of two texts that are translations of each other; one pair where they differ in number."""
     sources, targets = lay_out(source).lines, lay_out(target).lines
     return list(zip(sources, targets, strict=True)) if len(sources) == len(targets) else [(source, target)]
-
-
-def mend(text: str) -> str:
-    """The text as valid Unicode: halves of surrogate pairs become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

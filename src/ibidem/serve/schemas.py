@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+Item = TypeVar("Item")
+
+# Otherwise a list of wrong items has an error for each, and making these takes a second for a body of a megabyte.
+Items = Annotated[list[Item], Field(fail_fast=True)]
+
+_MOST_NAMED = 1_000
+
+
+def _as_list(value: Any) -> Any:
+    """A form, or a careless client, has one string and no list."""
+    return [value] if isinstance(value, str) else value
+
+
+def _check_number(value: Any) -> Any:
+    """Refuse more weights than any server has memories: `fail_fast` is for lists only."""
+    if isinstance(value, dict) and len(value) > _MOST_NAMED:
+        raise ValueError(f"at most {_MOST_NAMED} memories")
+    return value
+
+
 Memories = Annotated[
-    list[str] | dict[str, float] | None,
-    # A form, or a careless client, has one name and no list.
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Items[str] | dict[str, float] | None,
+    BeforeValidator(_as_list),
+    BeforeValidator(_check_number),
     Field(
         description="Names of memories, each alone or as NAME:WEIGHT, or an object of weights by name; `none` or an "
         "empty list for the base model alone. All memories with their own weights where it is missing.",
@@ -21,7 +41,7 @@ ApiKey = Annotated[str | None, Field(description="API key, where the server asks
 class TranslateRequest(BaseModel):
     """LibreTranslate's request, with `memories` and `explain` beside it."""
 
-    q: str | list[str] = Field(description="Text to translate, or a list of texts")
+    q: str | Items[str] = Field(description="Text to translate, or a list of texts")
     source: str = Field(default="auto", description="Language of the text, or `auto`: this server knows one")
     target: str | None = Field(default=None, description="Language to translate to; this server knows one")
     format: Literal["text", "html"] = Field(default="text", description="`html` keeps tags as they are")
@@ -179,7 +199,7 @@ class DeeplProblem(BaseModel):
 class DeeplRequest(BaseModel):
     """DeepL's request for text; what this server has no use for is ignored, what it cannot do is refused."""
 
-    text: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+    text: Annotated[Items[str], BeforeValidator(_as_list)]
     target_lang: str
     source_lang: str | None = None
     tag_handling: Literal["html", "xml"] | None = None
@@ -266,7 +286,7 @@ class NewPair(BaseModel):
 class AddRequest(BaseModel):
     """Pairs to learn, and where they come from, to be cited."""
 
-    pairs: list[NewPair]
+    pairs: Items[NewPair]
     origin: str = Field(default="by hand", max_length=200)
     replace: bool = Field(default=False, description="Remove all other pairs of the same source, letter for letter")
     api_key: ApiKey = None
@@ -296,7 +316,7 @@ class AddAnswer(BaseModel):
 class RemoveRequest(BaseModel):
     """What to remove: ids, or one pair by both texts, or all pairs of an origin as citations name it."""
 
-    ids: list[int] | None = None
+    ids: Items[int] | None = None
     source: str | None = None
     target: str | None = None
     origin: str | None = None

@@ -12,7 +12,7 @@ from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.bodies import Model, parse, read_fields
 from ibidem.serve.citations import cite
 from ibidem.serve.jobs import Job, Jobs
-from ibidem.serve.layout import lay_out, mend
+from ibidem.serve.layout import lay_out
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.refusal import Refusal
 from ibidem.serve.registrar import Registrar, Written
@@ -77,10 +77,10 @@ class Service:
     async def read(self, request: Request, model: type[Model]) -> Model:
         """Read the body of a request; its key is checked first, and one in the body before anything else of it."""
         self.gate.check_key(request)
-        fields = await read_fields(request, self.limits)
-        in_body = fields.get("api_key") or fields.get("auth_key")
+        body = await read_fields(request, self.limits)
+        in_body = body.fields.get("api_key") or body.fields.get("auth_key")
         self.gate.admit(request, in_body if isinstance(in_body, str) else None)
-        return parse(model, fields)
+        return parse(model, body)
 
     @property
     def learns_into(self) -> str | None:
@@ -100,9 +100,8 @@ class Service:
         if len(pairs) > self.limits.texts:
             raise Refusal(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
         self.check_size([text for pair in pairs for text in pair], count=False)
-        mended = [(mend(source), mend(target)) for source, target in pairs]
         write = self.registrar.correct if replace else self.registrar.add_texts
-        written = await self.call(write, name, mended, mend(origin))
+        written = await self.call(write, name, pairs, origin)
         self.metrics.count_learnt(len(written.added))
         return written
 
@@ -128,7 +127,7 @@ class Service:
         self.check_size(texts)
         if choice.alternatives > self.limits.alternatives:
             raise Refusal(400, f"Invalid request: at most {self.limits.alternatives} alternatives")
-        layouts = [lay_out(mend(text)) for text in texts]
+        layouts = [lay_out(text) for text in texts]
         lines = [line for layout in layouts for line in layout.lines]
         self._check_lines(len(lines))
         found = await unless_gone(request, asyncio.wrap_future(self.batcher.submit(choice, lines)))
@@ -143,15 +142,14 @@ class Service:
         self.check_size(texts)
         if choice.alternatives or choice.explain:
             raise Refusal(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
-        documents = [mend(text) for text in texts]
-        self._check_lines(sum(map(count_blocks, documents)))
+        self._check_lines(sum(map(count_blocks, texts)))
         asked: list[Future[list[Line]]] = []
 
         def ask(lines: list[str]) -> list[str]:
             asked.append(self.batcher.submit(choice, lines))
             return [line.translation for line in asked[-1].result()]
 
-        work = asyncio.get_running_loop().run_in_executor(self._writers, translate_markup, documents, ask)
+        work = asyncio.get_running_loop().run_in_executor(self._writers, translate_markup, texts, ask)
         try:
             return [Translated(text, [], None) for text in await unless_gone(request, work)]
         finally:

@@ -1,0 +1,172 @@
+"""No string of a client makes the server fail: every field and parameter of the OpenAPI document is tried."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem.memory import Memory
+from ibidem.serve.server import make_service, running
+from ibidem.serve.settings import Limits, ServeSettings
+
+from .conftest import Client, make_translator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+JSON = {"Content_Type": "application/json"}
+TEXTS = {"surrogate": "a\ud800", "null": "\0", "300 bytes": "ä" * 150, "70,000 bytes": "ä" * 35_000}
+# A head of more than 64 KiB is refused by the protocol, which then closes the connection.
+HEAD_TEXTS = {"surrogate": "a\ud800", "null": "\0", "300 bytes": "ä" * 150, "60,000 bytes": "a" * 60_000}
+
+
+@pytest.fixture(scope="module")
+def folder(memory: Memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(memory.path, tmp_path_factory.mktemp("hostile") / "mine")
+
+
+@pytest.fixture(scope="module")
+def open_client(tiny: Any, folder: Path) -> Iterator[Client]:
+    """A server with the usual limits but for the rate."""
+    settings = ServeSettings(Limits(rate=1e6, burst=100_000))
+    with running(make_service(make_translator(tiny, folder), settings)) as url:
+        yield Client(url)
+
+
+class Schemas:
+    """Values for the schemas of an OpenAPI document."""
+
+    def __init__(self, document: Any) -> None:
+        self._parts = document["components"]["schemas"]
+
+    def resolve(self, schema: Any) -> Any:
+        return self._parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+    def plain(self, schema: Any, *, strings: bool = False) -> Any:
+        """A value that is accepted: of an object its required fields, with `strings` also the optional strings."""
+        schema = self.resolve(schema)
+        if "anyOf" in schema:
+            return self.plain(schema["anyOf"][0])
+        if "enum" in schema:
+            return schema["enum"][0]
+        if schema["type"] == "array":
+            return [self.plain(schema["items"])]
+        if schema["type"] == "object":
+            return {
+                name: self.plain(field)
+                for name, field in schema.get("properties", {}).items()
+                if name in schema.get("required", ()) or (strings and isinstance(self.plain(field), str))
+            }
+        return {"string": "a", "integer": 0, "number": 1.0, "boolean": False}[schema["type"]]
+
+    def with_text(self, schema: Any, text: str) -> Iterator[Any]:
+        """Values in which one string is the text, for each string that a value can have."""
+        schema = self.resolve(schema)
+        for option in schema.get("anyOf", ()):
+            yield from self.with_text(option, text)
+        if schema.get("type") == "string":
+            yield text
+        if schema.get("type") == "array":
+            yield from ([value] for value in self.with_text(schema["items"], text))
+        if schema.get("type") == "object":
+            for name, field in schema.get("properties", {}).items():
+                for strings in (False, True):
+                    base = self.plain(schema, strings=strings)
+                    yield from ({**base, name: value} for value in self.with_text(field, text))
+            if schema.get("additionalProperties"):
+                yield {text: self.plain(schema["additionalProperties"])}
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, methods in document["paths"].items():
+        yield from ((method.upper(), path, operation) for method, operation in methods.items())
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_strings_in_bodies(open_client: Client, folder: Path, text: str) -> None:
+    document = open_client.get("/openapi.json").json
+    schemas = Schemas(document)
+    tried = 0
+    for method, path, operation in operations(document):
+        content = operation.get("requestBody", {}).get("content", {})
+        if "application/json" not in content:
+            continue
+        for value in schemas.with_text(content["application/json"]["schema"], text):
+            answer = open_client.send(method, path.replace("{name}", "mine"), json.dumps(value).encode(), **JSON)
+            assert answer.status < 500, (method, path, value)
+            assert text != TEXTS["surrogate"] or answer.status == 400
+            assert len(answer.body) < 200_000
+            tried += 1
+    assert tried > 60
+    assert Memory.open(folder).verify() == []
+
+
+@pytest.mark.parametrize("text", HEAD_TEXTS.values(), ids=HEAD_TEXTS)
+def test_strings_in_addresses(open_client: Client, text: str) -> None:
+    document = open_client.get("/openapi.json").json
+    quoted = urllib.parse.quote(text.encode("utf-8", "surrogatepass"))
+    tried = 0
+    for method, path, operation in operations(document):
+        named = [parameter for parameter in operation.get("parameters", []) if parameter["schema"]["type"] == "string"]
+        for parameter in named:
+            plain = {"name": "mine", "q": "Datei", **({} if parameter["name"] == "text" else {"target": "en"})}
+            address, query = path, f"{parameter['name']}={quoted}"
+            for other in named:
+                value = quoted if other is parameter else plain.get(other["name"], "a")
+                address = address.replace(f"{{{other['name']}}}", value)
+                if other["in"] == "query" and other is not parameter and other["name"] in plain:
+                    query += f"&{other['name']}={value}"
+            answer = open_client.send(method, f"{address}?{query}", b"" if method == "POST" else None)
+            assert answer.status < 500, (method, path, parameter["name"])
+            tried += 1
+    assert tried > 10
+
+
+@pytest.mark.parametrize("text", HEAD_TEXTS.values(), ids=HEAD_TEXTS)
+@pytest.mark.parametrize("name", ["Authorization", "Content_Type", "Origin", "Sec_Fetch_Site", "Content_Encoding"])
+def test_strings_in_headers(open_client: Client, name: str, text: str) -> None:
+    value = text.encode("utf-8", "surrogatepass").decode("latin-1").replace("\0", "\x01")
+    headers = {**JSON, name: f"Bearer {value}"}
+    assert open_client.send("POST", "/detect", b'{"q": "a"}', **headers).status < 500
+
+
+@pytest.mark.parametrize("body", [b'{"q": "\xed\xa0\x80"}', '{"q": "a"}'.encode("utf-16"), b'{"\\udfff": 1, "q": "a"}'])
+def test_json_that_is_no_utf8(open_client: Client, body: bytes) -> None:
+    assert open_client.send("POST", "/detect", body, **JSON).status == 400
+    assert open_client.send("POST", "/detect", b'\xef\xbb\xbf{"q": "\\ud83d\\ude00"}', **JSON).status == 200
+
+
+def test_numbers_of_json_are_not_guessed(open_client: Client, folder: Path) -> None:
+    before = Memory.open(folder).living_pairs
+    for ids in ([True], [1.0], ["1"], "1", True, {"1": 1}):
+        refused = open_client.send("DELETE", "/memories/mine/pairs", json.dumps({"ids": ids}).encode(), **JSON)
+        assert (refused.status, "ids" in refused.json["error"]) == (400, True), ids
+    assert Memory.open(folder).living_pairs == before
+    for wrong in ({"alternatives": True}, {"alternatives": "1"}, {"alternatives": 1.0}, {"explain": 1}):
+        assert open_client.post("/translate", {"q": "Datei", **wrong}).status == 400, wrong
+    assert open_client.form("/translate", {"q": "Datei", "alternatives": "1", "explain": "true"}).status == 200
+
+
+def test_a_list_of_wrong_items_has_one_error() -> None:
+    """Otherwise an error is made for each, which takes a second for a body of a megabyte."""
+    from pydantic import ValidationError
+
+    from ibidem.serve import schemas
+
+    wrong = [None] * 1_000
+    for model, fields in (
+        (schemas.TranslateRequest, {"q": wrong}),
+        (schemas.TranslateRequest, {"q": "a", "memories": wrong}),
+        (schemas.TranslateRequest, {"q": "a", "memories": {str(number): "x" for number in range(2_000)}}),
+        (schemas.DeeplRequest, {"text": wrong, "target_lang": "EN"}),
+        (schemas.AddRequest, {"pairs": wrong}),
+        (schemas.RemoveRequest, {"ids": wrong}),
+    ):
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate(fields, strict=True)
+        assert caught.value.error_count() < 5
