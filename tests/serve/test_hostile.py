@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.memory import Memory
+from ibidem.serve.jobs import safe_name
 from ibidem.serve.server import make_service, running
 from ibidem.serve.settings import Limits, ServeSettings
 
@@ -133,6 +134,14 @@ def test_strings_in_headers(open_client: Client, name: str, text: str) -> None:
     value = text.encode("utf-8", "surrogatepass").decode("latin-1").replace("\0", "\x01")
     headers = {**JSON, name: f"Bearer {value}"}
     assert open_client.send("POST", "/detect", b'{"q": "a"}', **headers).status < 500
+
+
+@pytest.mark.parametrize("name", ["ä" * 500 + ".tsv", "😀" * 200 + ".tsv"])
+def test_names_of_files_are_counted_in_bytes(open_client: Client, name: str) -> None:
+    assert len(safe_name(name).encode()) <= 100
+    assert safe_name(name).endswith(".tsv")
+    answer = open_client.send("POST", f"/memories/mine/import?file={urllib.parse.quote(name)}", b"a\tb\n")
+    assert answer.status == 202
 
 
 @pytest.mark.parametrize("body", [b'{"q": "\xed\xa0\x80"}', '{"q": "a"}'.encode("utf-16"), b'{"\\udfff": 1, "q": "a"}'])

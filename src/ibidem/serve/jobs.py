@@ -185,5 +185,9 @@ class _Reading:
 
 
 def safe_name(name: str) -> str:
-    """The last part of a name, of letters, digits, dots and dashes, which is no path and not hidden."""
-    return re.sub(r"[^\w.-]", "_", file_name(name)).lstrip(".")[-_LONGEST_NAME:] or "file"
+    """The last part of a name, of letters, digits, dots and dashes, which is no path and not hidden.
+
+    File systems count bytes, so of a long name its last `_LONGEST_NAME` bytes are kept.
+    """
+    encoded = re.sub(r"[^\w.-]", "_", file_name(name)).encode("utf-8", "replace")
+    return encoded[-_LONGEST_NAME:].decode("utf-8", "ignore").lstrip(".") or "file"
