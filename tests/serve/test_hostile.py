@@ -136,6 +136,11 @@ def test_strings_in_headers(open_client: Client, name: str, text: str) -> None:
     assert open_client.send("POST", "/detect", b'{"q": "a"}', **headers).status < 500
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://]", "", "null", "http://", "//"])
+def test_origins_that_are_none(open_client: Client, origin: str) -> None:
+    assert open_client.post("/detect", {"q": "a"}, Origin=origin).status == 403
+
+
 @pytest.mark.parametrize("name", ["ä" * 500 + ".tsv", "😀" * 200 + ".tsv"])
 def test_names_of_files_are_counted_in_bytes(open_client: Client, name: str) -> None:
     assert len(safe_name(name).encode()) <= 100

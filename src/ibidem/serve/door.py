@@ -111,7 +111,16 @@ class Door:
         origin = headers.get("origin")
         if origin is None:
             return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
-        return origin in self._settings.origins or urlsplit(origin).netloc.lower() == host.lower()
+        return origin in self._settings.origins or _is_of_host(origin, host)
+
+
+def _is_of_host(origin: str, host: str) -> bool:
+    """Whether an origin is a page of this server; no origin that is malformed or opaque (`null`) is."""
+    try:
+        named = urlsplit(origin).netloc
+    except ValueError:
+        return False
+    return bool(named) and named.lower() == host.lower()
 
 
 def _host_name(host: str) -> str:
