@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ibidem.serve import openapi
+from ibidem.serve.server import make_service, running
+from ibidem.serve.settings import Limits, ServeSettings
+
+from .conftest import Client
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .conftest import Client
+    import pytest
+
+    from ibidem.decode import Translator
 
 
 def references(part: Any) -> Iterator[str]:
@@ -29,6 +37,16 @@ def test_every_reference_leads_somewhere(client: Client) -> None:
         part = document
         for name in reference.removeprefix("#/").split("/"):
             part = part[name]
+
+
+def test_the_document_is_built_once(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Building it takes the event loop a tenth of a second, and many clients may ask."""
+    built = []
+    real = openapi.get_openapi
+    monkeypatch.setattr(openapi, "get_openapi", lambda **given: built.append(1) or real(**given))
+    with running(make_service(translator, ServeSettings(Limits(rate=1e6)))) as url:
+        answers = {Client(url).get("/openapi.json").body for _ in range(5)}
+    assert (len(answers), len(built)) == (1, 1)
 
 
 def test_every_call_is_described(client: Client) -> None:

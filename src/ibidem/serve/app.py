@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -13,10 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
-from ibidem.serve import deepl, figures, libretranslate, memories, page
+from ibidem.serve import deepl, figures, libretranslate, memories, openapi, page
 from ibidem.serve.answers import answer_error
 from ibidem.serve.door import Door
-from ibidem.serve.openapi import describe
 from ibidem.serve.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -35,14 +33,14 @@ def make_app(service: Service) -> ASGIApp:
         yield
         await asyncio.to_thread(service.close)
 
-    app = FastAPI(title="ibidem", version=ibidem.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="ibidem", version=ibidem.__version__, openapi_url=None, lifespan=lifespan)
     handled: tuple[Any, ...] = (Refusal, HTTPException, RequestValidationError, Exception)
     for kind in handled:
         app.add_exception_handler(kind, answer_error)
     for routes in (libretranslate, deepl, memories, figures):
         app.include_router(routes.make_routes(service))
     app.include_router(page.make_routes())
-    app.openapi = partial(describe, app)  # type: ignore[method-assign]
+    app.include_router(openapi.make_routes(app))
     inside: ASGIApp = app
     if service.settings.origins:
         inside = CORSMiddleware(

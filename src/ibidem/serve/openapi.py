@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
 
 import ibidem
 from ibidem.serve import schemas
@@ -35,6 +39,21 @@ def described_body(model: type[BaseModel], *, form: bool = True) -> dict[str, An
     schema = {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
+
+
+def make_routes(app: FastAPI) -> APIRouter:
+    """The document of an application, built at the first request for it and kept as bytes."""
+    router = APIRouter(include_in_schema=False)
+
+    @cache
+    def document() -> bytes:
+        return json.dumps(describe(app), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+    @router.get("/openapi.json")
+    async def openapi() -> Response:
+        return Response(document(), media_type="application/json")
+
+    return router
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
