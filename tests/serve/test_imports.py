@@ -81,7 +81,7 @@ def add(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
 def send(jobs: Jobs, name: str, content: bytes) -> Job:
     with jobs.receive(name) as path:
         path.write_bytes(content)
-        return jobs.start("mine", path)
+        return jobs.start("mine", Upload(path))
 
 
 def wait(job: Job, seconds: float = PATIENCE) -> Job:

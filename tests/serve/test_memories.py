@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import select
 import shutil
 import threading
 import time
@@ -415,27 +416,75 @@ def test_an_import_can_be_stopped_and_leaves_no_file(
     assert not list(tmp_path.glob("ibidem-*"))
 
 
-def test_files_on_their_way_are_counted(writer: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise any number of half-sent files could fill the disk."""
+def begin_upload(client: Client, content: bytes, length: int) -> http.client.HTTPConnection:
+    """Send the head of an import and the first bytes of its body."""
+    connection = http.client.HTTPConnection(client.url.removeprefix("http://"), timeout=20)
+    connection.putrequest("POST", "/memories/mine/import?file=slow.tsv")
+    connection.putheader("Content-Length", str(length))
+    connection.endheaders()
+    connection.send(content)
+    return connection
+
+
+def test_uploads_that_drip_keep_no_one_out_and_end(tiny: Any, folder: Path) -> None:
+    """Twelve clients send a byte now and then: more than there are places, each within what a part may take."""
+    limits = replace(OPEN.limits, body_seconds=1.0)
+    service = make_service(make_translator(tiny, folder), replace(OPEN, limits=limits))
+    with running(service) as url:
+        slow = [begin_upload(Client(url), b"Neu", 10_000) for _ in range(12)]
+        job = send_file(Client(url), "b.tsv", b"a\tb\n")
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5:
+            for connection in slow:
+                if not select.select([connection.sock], [], [], 0)[0]:  # not yet answered
+                    connection.send(b"x")
+            time.sleep(0.2)
+        for connection in slow:
+            assert connection.getresponse().status == 408
+            connection.close()
+        assert wait_for(Client(url), job)["state"] == "done"
+        wait_until(lambda: service.jobs._stored_bytes == 0)
+
+
+def test_files_on_their_way_may_not_fill_the_disk(
+    writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("ibidem.serve.jobs._MOST_WAITING", 1)
-    host = writer.url.removeprefix("http://")
-    slow = http.client.HTTPConnection(host, timeout=60)
-    slow.putrequest("POST", "/memories/mine/import?file=a.tsv")
-    slow.putheader("Content-Length", "8")
-    slow.endheaders()
-    slow.send(b"Neu\t")
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.glob("ibidem-*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n")
+    monkeypatch.setattr(service.jobs, "_most_bytes", 1_000)
+    slow = begin_upload(writer, b"x" * 900, 901)
+    wait_until(lambda: service.jobs._stored_bytes == 900)
+    refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"y" * 101)
     assert (refused.status, refused.headers["retry-after"]) == (503, "30")
+    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
     slow.close()
-    while list(tmp_path.glob("ibidem-*")):
+    wait_until(lambda: service.jobs._stored_bytes == 0 and not list(tmp_path.glob("ibidem-*")))
+    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n" * 30))["state"] == "done"
+    wait_until(lambda: service.jobs._stored_bytes == 0)
+
+
+def test_imports_that_wait_are_counted(writer: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.serve.jobs.MOST_WAITING", 1)
+    begun, free = threading.Event(), threading.Event()
+    real = service.registrar.add
+    monkeypatch.setattr(service.registrar, "add", lambda *given: begun.set() or (free.wait(20) and real(*given)))
+    late = begin_upload(writer, b"a\tb", 4)
+    wait_until(lambda: service.jobs._stored_bytes == 3)
+    job = send_file(writer, "a.tsv", b"Neu\tNew\n")
+    assert begun.wait(20)
+    assert writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n").status == 503
+    late.send(b"\n")
+    assert late.getresponse().status == 503, "the place was taken while it was being sent"
+    late.close()
+    free.set()
+    assert wait_for(writer, job)["state"] == "done"
+    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
 
 
 @pytest.mark.parametrize(

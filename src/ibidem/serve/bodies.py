@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 
 _MOST_FIELDS = 2_000
+_SLOWEST = 1 << 18
 _FORM = "application/x-www-form-urlencoded"
 _PARTS = "multipart/form-data"
 _LONGEST_PART_HEADER = 4_096
@@ -37,20 +38,23 @@ class Body(NamedTuple):
 
 
 async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
-    """The parts of a body as they come; refused once they are too many bytes, or a part takes too long.
+    """The parts of a body as they come; raises Refusal 413 for too many bytes, 408 when they take too long.
 
-    Bytes are counted as they arrive: what the header says is only a reason to refuse sooner.
+    Bytes are counted as they arrive: what the header says is only a reason to refuse sooner. The whole body has
+    `seconds`, and a second more for every `_SLOWEST` bytes that have arrived, so that a large file may take longer
+    than a request, but a client that sends a byte now and then may not.
     """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refusal(415, "Compressed bodies are not read: send the body as it is.")
     declared = request.headers.get("content-length", "")
     taken = 0
+    began = asyncio.get_running_loop().time()
     parts = request.stream()
     while True:
         if taken > limit or (declared.isdigit() and int(declared[:20]) > limit):
             raise Refusal(413, f"The body is larger than {limit:,} bytes.")
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(began + seconds + taken / _SLOWEST):
                 part = await anext(parts, None)
         except TimeoutError:
             raise Refusal(408, "The body took too long to arrive.") from None
@@ -66,11 +70,7 @@ async def read_fields(request: Request, limits: Limits) -> Body:
 
     All strings can be encoded as UTF-8: a JSON body with a lone surrogate is refused.
     """
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
-    except TimeoutError:
-        raise Refusal(408, "The body took too long to arrive.") from None
+    body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
     if not body:
         return Body({}, typed=False)
     content_type = request.headers.get("content-type", "application/json")

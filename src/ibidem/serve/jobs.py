@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ibidem.serve")
 
-_MOST_WAITING = 8
+MOST_WAITING = 8
 _MOST_REMEMBERED = 100
 _LONGEST_NAME = 100
 _LONGEST_MESSAGE = 1_000
@@ -57,6 +58,14 @@ class Job:
     cancelled: bool = False
 
 
+@dataclass
+class Upload:
+    """A file that a client sends, and how many bytes of it are counted as stored."""
+
+    path: Path
+    size: int = 0
+
+
 class JobStoppedError(Exception):
     """An import was cancelled, or the server is being shut down."""
 
@@ -73,8 +82,10 @@ class Jobs:
         self._languages = languages
         self._limits = limits
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._arriving = 0
         self._closed = False
+        self._most_bytes = MOST_WAITING * limits.import_bytes
+        self._stored_bytes = 0
+        self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "ibidem-import")
 
     def find(self, id: str) -> Job:
@@ -84,31 +95,49 @@ class Jobs:
         return self._jobs[id]
 
     @contextlib.contextmanager
-    def receive(self, name: str) -> Iterator[Path]:
-        """The path for a file that is being sent, in a folder of its own, which is removed where sending fails."""
-        if self._arriving + sum(job.state == "running" for job in self._jobs.values()) >= _MOST_WAITING:
-            raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
-        self._arriving += 1
-        folder = Path(tempfile.mkdtemp(prefix="ibidem-"))
-        try:
-            yield folder / safe_name(name)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        finally:
-            self._arriving -= 1
+    def receive(self, name: str) -> Iterator[Upload]:
+        """A file that is being sent, in a folder of its own, which is removed where sending fails.
 
-    def start(self, memory: str, path: Path) -> Job:
-        """Import a file, and remove it and its folder then."""
-        job = Job(secrets.token_urlsafe(12), memory, path.name)
+        It takes no place among the imports until `start`, so that clients that send slowly do not keep others out.
+        What the files take on the disk is limited by `grow`.
+        """
+        self._check_waiting()
+        upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
         try:
-            self._worker.submit(self._run, job, path)
+            yield upload
+        except BaseException:
+            self._remove(upload)
+            raise
+
+    def grow(self, upload: Upload, size: int) -> None:
+        """Count bytes before they are written; raises Refusal 503 when all files together are too large."""
+        with self._lock:
+            if self._stored_bytes + size > self._most_bytes:
+                raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
+            self._stored_bytes += size
+        upload.size += size
+
+    def start(self, memory: str, upload: Upload) -> Job:
+        """Import a file that has arrived, and remove it and its folder then; raises Refusal 503 if too many wait."""
+        self._check_waiting()
+        job = Job(secrets.token_urlsafe(12), memory, upload.path.name)
+        try:
+            self._worker.submit(self._run, job, upload)
         except RuntimeError:  # it is shut down
             raise ClosingError from None
         self._jobs[job.id] = job
         while len(self._jobs) > _MOST_REMEMBERED:
             self._jobs.popitem(last=False)
         return job
+
+    def _check_waiting(self) -> None:
+        if sum(job.state == "running" for job in self._jobs.values()) >= MOST_WAITING:
+            raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
+
+    def _remove(self, upload: Upload) -> None:
+        shutil.rmtree(upload.path.parent, ignore_errors=True)
+        with self._lock:
+            self._stored_bytes -= upload.size
 
     def close(self) -> None:
         """Stop what runs where it is; what was added stays."""
@@ -120,11 +149,11 @@ class Jobs:
         if job.cancelled or self._closed:
             raise JobStoppedError
 
-    def _run(self, job: Job, path: Path) -> None:
+    def _run(self, job: Job, upload: Upload) -> None:
         try:
-            state, message = self._import(job, path)
+            state, message = self._import(job, upload.path)
         finally:
-            shutil.rmtree(path.parent, ignore_errors=True)
+            self._remove(upload)
         job.state, job.message = state, message
 
     def _import(self, job: Job, path: Path) -> tuple[str, str]:

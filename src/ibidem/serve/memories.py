@@ -97,11 +97,12 @@ def make_routes(service: Service) -> APIRouter:
         service.gate.admit(request)
         if name not in registrar.names:
             raise Refusal(404, "There is no memory of that name that learns.")
-        with service.jobs.receive(file) as path:
-            with path.open("wb") as copy:
+        with service.jobs.receive(file) as upload:
+            with upload.path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
+                    service.jobs.grow(upload, len(part))
                     await service.call(copy.write, part)
-            job = service.jobs.start(name, path)
+            job = service.jobs.start(name, upload)
         return answer(_describe(job), 202)
 
     @router.get("/jobs/{id}", response_model=JobInfo, summary="How far an import is")
