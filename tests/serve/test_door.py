@@ -87,6 +87,28 @@ def test_pages_of_other_origins_change_nothing(client: Client) -> None:
         assert client.form("/translate", TEXT, **headers).status == 200
 
 
+def test_pages_of_other_origins_cannot_ask_with_get_either(client: Client) -> None:
+    """An image or a script of any page can name an address, and GET /translate decodes like POST."""
+    paths = (
+        "/translate?q=Datei&target=en",
+        "/memories",
+        "/metrics",
+        "/v2/usage",
+        "/v3/translation_memories",
+        "/jobs/a",
+    )
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ):
+        assert {client.get(path, **headers).status for path in paths} == {403}
+        for path in ("/", "/page.js", "/health", "/languages", "/openapi.json", "/frontend/settings"):
+            assert client.get(path, **headers).status == 200, "the page may be linked to"
+    for headers in ({"Origin": client.url}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}, {}):
+        assert client.get(paths[0], **headers).status == 200
+
+
 def test_an_origin_that_was_named_may(translator: Translator) -> None:
     origin = "https://cat.example"
     with served(translator, replace(OPEN, origins=(origin,))) as (client, _):
@@ -95,6 +117,7 @@ def test_an_origin_that_was_named_may(translator: Translator) -> None:
         assert (answer.status, headers["access-control-allow-origin"]) == (200, origin)
         preflight = client.send("OPTIONS", "/translate", Origin=origin, Access_Control_Request_Method="POST")
         assert preflight.status == 200
+        assert client.get("/translate?q=a", Origin=origin, Sec_Fetch_Site="cross-site").status == 200
         assert client.post("/translate", TEXT, Origin="https://evil.example").status == 403
     with pytest.raises(UsageError, match="every origin"):
         make_service(translator, replace(OPEN, origins=("*",)))

@@ -4,7 +4,8 @@ A browser sends what any web page tells it to, also to a server on the same mach
 people's pages out of a server that has no keys:
 
 - it answers only to its own names, so that a page whose name was made to point here (DNS rebinding) reads nothing;
-- a request that changes anything or costs work must not come from a page of another origin. Browsers say where one
+- a request of any method must not come from a page of another origin, except for the page, which may be linked to,
+  and for what is the same for everybody: GET /translate costs as much work as POST. Browsers say where a request
   comes from (`Origin`, `Sec-Fetch-Site`), programs send neither. A content type would be no such sign: LibreTranslate's
   clients send forms, which any page can send as well;
 - answers carry no permission for other origins (CORS), unless the server was started with their names.
@@ -42,8 +43,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _HEALTH = "/health"
+# What anybody may read, also from a page of another origin: it needs no key and costs no work.
+_PUBLIC = {_HEALTH, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page is many small files that are sent from memory; a supervisor must reach /health also on a busy server.
 _UNCOUNTED = {_HEALTH, *page.PATHS}
 
@@ -99,7 +101,7 @@ class Door:
         host = headers.get("host", "")
         if settings.hosts and _host_name(host) not in settings.hosts:
             raise Refusal(421, "This server is not called by that name.")
-        if scope["method"] not in _SAFE and not self._is_welcome(headers, host):
+        if not _is_public(scope) and not self._is_welcome(headers, host):
             raise Refusal(403, "Pages of other origins may not use this server.")
         # Refused pages of other origins are not counted, or they could use up the rate of this machine's user.
         if scope["path"] not in _UNCOUNTED:
@@ -112,6 +114,11 @@ class Door:
         if origin is None:
             return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
         return origin in self._settings.origins or _is_of_host(origin, host)
+
+
+def _is_public(scope: Scope) -> bool:
+    """Whether pages of all origins may send this request; a preflight (OPTIONS) only asks, and is answered by CORS."""
+    return scope["method"] == "OPTIONS" or (scope["method"] in ("GET", "HEAD") and scope["path"] in _PUBLIC)
 
 
 def _is_of_host(origin: str, host: str) -> bool:
