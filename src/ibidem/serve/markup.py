@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from ibidem.text.inline import Translate
 
+# What is not closed goes on to the end, as in HTML: searching on behind each `<!` or `<?` would be quadratic.
 _MARKUP = re.compile(
-    r"""<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[!?][^>]*>|</?([A-Za-z][\w:.-]*)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""",
+    r"""<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[!?][^>]*(?:>|\Z)|</?([A-Za-z][\w:.-]*)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""",
     re.DOTALL,
 )
 _INLINE = frozenset(
@@ -73,6 +74,7 @@ _VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]
 )
 _KEPT = frozenset(["code", "kbd", "math", "pre", "samp", "script", "style", "svg", "template", "textarea", "var"])
+_LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
 _NOT_TRANSLATED = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
 
 
@@ -151,10 +153,19 @@ def _cut(parts: Sequence[Part]) -> Iterator[str | Pieces]:
 
 
 def _close(block: Sequence[Part]) -> Iterator[str | Pieces]:
-    if any(isinstance(part, str) and any(map(str.isalpha, html.unescape(part))) for part in block):
+    if any(isinstance(part, str) and any(map(str.isalpha, _unescape(part))) for part in block):
         yield _protect(block)
     elif block:
         yield "".join(part if isinstance(part, str) else part.text for part in block)
+
+
+def _unescape(text: str) -> str:
+    """Replace entities by characters.
+
+    `html.unescape` raises ValueError for numbers of thousands of digits; eight digits, without leading zeros, are
+    beyond Unicode as well and give U+FFFD.
+    """
+    return html.unescape(_LONG_NUMBER.sub(lambda found: f"&#{found[1].lstrip('0')[:8] or '0'}", text))
 
 
 def _protect(block: Sequence[Part]) -> Pieces:
@@ -172,7 +183,7 @@ def _protect(block: Sequence[Part]) -> Pieces:
     pieces: list[str | Code] = []
     for number, part in enumerate(block):
         if isinstance(part, str):
-            pieces.append(html.unescape(part))
+            pieces.append(_unescape(part))
         elif number in pairs:
             pieces.append(Code(part.text, Role.CLOSE if part.closes else Role.OPEN, pairs[number]))
         else:
