@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import socket
 import threading
 import time
@@ -288,6 +289,46 @@ def test_slow_clients_are_not_waited_for(translator: Translator, monkeypatch: py
             connection.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             assert b" 408 " in connection.recv(4096)
         assert client.post("/translate", TEXT).status == 200
+
+
+def test_a_body_that_was_refused_is_not_waited_for(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request was answered before its body came, and the client goes on to send a byte now and then."""
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    with served(translator) as (client, _), connect(client) as connection:
+        connection.sendall(b"POST /detect HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 100000\r\n\r\n")
+        assert b" 421 " in connection.recv(4096)
+        began = time.monotonic()
+        while time.monotonic() - began < 10 and not select.select([connection], [], [], 0.05)[0]:
+            connection.sendall(b"x")
+        assert time.monotonic() - began < 10, "the connection was closed"
+
+
+def test_clients_that_do_not_read_give_their_places_back(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask again and again without reading, until no more can be sent to them."""
+    monkeypatch.setattr(protocol, "READ_SECONDS", 0.5)
+    limits = replace(OPEN.limits, concurrency=2)
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500
+    with served(translator, replace(OPEN, limits=limits)) as (client, _):
+        deaf = [connect(client) for _ in range(2)]
+        for connection in deaf:
+            connection.sendall(asked)
+        wait_until(lambda: client.get("/languages").status == 503)
+        wait_until(lambda: client.get("/languages").status == 200)
+        for connection in deaf:
+            connection.close()
+
+
+def test_a_client_that_hangs_up_while_it_sends_is_no_error(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(translator) as (client, _):
+        with connect(client) as connection:
+            connection.sendall(b"POST /detect HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            time.sleep(0.2)
+        wait_until(lambda: 'path="/detect",code="499"' in client.get("/metrics").body.decode())
+    assert caplog.text == ""
 
 
 def test_work_of_a_client_that_hangs_up_leaves_the_queue(translator: Translator) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from multipart import PushMultipartParser, parse_options_header
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from ibidem.serve.refusal import Refusal
 
@@ -58,6 +59,8 @@ async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIter
                 part = await anext(parts, None)
         except TimeoutError:
             raise Refusal(408, "The body took too long to arrive.") from None
+        except ClientDisconnect:
+            raise Refusal(499, "The client is gone.") from None
         if part is None:
             return
         taken += len(part)

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 HEADER_SECONDS = 20.0
+READ_SECONDS = 60.0
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's own, which would wait forever for the end of a header; this one has patience for some seconds."""
+    """uvicorn's own, which would wait forever for a slow client; this one closes the connection.
+
+    The client has `HEADER_SECONDS` for a header, and for the rest of a body that was answered before its end, and
+    `READ_SECONDS` to read what is buffered of an answer.
+    """
 
     def __init__(
         self,
@@ -28,6 +33,7 @@ class PatientProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._patience: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -38,15 +44,31 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._regain_patience()
+        self._stop_stalled()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Closing would first wait for the client to read; what waits for the answer to be sent holds a request's place.
+        self._stalled = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_stalled()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if not begun:
+        answered = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if not begun and not answered:
             self._regain_patience()
         elif self._patience is None:
             self._patience = self.loop.call_later(HEADER_SECONDS, self._lose_patience)
+
+    def _stop_stalled(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _regain_patience(self) -> None:
         if self._patience is not None:
