@@ -166,6 +166,12 @@ def test_numbers_of_json_are_not_guessed(open_client: Client, folder: Path) -> N
     assert open_client.form("/translate", {"q": "Datei", "alternatives": "1", "explain": "true"}).status == 200
 
 
+def test_a_long_suggestion_is_refused_before_it_is_taken_apart(open_client: Client) -> None:
+    """A megabyte of blank lines took the event loop many seconds."""
+    refused = open_client.form("/suggest", {"q": "\n" * 30_000, "s": "\n"})
+    assert (refused.status, "exceeds text limit" in refused.json["error"]) == (400, True)
+
+
 def test_a_list_of_wrong_items_has_one_error() -> None:
     """Otherwise an error is made for each, which takes a second for a body of a megabyte."""
     from pydantic import ValidationError

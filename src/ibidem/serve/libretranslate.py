@@ -112,6 +112,7 @@ def make_routes(service: Service) -> APIRouter:
         service.check_languages(wanted.source, wanted.target)
         if service.learns_into is None:
             raise Refusal(403, "Suggestions are disabled on this server.")
+        service.check_size([wanted.q, wanted.s])
         await service.learn(service.learns_into, pair_lines(wanted.q, wanted.s), SUGGESTED, replace=True)
         return answer(SuggestAnswer(success=True))
 
