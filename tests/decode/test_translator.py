@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from ibidem.decode import SearchSettings, Translator
 from ibidem.decode.splitting import split_text
 from ibidem.errors import UsageError
+from ibidem.model import BaseModel
 
 from .oracle import limited
-
-if TYPE_CHECKING:
-    from ibidem.model import BaseModel
 
 ODD = [
     "</s>",
@@ -110,6 +108,59 @@ def test_the_parts_of_a_line_fit_and_hold_all_of_it(model_of, line: str, kind: s
     parts = split_text(line, fits)
     assert all(fits(part) for part in parts)
     assert "".join("".join(parts).split()) == "".join(line.split())
+
+
+def test_no_source_is_longer_than_a_piece(tiny: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder never sees more tokens at once than `piece_tokens`, and shorter lines are left as they are."""
+    translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=20)
+    seen: list[list[int]] = []
+    start = BaseModel.start
+
+    def record(model: BaseModel, sources: Any, beam: int = 1) -> Any:
+        seen.extend(sources)
+        return start(model, sources, beam)
+
+    monkeypatch.setattr(BaseModel, "start", record)
+    short = "Der Hund."
+    translator.translate(["b='" * 300, "Der Hund läuft, und die Katze schläft. " * 20, short])
+    assert max(map(len, seen)) <= 20
+    assert sum(map(len, seen)) > 900
+    assert tiny.tokens.encode_sources([short])[0] in seen
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(st.sampled_from("ab ß.!,\u200b\u0001中"), min_size=30, max_size=120))
+def test_pieces_by_themselves_are_translated_as_in_their_line(tiny: BaseModel, line: str) -> None:
+    """The server decodes the pieces of a line in different batches, and relies on it."""
+    translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=12)
+    pieces = [piece.text for piece in translator.split([line])[0]]
+    assert [[len(part) for part in translator.split([piece])] for piece in pieces] == [[1]] * len(pieces)
+    assert " ".join(translator.translate(pieces)) == translator.translate([line])[0]
+
+
+def test_piece_tokens_leave_room_for_text(tiny: BaseModel) -> None:
+    with pytest.raises(UsageError, match="hold no text"):
+        Translator(tiny, piece_tokens=1)
+    whole = Translator(tiny, piece_tokens=None)
+    assert max(len(piece.ids) for piece in whole.split(["wort " * 800])[0]) > 120
+
+
+def test_split_text_tries_few_times() -> None:
+    """Word by word, with every attempt of the length of a part, a long line would take seconds."""
+    attempts: list[int] = []
+
+    def fits(part: str) -> bool:
+        attempts.append(len(part))
+        return len(part) <= 400
+
+    parts = split_text("wort " * 10_000, fits)
+    assert all(len(part) <= 400 for part in parts)
+    assert len(attempts) < 16 * len(parts)
+    assert sum(attempts) < 40 * 50_000
+
+
+def test_split_text_keeps_a_character_that_does_not_fit() -> None:
+    assert split_text("ab c", lambda _: False) == ["a", "b", "c"]
 
 
 @settings(deadline=None)

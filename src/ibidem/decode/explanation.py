@@ -48,7 +48,7 @@ class Token:
     """A token of the translation, translation[start:end], and how its probability came about.
 
     memory_probability: that of the neighbours' votes alone, None where no neighbour has a vote; memory_share: how
-    much of the probability the votes gave; part: the number of the part of a very long text; forced: the limit
+    much of the probability the votes gave; part: the number of the part of a long text; forced: the limit
     on the length ended the part here, so that the end counted as certain in its score.
     """
 
@@ -99,7 +99,7 @@ class Word:
 class Explanation:
     """A translation and who decided on every word of it; a blank text has no words and no scores.
 
-    scores: of each part, length-normalised; a text has one part unless it is longer than the model reads.
+    scores: of each part, length-normalised; a text has one part unless it is so long that it was split.
     """
 
     source: str

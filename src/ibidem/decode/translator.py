@@ -11,7 +11,7 @@ from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
 from ibidem.decode.search import SearchSettings
 from ibidem.decode.searcher import Searcher
-from ibidem.decode.splitting import split_text
+from ibidem.decode.splitting import PIECE_TOKENS, Piece, split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
 
@@ -64,13 +64,18 @@ class Translator:
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
+        piece_tokens: int | None = PIECE_TOKENS,
     ) -> None:
         """Load the model (the memory's own where none is named, else the shipped one) and mount the memory.
 
         `memory` is a memory or its folder, or a list of them, each alone or in a tuple with its weight (else 1).
-        A named combiner or index setting is every memory's own of that name. Raises UsageError or ModelError for a
-        language that the model does not have, and MismatchError for one that differs from a memory's.
+        A named combiner or index setting is every memory's own of that name. A text of more than `piece_tokens` source
+        tokens, or than the model reads, is split and translated in pieces; None: only the model's own limit counts.
+        Raises UsageError or ModelError for a language that the model does not have, and MismatchError for one that
+        differs from a memory's.
         """
+        if piece_tokens is not None and piece_tokens < 2:
+            raise UsageError(f"Pieces of {piece_tokens} tokens hold no text: give 2 or more, or None.")
         if batch_size < 1:
             raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
         opened = open_memories(memory)
@@ -92,6 +97,7 @@ class Translator:
         self._own_scorer = self.scorer
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
+        self.piece_tokens = piece_tokens
         self.work = Work()
         self._searcher = Searcher(self.model)
 
@@ -139,7 +145,7 @@ class Translator:
     def alternatives(
         self, texts: Sequence[str], count: int, *, prefixes: Sequence[str] | None = None
     ) -> list[list[tuple[str, float]]]:
-        """For each text its best translations with their scores; a blank or a very long one has one only."""
+        """For each text its best translations with their scores; a blank or a split one has one only."""
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
         found = self.search(texts, prefixes=prefixes, settings=settings)
         return [
@@ -159,10 +165,9 @@ class Translator:
 
     def explain_found(self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]]) -> list[Explanation]:
         """Explain the best hypotheses that `search` found for these texts."""
-        sources, _ = self._prepare(texts, None)
         parts = [
-            [Part(ids, hypotheses[0]) for ids, hypotheses in zip(ids_of_text, hypotheses_of_text, strict=True)]
-            for ids_of_text, hypotheses_of_text in zip(sources, found, strict=True)
+            [Part(piece.ids, hypotheses[0]) for piece, hypotheses in zip(pieces, hypotheses_of_text, strict=True)]
+            for pieces, hypotheses_of_text in zip(self.split(texts), found, strict=True)
         ]
         return explain(self.model, self.scorer, texts, parts, self.batch_size)
 
@@ -173,38 +178,48 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
     ) -> list[list[list[Hypothesis]]]:
-        """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is very long."""
-        parts, starts = self._prepare(texts, prefixes)
-        flat = [ids for ids_of_text in parts for ids in ids_of_text]
-        forced = None if prefixes is None else [ids for ids_of_text in starts for ids in ids_of_text]
+        """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is long."""
+        pieces = self.split(texts)
+        flat = [piece.ids for pieces_of_text in pieces for piece in pieces_of_text]
+        forced = None if prefixes is None else self._force(pieces, prefixes)
         hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings))
-        return [[next(hypotheses) for _ in ids_of_text] for ids_of_text in parts]
+        return [[next(hypotheses) for _ in pieces_of_text] for pieces_of_text in pieces]
 
-    def _prepare(
-        self, texts: Sequence[str], prefixes: Sequence[str] | None
-    ) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
-        """Token ids of the parts of each text, and the forced beginning of each part's translation."""
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise UsageError(f"{len(texts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
+    def split(self, texts: Sequence[str]) -> list[list[Piece]]:
+        """Split each text into pieces of at most `piece_tokens` tokens; a blank text has none.
+
+        A piece is split no further: translating the texts of the pieces one by one gives what translating the whole
+        text gives.
+        """
         tokens = self.model.tokens
         clean = [_clean(text) for text in texts]
-        encoded = tokens.encode_sources(clean)
-        parts: list[list[list[int]]] = []
-        starts: list[list[list[int]]] = []
-        for number, (text, ids) in enumerate(zip(clean, encoded, strict=True)):
-            if not text or len(ids) <= 1:
-                parts.append([])
-            elif len(ids) <= tokens.longest_source:
-                parts.append([ids])
-            else:
-                parts.append(tokens.encode_sources(split_text(text, self._fits)))
-            prefix = _clean(prefixes[number]) if prefixes is not None else ""
-            first = tokens.encode_targets([prefix])[0][:-1] if prefix else []
-            starts.append([first if part == 0 else [] for part in range(len(parts[-1]))])
-        return parts, starts
+        pieces: list[list[Piece]] = []
+        for text, ids in zip(clean, tokens.encode_sources(clean), strict=True):
+            cut = [Piece(text, ids)]
+            if len(ids) > self._most_tokens:
+                parts = split_text(text, self._fits)
+                cut = [Piece(*piece) for piece in zip(parts, tokens.encode_sources(parts), strict=True)]
+            # With no token but the end of sentence there is nothing to translate, such as in a lone control character.
+            pieces.append([piece for piece in cut if piece.text and len(piece.ids) > 1])
+        return pieces
+
+    def _force(self, pieces: Sequence[Sequence[Piece]], prefixes: Sequence[str]) -> list[list[int]]:
+        """The tokens that the translation of each piece begins with: the prefix of its text for the first one."""
+        if len(prefixes) != len(pieces):
+            raise UsageError(f"{len(pieces)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
+        forced: list[list[int]] = []
+        for pieces_of_text, prefix in zip(pieces, map(_clean, prefixes), strict=True):
+            first = self.model.tokens.encode_targets([prefix])[0][:-1] if prefix else []
+            forced += [first if number == 0 else [] for number in range(len(pieces_of_text))]
+        return forced
+
+    @property
+    def _most_tokens(self) -> int:
+        longest = self.model.tokens.longest_source
+        return longest if self.piece_tokens is None else min(self.piece_tokens, longest)
 
     def _fits(self, text: str) -> bool:
-        return len(self.model.tokens.encode_sources([text])[0]) <= self.model.tokens.longest_source
+        return len(self.model.tokens.encode_sources([text])[0]) <= self._most_tokens
 
     def _search_sorted(
         self, sources: Sequence[list[int]], prefixes: Sequence[list[int]] | None, settings: SearchSettings

@@ -56,7 +56,7 @@ class FineTunedTranslation:
         sources, references = bench.pairs(self.test, "test")
         tuned = load_model(bench.setting.model, device=bench.setting.device)
         tuned.network.load_state_dict(load_file(bench.folder(self.model) / WEIGHTS, str(bench.device)))
-        translator = Translator(tuned, settings=self.search, batch_size=bench.batch_size)
+        translator = Translator(tuned, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
         translations = translator.translate(sources)
         notes = {"stages": {"finetuned": bench.notes(self.model)}}
         figures = {**score_figures(translations, references), **notes}

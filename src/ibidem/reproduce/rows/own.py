@@ -49,7 +49,7 @@ class OwnTranslation:
     def measure(self, bench: Bench) -> Measured:
         chosen = [sentence for sentence in own_sentences() if sentence.domain == self.domain]
         references = [sentence.english for sentence in chosen]
-        translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size)
+        translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
         translator.scorer = open_scorer(bench, self.system)
         translations = translator.translate([sentence.german for sentence in chosen])
         figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}

@@ -58,7 +58,7 @@ class Timing:
     def measure(self, bench: Bench) -> Measured:
         sources, _ = bench.pairs(self.test, "test")
         chosen = spread_evenly(sources, self.batch * self.batches)
-        translator = Translator(bench.model, settings=self.search, batch_size=self.batch)
+        translator = Translator(bench.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
         scorers = [open_scorer(bench, system) for system in self.systems]
         for scorer in scorers:  # what the first call of each compiles or allocates is nobody's speed
             translator.scorer = scorer

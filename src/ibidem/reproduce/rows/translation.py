@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ibidem.reproduce.bench import Bench
     from ibidem.reproduce.stages import Stage
 
-# The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10.
+# The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10. They split no
+# long lines, so every row translates with piece_tokens=None.
 AUTHORS = SearchSettings(beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, ask_within=math.inf)
 
 # Of a stage's notes, what the row says itself, or what is too long.
@@ -64,7 +65,7 @@ class Translation:
 
     def measure(self, bench: Bench) -> Measured:
         sources, references = bench.pairs(self.test, self.part)
-        translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size)
+        translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
         translator.scorer = open_scorer(bench, self.system)
         translations = translator.translate(sources)
         figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}
