@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
-from ibidem.decode import Explanation, MemoryScorer, Translator, Votes, beam_search
+from ibidem.decode import Explanation, MemoryScorer, Translator, Votes, beam_search, join_explanations
 from ibidem.decode.explanation import describe
 
 from .oracle import limited, write_memory
@@ -180,6 +180,21 @@ def test_very_long_and_blank_texts(tiny: BaseModel, memory_of) -> None:
         assert score_of(tokens, tiny, translator.settings) == pytest.approx(score, abs=CLOSE)
     words = [word for word in long.words if word.text]
     assert all(long.translation[word.start : word.end] == word.text for word in words)
+
+
+def test_explanations_of_pieces_join_to_that_of_the_line(tiny: BaseModel, memory_of) -> None:
+    settings = limited(6, beam=2)
+    translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings, piece_tokens=16)
+    line = "Der Hund läuft. Die Datei wurde gespeichert, und niemand hat es bemerkt. Rindfleischetikettierungsgesetz"
+    pieces = [piece.text for piece in translator.split([line])[0]]
+    assert len(pieces) > 2
+    # In batches of one, so that no number depends on which pieces share a batch.
+    translator.batch_size = 1
+    joined = join_explanations(line, translator.explain(pieces))
+    assert joined == translator.explain([line])[0]
+    assert {token.part for token in joined.tokens} == set(range(len(pieces)))
+    assert all(joined.translation[word.start : word.end] == word.text for word in joined.words)
+    assert join_explanations("", []) == translator.explain([""])[0]
 
 
 def test_the_base_model_alone(tiny: BaseModel, short: list[Any]) -> None:

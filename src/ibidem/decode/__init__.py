@@ -2,6 +2,7 @@
 
 from ibidem.decode.beams import Hypothesis
 from ibidem.decode.documents import translate_document
+from ibidem.decode.explaining import join_explanations
 from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word
 from ibidem.decode.processor import MemoryLogitsProcessor
 from ibidem.decode.scoring import BaseScorer, BlendedScorer, MemoryScorer, Scorer, Votes
@@ -26,5 +27,6 @@ __all__ = [
     "Votes",
     "Word",
     "beam_search",
+    "join_explanations",
     "translate_document",
 ]

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word, make_word
+from ibidem.decode.search import proceed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scoring import Scorer, Votes
+    from ibidem.decode.search import Check
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.model.spans import Spans
@@ -39,25 +41,55 @@ class Rows(NamedTuple):
 
 @torch.inference_mode()
 def explain(
-    model: BaseModel, scorer: Scorer, texts: Sequence[str], found: Sequence[Sequence[Part]], batch_size: int
+    model: BaseModel,
+    scorer: Scorer,
+    texts: Sequence[str],
+    found: Sequence[Sequence[Part]],
+    batch_size: int,
+    check: Check = proceed,
 ) -> list[Explanation]:
-    """An explanation for each text, whose parts were translated by this model and scorer."""
-    rows = iter(_force(model, scorer, [part for parts in found for part in parts], batch_size))
+    """An explanation for each text, whose parts were translated by this model and scorer.
+
+    check: is called before every step of the model and before every part is explained; see `beam_search`.
+    """
+    rows = iter(_force(model, scorer, [part for parts in found for part in parts], batch_size, check))
     library = Library(model, scorer.memories)
     return [
-        _explain_text(model, library, text, [(part.hypothesis, next(rows)) for part in parts])
+        _explain_text(model, library, text, [(part.hypothesis, next(rows)) for part in parts], check)
         for text, parts in zip(texts, found, strict=True)
     ]
 
 
-def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: int) -> list[Rows]:
+def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explanation:
+    """Join the explanations of the pieces of a text to the one that `explain` gives for the whole text."""
+    words: list[Word] = []
+    scores: list[float] = []
+    place = 0
+    for explanation in explanations:
+        words += (_shift(word, place, len(scores)) for word in explanation.words)
+        scores += explanation.scores
+        place += len(explanation.translation) + 1
+    translation = " ".join(explanation.translation for explanation in explanations)
+    return Explanation(text, translation, tuple(scores), tuple(words))
+
+
+def _shift(word: Word, place: int, part: int) -> Word:
+    """Move a word by so many characters and parts."""
+    tokens = tuple(
+        replace(token, start=token.start + place, end=token.end + place, part=token.part + part)
+        for token in word.tokens
+    )
+    return replace(word, start=word.start + place, end=word.end + place, tokens=tokens)
+
+
+def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: int, check: Check) -> list[Rows]:
     """Teacher forcing of all parts in batches of similar length."""
     targets = [_counted(model, part.hypothesis) for part in parts]
     order = sorted(range(len(parts)), key=lambda i: (len(targets[i]), len(parts[i].source)))
     results: dict[int, Rows] = {}
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
-        states, base = model.follow([parts[i].source for i in batch], [targets[i] for i in batch])
+        states, base = model.follow([parts[i].source for i in batch], [targets[i] for i in batch], check)
         where = dict(zip(batch, accumulate(states.lengths, initial=0), strict=False))
         unasked = [start + step for i, start in where.items() for step in parts[i].hypothesis.unasked]
         votes = scorer.consult(_silence(states.keys, unasked))
@@ -87,12 +119,13 @@ def _select(votes: Votes, rows: slice) -> Votes:
 
 
 def _explain_text(
-    model: BaseModel, library: Library, text: str, parts: Sequence[tuple[Hypothesis, Rows]]
+    model: BaseModel, library: Library, text: str, parts: Sequence[tuple[Hypothesis, Rows]], check: Check
 ) -> Explanation:
     translations = [model.tokens.decode(hypothesis.tokens) for hypothesis, _ in parts]
     words: list[Word] = []
     place = 0
     for number, (translation, (hypothesis, rows)) in enumerate(zip(translations, parts, strict=True)):
+        check()
         spans = model.tokens.spans(hypothesis.tokens, translation)
         forced = hypothesis.cut and model.forces_eos
         tokens = list(_explain_tokens(model, library, rows, spans, number, place, len(translation), forced))

@@ -13,6 +13,7 @@ import torch
 
 from ibidem.combine import best_candidates
 from ibidem.decode.beams import NEVER, Chain, Rules, behind, collect, extend, finish, force, go_on, hopeless
+from ibidem.decode.search import proceed
 from ibidem.model.static import Shape, StaticDecoding
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scoring import Scorer, Votes
+    from ibidem.decode.search import Check
     from ibidem.model import BaseModel
     from ibidem.model.lean import LeanNetwork
 
@@ -41,8 +43,13 @@ class FusedSearch:
         self._scorer = scorer
         self._rooms: dict[tuple[Shape, Rules], Room] = {}
 
-    def search(self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """The n best translations of each source, best first; limits: the most tokens of each."""
+    def search(
+        self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int], check: Check = proceed
+    ) -> list[list[Hypothesis]]:
+        """The n best translations of each source, best first; limits: the most tokens of each.
+
+        check: is called every few steps; see `beam_search`.
+        """
         shape = Shape(
             1 << (len(sources) - 1).bit_length(),
             rules.beam,
@@ -53,7 +60,7 @@ class FusedSearch:
             while len(self._rooms) >= _MOST_GRAPHS:
                 self._rooms.pop(next(iter(self._rooms)))
             self._rooms[shape, rules] = Room(self._model, self._network, self._scorer, rules, shape)
-        return self._rooms[shape, rules].search(sources, limits)
+        return self._rooms[shape, rules].search(sources, limits, check)
 
 
 class Room:
@@ -81,10 +88,14 @@ class Room:
         self._graph = self._record() if device.type == "cuda" else None
 
     @torch.inference_mode()
-    def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
+    def search(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check = proceed
+    ) -> list[list[Hypothesis]]:
+        check()
         self._begin(sources, limits)
         taken = 0
         while True:
+            check()
             for _ in range(min(_LOOK_EVERY, self._shape.steps - taken)):
                 self._advance() if self._graph is None else self._graph.replay()
                 taken += 1

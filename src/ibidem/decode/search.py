@@ -35,8 +35,15 @@ ASK_WITHIN = 3.0
 # So far behind, or where the model gives its next token this probability, a brief search costs little in quality.
 _BRIEF_BEHIND, _BRIEF_ABOVE = 0.25, 0.85
 
+# Called before every decoding step; the search ends with whatever it raises.
+Check = Callable[[], None]
+
 # (logits [r, V], weights, values [r, K], how many, banned tokens) -> the best tokens of the mixture
 Best = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
+
+
+def proceed() -> None:
+    """Let a search go on, whatever happens: the check of a search that nothing stops."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,12 @@ def beam_search(
     scorer: Scorer,
     prefixes: Sequence[Sequence[int]] | None = None,
     best: Best = best_candidates,
+    check: Check = proceed,
 ) -> list[list[Hypothesis]]:
     """The n best translations of each source, best first; a prefix's tokens are forced at the start.
 
-    best: how the best tokens of the mixture are found; another way than ours is for comparing the two.
+    best: how the best tokens of the mixture are found; another way than ours is for comparing the two. check: is called
+    before the sources are encoded and before every step.
     """
     if not sources:
         return []
@@ -94,9 +103,11 @@ def beam_search(
     rules = rules_of(model, settings)
     beams = begin_beams(rules, limits, model.device)
     choose = Choice(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
+    check()
     decoding = model.start(sources, settings.beam)
     tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
     while True:
+        check()
         rows = beams.advance(choose(decoding.step(tokens), beams))
         if rows is None:
             return beams.results

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ibidem.decode.fused import FusedSearch
-from ibidem.decode.search import beam_search, limits_of, rules_of
+from ibidem.decode.search import beam_search, limits_of, proceed, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scoring import Scorer
-    from ibidem.decode.search import SearchSettings
+    from ibidem.decode.search import Check, SearchSettings
     from ibidem.model import BaseModel
 
 
@@ -29,13 +29,14 @@ class Searcher:
         settings: SearchSettings,
         scorer: Scorer,
         prefixes: Sequence[Sequence[int]] | None = None,
+        check: Check = proceed,
     ) -> list[list[Hypothesis]]:
         """See `beam_search`."""
         fused = self._fused(scorer) if prefixes is None and sources else None
         if fused is None:
-            return beam_search(self._model, sources, settings, scorer, prefixes)
+            return beam_search(self._model, sources, settings, scorer, prefixes, check=check)
         model = self._model
-        return fused.search(sources, rules_of(model, settings), limits_of(model, sources, settings))
+        return fused.search(sources, rules_of(model, settings), limits_of(model, sources, settings), check)
 
     def _fused(self, scorer: Scorer) -> FusedSearch | None:
         """The search of fixed shape, where there is a GPU to record it."""

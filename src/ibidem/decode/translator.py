@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
 from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import SearchSettings
+from ibidem.decode.search import SearchSettings, proceed
 from ibidem.decode.searcher import Searcher
 from ibidem.decode.splitting import PIECE_TOKENS, Piece, split_text
 from ibidem.errors import UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.explanation import Explanation
     from ibidem.decode.scoring import Scorer
+    from ibidem.decode.search import Check
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
@@ -122,9 +123,14 @@ class Translator:
         """A scorer over the same memories with another combiner."""
         return join_scorers([mount.scorer_with(combiner) for mount in self.mounts], self.mounts)
 
-    def translate(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[str]:
-        """One translation for each text, in order; prefixes are beginnings of the translations, forced."""
-        found = self.search(list(texts), prefixes=prefixes)
+    def translate(
+        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = proceed
+    ) -> list[str]:
+        """One translation for each text, in order; prefixes are beginnings of the translations, forced.
+
+        check: is called before every decoding step, in this thread; what it raises ends the work and is raised here.
+        """
+        found = self.search(list(texts), prefixes=prefixes, check=check)
         return [self._text(parts) for parts in found]
 
     def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
@@ -155,21 +161,25 @@ class Translator:
             for parts in found
         ]
 
-    def explain(self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None) -> list[Explanation]:
+    def explain(
+        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = proceed
+    ) -> list[Explanation]:
         """Translate each text as `translate` does, and say for every word who decided on it.
 
         What was found is forced through the model once more: one forward pass, and nothing while it is not asked for.
         """
         given = list(texts)
-        return self.explain_found(given, self.search(given, prefixes=prefixes))
+        return self.explain_found(given, self.search(given, prefixes=prefixes, check=check), check=check)
 
-    def explain_found(self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]]) -> list[Explanation]:
+    def explain_found(
+        self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]], *, check: Check = proceed
+    ) -> list[Explanation]:
         """Explain the best hypotheses that `search` found for these texts."""
         parts = [
             [Part(piece.ids, hypotheses[0]) for piece, hypotheses in zip(pieces, hypotheses_of_text, strict=True)]
             for pieces, hypotheses_of_text in zip(self.split(texts), found, strict=True)
         ]
-        return explain(self.model, self.scorer, texts, parts, self.batch_size)
+        return explain(self.model, self.scorer, texts, parts, self.batch_size, check)
 
     def search(
         self,
@@ -177,12 +187,13 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
+        check: Check = proceed,
     ) -> list[list[list[Hypothesis]]]:
         """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is long."""
         pieces = self.split(texts)
         flat = [piece.ids for pieces_of_text in pieces for piece in pieces_of_text]
         forced = None if prefixes is None else self._force(pieces, prefixes)
-        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings))
+        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, check))
         return [[next(hypotheses) for _ in pieces_of_text] for pieces_of_text in pieces]
 
     def split(self, texts: Sequence[str]) -> list[list[Piece]]:
@@ -222,7 +233,11 @@ class Translator:
         return len(self.model.tokens.encode_sources([text])[0]) <= self._most_tokens
 
     def _search_sorted(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]] | None, settings: SearchSettings
+        self,
+        sources: Sequence[list[int]],
+        prefixes: Sequence[list[int]] | None,
+        settings: SearchSettings,
+        check: Check,
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar length; results in the order of the sources."""
         started = time.perf_counter()
@@ -232,7 +247,7 @@ class Translator:
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
             self.refresh()
-            found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced)
+            found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced, check)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
                 self.work.tokens += len(hypotheses[0].tokens) + 1

@@ -150,21 +150,34 @@ class BaseModel:
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
-    def follow(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[States, Tensor]:
+    def follow(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        check: Callable[[], None] = lambda: None,
+    ) -> tuple[States, Tensor]:
         """States of given translations, and the log-probability of each value [n], as decoding sees them.
 
-        Beside `states` this differs only with int8 products that are not native, which learning does without.
+        Beside `states` this differs only with int8 products that are not native, which learning does without. check: is
+        called before every step of the model, and ends the work with what it raises.
         """
-        states = self._follow_steps(sources, targets) if self._int8 else self.states(sources, targets)
+        check()
+        states = self._follow_steps(sources, targets, check) if self._int8 else self.states(sources, targets)
         return states, self.log_probs(states)
 
     @torch.inference_mode()
-    def _follow_steps(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
+    def _follow_steps(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        check: Callable[[], None] = lambda: None,
+    ) -> States:
         decoding = self.start(sources)
         wanted, real = self.pad(targets)
         fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
         keys, said = [], []
         for position in range(wanted.shape[1]):
+            check()
             step = decoding.step(fed)
             fed = wanted[:, position : position + 1]
             keys.append(step.states)
