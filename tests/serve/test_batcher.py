@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.serve.batcher import Batcher, BatchSettings
-from ibidem.serve.refusal import BusyError, ClosingError
+from ibidem.serve.grouping import cost
+from ibidem.serve.refusal import BusyError, ClosingError, SlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class Decoder:
@@ -27,7 +28,8 @@ class Decoder:
         self.free.set()
         self.begun = threading.Event()
 
-    def __call__(self, choice: Any, lines: list[str]) -> list[str]:
+    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+        check()
         self.begun.set()
         self.free.wait(10)
         self.batches.append((choice, lines))
@@ -76,7 +78,7 @@ def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) 
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str], decoder: Decoder) -> None:
-    """Lines of other lengths would make cheaper batches, but a request is left out three times and not more."""
+    """It is decoded first, since that takes a fraction of the time."""
     keep_busy(batcher, decoder)
     long = batcher.submit("a", ["as long as this"] * 60)
     short = batcher.submit("a", ["short"])
@@ -84,8 +86,20 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str],
     assert short.result(10) == ["a SHORT"]
     assert len(long.result(10)) == 60
     batches = [lines for _, lines in decoder.batches[1:]]
-    assert "short" in batches[3]
+    assert batches[0] == ["short"]
     assert len(batches) == 16
+
+
+def test_a_request_is_left_out_three_times_and_not_more(batcher: Batcher[str], decoder: Decoder) -> None:
+    """Lines of other lengths would make cheaper batches."""
+    keep_busy(batcher, decoder)
+    many = batcher.submit("a", ["as long as this"] * 60)
+    one = batcher.submit("a", ["x" * 40])
+    decoder.free.set()
+    assert one.result(10) == ["a " + "X" * 40]
+    assert len(many.result(10)) == 60
+    batches = [lines for _, lines in decoder.batches[1:]]
+    assert "x" * 40 in batches[3]
 
 
 def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decoder) -> None:
@@ -129,6 +143,139 @@ def test_who_goes_while_being_decoded_disturbs_nobody(batcher: Batcher[str], dec
     gone.cancel()
     decoder.free.set()
     assert batcher.submit("a", ["next"]).result(10) == ["a NEXT"]
+
+
+class Stepping:
+    """Takes steps until it is told to end, or stopped by its check; the next step waits until `go` allows it."""
+
+    def __init__(self) -> None:
+        self.go = threading.Semaphore(0)
+        self.steps = 0
+        self.batches: list[list[str]] = []
+        self.begun = threading.Event()
+        self.last = 10**9
+
+    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+        self.batches.append(lines)
+        self.begun.set()
+        for _ in range(self.last):
+            check()
+            self.steps += 1
+            self.go.acquire(timeout=10)
+        return [f"{choice} {line}" for line in lines]
+
+
+def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
+    decoder = Stepping()
+    batcher = Batcher(decoder, BatchSettings(size=4))
+    gone = batcher.submit("a", ["gone"] * 9)
+    assert decoder.begun.wait(10)
+    gone.cancel()
+    decoder.last = 1
+    decoder.go.release(100)
+    assert batcher.submit("a", ["next"]).result(10) == ["a next"]
+    batcher.close()
+    assert decoder.batches == [["gone"] * 4, ["next"]], "what waited of the request that is gone was not decoded"
+    assert decoder.steps <= 3
+
+
+def test_who_goes_does_not_end_the_batch_of_others() -> None:
+    decoder = Stepping()
+    batcher = Batcher(decoder, BatchSettings(size=4, pause=0, longest_pause=0))
+    started = batcher.submit("b", ["first"])
+    assert decoder.begun.wait(10)
+    gone, stays = batcher.submit("a", ["gone"]), batcher.submit("a", ["stay"])
+    decoder.last = 5
+    started.cancel()
+    decoder.begun.clear()
+    decoder.go.release(2)
+    assert decoder.begun.wait(10)
+    gone.cancel()
+    decoder.go.release(100)
+    assert stays.result(10) == ["a stay"]
+    batcher.close()
+    assert decoder.batches == [["first"], ["gone", "stay"]]
+
+
+def test_a_request_that_takes_too_long_is_answered_and_stops() -> None:
+    decoder = Stepping()
+    batcher = Batcher(decoder, BatchSettings(size=1, request_seconds=0.05))
+    slow = batcher.submit("a", ["slow", "later"])
+    assert decoder.begun.wait(10)
+    time.sleep(0.1)
+    decoder.go.release(100)
+    with pytest.raises(SlowError, match=r"longer than 0\.05 seconds"):
+        slow.result(10)
+    batcher.close()
+    assert len(decoder.batches) == 1
+    assert decoder.steps <= 3
+
+
+def test_lines_cost_a_batch_its_budget_at_most() -> None:
+    decoder = Decoder()
+    batcher = Batcher(decoder, BatchSettings(size=32, budget=1_000))
+    keep_busy(batcher, decoder)
+    long = batcher.submit("a", ["long"] * 20, [128] * 20)
+    huge = batcher.submit("a", ["huge"], [10_000])
+    short = batcher.submit("a", ["short"] * 40, [10] * 40)
+    decoder.free.set()
+    for future in (long, huge, short):
+        future.result(10)
+    batcher.close()
+    sizes = {"long": 128, "huge": 10_000, "short": 10}
+    for _, lines in decoder.batches[1:]:
+        assert len(lines) == 1 or sum(cost(sizes[line]) for line in lines) <= 1_000
+    assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch as before"
+
+
+def test_those_who_are_gone_leave_room_in_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
+    """Also while the decoder is busy with something else."""
+    keep_busy(batcher, decoder)
+    gone = batcher.submit("a", ["w" * 900])
+    gone.cancel()
+    stays = batcher.submit("a", ["w" * 200])
+    decoder.free.set()
+    assert stays.result(10)
+
+
+def test_closing_ends_what_takes_too_long() -> None:
+    decoder = Stepping()
+    batcher = Batcher(decoder, BatchSettings(size=1))
+    running = batcher.submit("a", ["runs"])
+    assert decoder.begun.wait(10)
+    waiting = batcher.submit("a", ["waits"])
+    decoder.go.release(2)
+    threading.Timer(0.2, decoder.go.release, (10,)).start()
+    batcher.close(0.05)
+    assert not batcher.alive
+    for future in (running, waiting):
+        with pytest.raises(ClosingError):
+            future.result(0)
+    assert decoder.batches == [["runs"]]
+
+
+def test_how_long_ago_the_last_step_was() -> None:
+    stepping = Stepping()
+    batcher = Batcher(stepping, BatchSettings(size=1))
+    assert batcher.stalled == 0
+    stepping.last = 3
+    future = batcher.submit("a", ["x"])
+    assert stepping.begun.wait(10)
+    time.sleep(0.1)
+    assert batcher.stalled >= 0.1
+    stepping.go.release()
+    wait_until(lambda: stepping.steps == 2 and batcher.stalled < 0.1)
+    stepping.go.release(100)
+    future.result(10)
+    wait_until(lambda: batcher.stalled == 0)
+    batcher.close()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str], decoder: Decoder) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.serve.grouping import PADDING, STEP, choose_group
+from ibidem.serve.grouping import PADDING, STEP, choose_group, cost
 
 
 def worth(lengths: list[int]) -> float:
@@ -26,6 +26,16 @@ def test_no_group_is_worth_more(lengths: list[int], size: int, data: st.DataObje
         if end - start <= size and (wanted is None or wanted in range(start, end))
     ]
     assert worth([lengths[i] for i in chosen]) == max(worth([lengths[i] for i in group]) for group in groups)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.floats(1, 5_000), st.data())
+def test_a_group_stays_within_its_budget(lengths: list[int], budget: float, data: st.DataObject) -> None:
+    lengths.sort()
+    wanted = data.draw(st.none() | st.integers(0, len(lengths) - 1))
+    chosen = choose_group(lengths, 8, wanted, budget)
+    assert len(chosen) >= 1
+    assert wanted is None or wanted in chosen
+    assert len(chosen) == 1 or sum(cost(lengths[i]) for i in chosen) <= budget
 
 
 def test_like_lines_go_together() -> None:

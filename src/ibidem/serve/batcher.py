@@ -4,24 +4,31 @@ A request is a list of lines and a choice. Of the lines of equal choice, one of 
 are of like length make a batch; a request that was left out a few times is in the next one. So a long request does not
 keep the others waiting. There is no delay but a few milliseconds, in which clients that were just answered may ask
 again.
+
+Before every decoding step the decoder calls a check. It answers requests whose time is up, and ends a batch that no
+request waits for any more. Lines of a request that is gone stay in a batch that others share: dropping them would save
+little, since the cost of a batch is bounded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ibidem.serve.grouping import choose_group
-from ibidem.serve.refusal import BusyError, ClosingError
+from ibidem.serve.grouping import choose_group, cost
+from ibidem.serve.refusal import BusyError, ClosingError, SlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from ibidem.serve.metrics import Metrics
 
@@ -32,6 +39,11 @@ _SLOWEST_RATE = 20.0
 _MEMORY = 0.8
 _LOOKED_AT = 2
 _PATIENCE = 3
+_BRIEF = 0.25
+# Seconds that `close` waits for the decoder to take the step at which it stops.
+_LAST_STEP = 10.0
+
+logger = logging.getLogger("ibidem.serve")
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,8 @@ class BatchSettings:
     """Lines in a batch; characters that may wait, and the least that a line counts for; seconds a request may wait.
 
     pause, longest_pause: after a batch of several requests, the decoder waits until for `pause` seconds nobody came.
+    budget: the most that the lines of a batch cost together (see `grouping.cost`); request_seconds: how long a request
+    may take from its submission to its answer.
     """
 
     size: int = 32
@@ -47,16 +61,27 @@ class BatchSettings:
     wait_seconds: float = 60.0
     pause: float = 0.002
     longest_pause: float = 0.008
+    budget: float = math.inf
+    request_seconds: float = math.inf
+
+
+class StoppedError(Exception):
+    """Raised in a decoder by its check: no request waits for the batch any more."""
 
 
 @dataclass(eq=False)
 class Order(Generic[Result]):
-    """A request on its way: the numbers of the lines that wait, the results so far, how often it was left out."""
+    """A request on its way: the numbers of the lines that wait, the results so far, how often it was left out.
+
+    sizes: of each line, by which it is grouped; deadline: by when decoding must begin; latest: by when it must end.
+    """
 
     choice: Hashable
     lines: Sequence[str]
+    sizes: Sequence[int]
     future: Future[list[Result]]
     deadline: float
+    latest: float
     pending: list[int]
     results: dict[int, Result] = field(default_factory=dict)
     left_out: int = 0
@@ -78,11 +103,14 @@ Place = tuple[Order[Any], int]
 
 
 class Batcher(Generic[Result]):
-    """Decodes lines in a thread of its own. `decode` is given a choice and lines, and answers line by line."""
+    """Decodes lines in a thread of its own. `decode` is given a choice and lines, and answers line by line.
+
+    It is also given a check, to be called before every step of its work, which raises StoppedError to end it.
+    """
 
     def __init__(
         self,
-        decode: Callable[[Any, list[str]], Sequence[Result]],
+        decode: Callable[[Any, list[str], Callable[[], None]], Sequence[Result]],
         settings: BatchSettings | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -96,6 +124,8 @@ class Batcher(Generic[Result]):
         self._rate = 0.0
         self._crowded = False
         self._closing = False
+        self._running: list[Order[Result]] = []
+        self._stepped: float | None = None
         self._thread = threading.Thread(target=self._work, name="ibidem-decoder", daemon=True)
         self._thread.start()
 
@@ -109,23 +139,47 @@ class Batcher(Generic[Result]):
         """Characters that wait, lines that are being decoded left out."""
         return self._waiting
 
-    def submit(self, choice: Hashable, lines: Sequence[str]) -> Future[list[Result]]:
+    @property
+    def stalled(self) -> float:
+        """Seconds since the last step of the work that runs; 0 while there is none."""
+        stepped = self._stepped
+        return 0.0 if stepped is None else time.monotonic() - stepped
+
+    def submit(
+        self,
+        choice: Hashable,
+        lines: Sequence[str],
+        sizes: Sequence[int] | None = None,
+        latest: float | None = None,
+    ) -> Future[list[Result]]:
         """Let lines be decoded; raises BusyError where too much waits, ClosingError after `close`.
 
-        A future that is cancelled takes its lines out of the queue.
+        sizes: tokens of each line, its characters where they are not given; latest: when the answer is needed, by the
+        monotonic clock. A future that is cancelled takes its lines out of the queue, and ends its batch where no
+        other request has lines in it.
         """
         future: Future[list[Result]] = Future()
         if not lines:
             future.set_result([])
             return future
-        deadline = time.monotonic() + self._settings.wait_seconds
-        order = Order(choice, lines, future, deadline, list(range(len(lines))))
+        now = time.monotonic()
+        order = Order(
+            choice,
+            lines,
+            list(map(len, lines)) if sizes is None else sizes,
+            future,
+            deadline=now + self._settings.wait_seconds,
+            latest=now + self._settings.request_seconds if latest is None else latest,
+            pending=list(range(len(lines))),
+        )
         weight = self._weigh(lines)
         with self._changed:
             if self._closing:
                 raise ClosingError
-            if self._waiting and self._waiting + weight > self._settings.waiting:
-                raise BusyError(self._seconds_left())
+            if not self._has_room(weight):
+                self._drop_lost()
+                if not self._has_room(weight):
+                    raise BusyError(self._seconds_left())
             self._orders.append(order)
             self._waiting += weight
             self._changed.notify_all()
@@ -141,12 +195,23 @@ class Batcher(Generic[Result]):
             self._changed.notify_all()
         return future
 
-    def close(self) -> None:
-        """Finish what was accepted, and end the thread."""
+    def close(self, seconds: float | None = None) -> None:
+        """Finish what was accepted, and end the thread.
+
+        What is not finished after so many seconds is answered with ClosingError; the decoder stops at its next step.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            return
+        with self._changed:
+            for order in (*self._orders, *self._running):
+                order.fail(ClosingError())
+        self._thread.join(_LAST_STEP)
+        if self._thread.is_alive():
+            logger.error("The decoder has not stopped: its last step was %.0f seconds ago.", self.stalled)
 
     def _work(self) -> None:
         while True:
@@ -156,6 +221,7 @@ class Batcher(Generic[Result]):
                 self._errands.clear()
                 if not errands and not self._orders:
                     return
+            self._stepped = time.monotonic()
             for errand, future in errands:
                 _fulfil(errand, future)
             if not errands:
@@ -164,6 +230,12 @@ class Batcher(Generic[Result]):
                 batch = self._next_batch()
                 if batch:
                     self._answer(batch)
+                    self._running = []
+            self._stepped = None
+
+    def _has_room(self, weight: int) -> bool:
+        """Whether so much more may wait; an empty queue takes one request of any size."""
+        return not self._waiting or self._waiting + weight <= self._settings.waiting
 
     def _let_others_come(self) -> None:
         """Wait a moment for those who were just answered, as long as they keep coming."""
@@ -184,15 +256,33 @@ class Batcher(Generic[Result]):
             if not self._orders:
                 return []
             alike = [order for order in self._orders if order.choice == self._orders[0].choice]
-            places = sorted(self._look_at(alike), key=_length)
+            places = sorted(self._look_at(alike), key=_size)
             late = max(alike, key=lambda order: order.left_out)
             wanted = None
             if late.left_out >= _PATIENCE:
                 wanted = next(number for number, (order, _) in enumerate(places) if order is late)
-            group = choose_group([_length(place) for place in places], self._settings.size, wanted)
+            sizes = [_size(place) for place in places]
+            group = choose_group(sizes, self._settings.size, wanted, self._settings.budget)
             batch = [places[number] for number in group]
+            if wanted is None:
+                batch = self._choose_brief(places, batch) or batch
             self._take(alike, batch)
+            self._running = list(dict.fromkeys(order for order, _ in batch))
             return batch
+
+    def _choose_brief(self, places: Sequence[Place], batch: Sequence[Place]) -> list[Place]:
+        """Choose lines of requests that this batch leaves out, if they take a fraction of its time; else none.
+
+        Both are decoded in any case: whoever needs little waits for less when it goes first.
+        """
+        served = {order for order, _ in batch}
+        others = [place for place in places if place[0] not in served]
+        if not others:
+            return []
+        most = _BRIEF * sum(cost(_size(place)) for place in batch)
+        group = choose_group([_size(place) for place in others], self._settings.size, None, most)
+        brief = [others[number] for number in group]
+        return brief if sum(cost(_size(place)) for place in brief) <= most else []
 
     def _look_at(self, orders: Sequence[Order[Result]]) -> Iterator[Place]:
         """Some batches' worth of waiting lines, one of each request in turn."""
@@ -213,8 +303,9 @@ class Batcher(Generic[Result]):
         self._crowded = len(served) > 1
 
     def _drop_lost(self) -> None:
-        """Leave out requests whose client is gone, that failed, or that waited too long."""
+        """Leave out requests whose client is gone, that failed, or that waited or took too long."""
         now = time.monotonic()
+        self._end_late(self._orders, now)
         for order in self._orders:
             if order.deadline < now and len(order.pending) == len(order.lines):
                 order.fail(BusyError(self._seconds_left()))
@@ -222,13 +313,28 @@ class Batcher(Generic[Result]):
         self._waiting -= sum(self._weigh([order.lines[i] for i in order.pending]) for order in lost)
         self._orders = deque(order for order in self._orders if not order.future.done())
 
+    def _end_late(self, orders: Iterable[Order[Result]], now: float) -> None:
+        """Answer requests that have taken longer than they may."""
+        for order in orders:
+            if order.latest < now:
+                order.fail(SlowError(self._settings.request_seconds))
+
+    def _check(self, orders: Sequence[Order[Result]]) -> None:
+        """Note that the decoder takes a step of a batch, and stop it where none of these requests waits any more."""
+        self._stepped = now = time.monotonic()
+        self._end_late(orders, now)
+        if all(order.future.done() for order in orders):
+            raise StoppedError
+
     def _answer(self, batch: list[Place]) -> None:
         began = time.monotonic()
         lines = [order.lines[number] for order, number in batch]
+        orders = list(dict.fromkeys(order for order, _ in batch))
         try:
-            results = self._decode(batch[0][0].choice, lines)
+            results = self._decode(batch[0][0].choice, lines, partial(self._check, orders))
+        except StoppedError:
+            return
         except BaseException as error:
-            orders = list(dict.fromkeys(order for order, _ in batch))
             if len(orders) == 1:
                 orders[0].fail(error)
                 return
@@ -252,9 +358,9 @@ class Batcher(Generic[Result]):
         return min(60.0, self._waiting / max(self._rate, _SLOWEST_RATE))
 
 
-def _length(place: Place) -> int:
+def _size(place: Place) -> int:
     order, number = place
-    return len(order.lines[number])
+    return order.sizes[number]
 
 
 def _fulfil(errand: Callable[[], Any], future: Future[Any]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ibidem.decode import BaseScorer, BlendedScorer, Translator
+from ibidem.decode import BaseScorer, BlendedScorer, Translator, join_explanations
+from ibidem.decode.search import proceed
+from ibidem.decode.splitting import Piece
 from ibidem.errors import UsageError
 from ibidem.serve.choice import Choice, Line
 from ibidem.text.language import primary
@@ -13,12 +16,18 @@ from ibidem.text.language import primary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode import Hypothesis, Scorer
+    from ibidem.decode import Explanation, Hypothesis, Scorer
+    from ibidem.decode.search import Check
     from ibidem.model import BaseModel
 
 
+# The most that the lines of a batch cost together on a CPU (see `grouping.cost`): less than a second on one idle core
+# with the shipped model. On a GPU a step takes as long for many lines as for few.
+_CPU_BUDGET = 1_024.0
+
+
 class Desk:
-    """Translates lines with any choice of the translator's memories; only the decoding thread may call it."""
+    """Translates lines with any choice of the translator's memories; only the decoding thread may translate."""
 
     def __init__(self, translator: Translator) -> None:
         source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
@@ -32,12 +41,22 @@ class Desk:
         if len(self.mounts) < len(translator.mounts):
             raise UsageError("Two memories have folders of the same name, by which clients call them: rename one.")
         # It has no memories of its own: every batch gives it a scorer over those that were chosen.
-        self._translator = Translator(translator.model, settings=translator.settings, batch_size=translator.batch_size)
+        self._translator = Translator(
+            translator.model,
+            settings=translator.settings,
+            batch_size=translator.batch_size,
+            piece_tokens=translator.piece_tokens,
+        )
 
     @property
     def batch_size(self) -> int:
         """Lines that are decoded together."""
         return self._translator.batch_size
+
+    @property
+    def budget(self) -> float:
+        """The most that the lines of a batch cost together."""
+        return _CPU_BUDGET if self.model.device.type == "cpu" else math.inf
 
     @property
     def model(self) -> BaseModel:
@@ -54,16 +73,37 @@ class Desk:
         """All memories with the weights that the server was started with."""
         return tuple((name, mount.share) for name, mount in self.mounts.items())
 
-    def translate(self, choice: Choice, lines: Sequence[str]) -> list[Line]:
-        """The translation of each line."""
+    def split(self, lines: Sequence[str]) -> list[list[Piece]]:
+        """Split lines into the pieces that are translated one by one; any thread may call this.
+
+        A line that is not split, or in which there is nothing to translate, is one piece.
+        """
+        return [
+            pieces if len(pieces) > 1 else [Piece(line, [id for piece in pieces for id in piece.ids])]
+            for line, pieces in zip(lines, self._translator.split(lines), strict=True)
+        ]
+
+    @staticmethod
+    def join(line: str, parts: Sequence[Line]) -> Line:
+        """Join the translations of the pieces of a line; one of several pieces has no alternatives."""
+        if len(parts) == 1:
+            return parts[0]
+        explanations = [part.explanation for part in parts if part.explanation is not None]
+        explanation = join_explanations(line, explanations) if explanations else None
+        return Line(" ".join(part.translation for part in parts), (), explanation)
+
+    def translate(self, choice: Choice, lines: Sequence[str], check: Check = proceed) -> list[Line]:
+        """The translation of each line; check: is called before every decoding step, and may end the work."""
         translator = self._translator
         translator.scorer = self._join(choice.memories)
         settings = translator.settings
         count = choice.alternatives + 1
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
-        found = translator.search(lines, settings=settings)
-        explanations = translator.explain_found(lines, found) if choice.explain else [None] * len(lines)
+        found = translator.search(lines, settings=settings, check=check)
+        explanations: Sequence[Explanation | None] = [None] * len(lines)
+        if choice.explain:
+            explanations = translator.explain_found(lines, found, check=check)
         texts = [self._texts(parts) for parts in found]
         return [
             Line(best, tuple(others), explanation)

@@ -25,6 +25,13 @@ class BusyError(Refusal):
         super().__init__(503, "The server is busy: try again later.", retry_after=retry_after)
 
 
+class SlowError(Refusal):
+    """Translating took longer than a request may take."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(503, f"The translation took longer than {seconds:g} seconds: send less text at once.")
+
+
 class ClosingError(Refusal):
     """The server is being shut down."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ibidem.decode.splitting import Piece
     from ibidem.serve.choice import Choice, Line
     from ibidem.serve.desk import Desk
     from ibidem.serve.gate import Gate
@@ -38,6 +41,9 @@ Outcome = TypeVar("Outcome")
 # Threads that wait for a disk or a lock, and documents that are put together at the same time.
 _HELPERS = 8
 _WRITERS = 16
+_LAST_SECONDS = 1.0
+# Splitting so many characters takes less time than handing them to another thread and back.
+_FEW_CHARACTERS = 2_000
 
 
 class Translated(NamedTuple):
@@ -57,7 +63,14 @@ class Service:
         self.settings = settings
         self.metrics = metrics
         limits = settings.limits
-        batches = BatchSettings(desk.batch_size, limits.waiting, limits.least, limits.wait_seconds)
+        batches = BatchSettings(
+            desk.batch_size,
+            limits.waiting,
+            limits.least,
+            limits.wait_seconds,
+            budget=desk.budget,
+            request_seconds=limits.request_seconds,
+        )
         self.batcher: Batcher[Line] = Batcher(desk.translate, batches, metrics)
         self.registrar = Registrar(desk.model, desk.mounts, read_only=settings.read_only)
         if settings.learn_into is not None and settings.learn_into not in self.registrar.names:
@@ -67,9 +80,12 @@ class Service:
         self.jobs = Jobs(self._import, (desk.source, desk.target), limits)
 
     def close(self) -> None:
-        """Finish what was accepted; imports stop where they are."""
+        """End all work: imports stop where they are, translations that still run stop at their next step.
+
+        The server calls this when every request was answered or its time to be answered is over.
+        """
         self.jobs.close()
-        self.batcher.close()
+        self.batcher.close(_LAST_SECONDS)
         for pool in (self._helpers, self._writers):
             pool.shutdown(wait=True)
         self.registrar.close()
@@ -130,8 +146,10 @@ class Service:
         layouts = [lay_out(text) for text in texts]
         lines = [line for layout in layouts for line in layout.lines]
         self._check_lines(len(lines))
-        found = await unless_gone(request, asyncio.wrap_future(self.batcher.submit(choice, lines)))
-        results = iter(found)
+        few = sum(map(len, lines)) <= _FEW_CHARACTERS
+        pieces = self.desk.split(lines) if few else await self.call(self.desk.split, lines)
+        found = await unless_gone(request, asyncio.wrap_future(self._submit(choice, pieces)))
+        results = iter(self._join(lines, pieces, found))
         return [
             self._put_together(layout, [next(results) for _ in layout.lines], explain=choice.explain)
             for layout in layouts
@@ -143,18 +161,38 @@ class Service:
         if choice.alternatives or choice.explain:
             raise Refusal(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
         self._check_lines(sum(map(count_blocks, texts)))
+        latest = time.monotonic() + self.limits.request_seconds
         asked: list[Future[list[Line]]] = []
+        gone = threading.Event()
 
         def ask(lines: list[str]) -> list[str]:
-            asked.append(self.batcher.submit(choice, lines))
-            return [line.translation for line in asked[-1].result()]
+            pieces = self.desk.split(lines)
+            asked.append(self._submit(choice, pieces, latest))
+            if gone.is_set():  # the client went away before this future could be cancelled with the others
+                asked[-1].cancel()
+            return [line.translation for line in self._join(lines, pieces, asked[-1].result())]
 
         work = asyncio.get_running_loop().run_in_executor(self._writers, translate_markup, texts, ask)
         try:
             return [Translated(text, [], None) for text in await unless_gone(request, work)]
         finally:
+            gone.set()
             for future in asked:
                 future.cancel()
+
+    def _submit(
+        self, choice: Choice, pieces: Sequence[Sequence[Piece]], latest: float | None = None
+    ) -> Future[list[Line]]:
+        """Let the pieces of lines be translated."""
+        flat = [piece for pieces_of_line in pieces for piece in pieces_of_line]
+        sizes = [len(piece.ids) for piece in flat]
+        return self.batcher.submit(choice, [piece.text for piece in flat], sizes, latest)
+
+    def _join(self, lines: Sequence[str], pieces: Sequence[Sequence[Piece]], found: Sequence[Line]) -> Iterator[Line]:
+        """Join the translations of the pieces of each line."""
+        parts = iter(found)
+        for line, pieces_of_line in zip(lines, pieces, strict=True):
+            yield self.desk.join(line, [next(parts) for _ in pieces_of_line])
 
     def _check_lines(self, count: int) -> None:
         if count > self.limits.lines:

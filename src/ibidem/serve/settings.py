@@ -15,7 +15,8 @@ class Limits:
     body, seconds to send the body. Of an imported file: bytes, bytes that it unpacks to, units (pairs, and what gives
     none), seconds spent on reading it, without learning. Of a key, or of an address where there are no keys: requests
     a second, and how many at once may run ahead of that. Of the server: requests in flight, characters that wait for
-    the decoder (a short line counts as `least`), seconds after which a waiting request is given up.
+    the decoder (a short line counts as `least`), seconds after which a waiting request is given up, seconds after which
+    one is given up that is being translated.
     """
 
     characters: int = 20_000
@@ -35,6 +36,7 @@ class Limits:
     waiting: int = 200_000
     least: int = 40
     wait_seconds: float = 60.0
+    request_seconds: float = 120.0
 
     def __post_init__(self) -> None:
         for setting in fields(self):

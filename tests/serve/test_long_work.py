@@ -1,0 +1,202 @@
+"""A long line, and a client that goes away: others are served, and work for nobody stops."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem.decode import SearchSettings, Translator
+from ibidem.model.lean import LeanDecoding
+from ibidem.model.native import NativeDecoding
+from ibidem.serve import server
+from ibidem.serve.server import make_service, running
+from ibidem.serve.settings import Limits, ServeSettings
+
+from .conftest import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ibidem.serve.service import Service
+
+PAIR = {"source": "de", "target": "en"}
+SHORT = {"q": "Datei", **PAIR}
+LONG = "b='" * 600
+
+
+class Steps:
+    """Counts the decoding steps of the whole process; each can be held back, or take some time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.begun = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
+
+    def take(self) -> None:
+        self.count += 1
+        self.begun.set()
+        self.free.wait(20)
+        time.sleep(self.seconds)
+
+    def hold(self) -> None:
+        self.begun.clear()
+        self.free.clear()
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    made = Steps()
+    for kind in (LeanDecoding, NativeDecoding):
+        step = kind.step
+
+        def counted(self: Any, tokens: Any, step: Callable[..., Any] = step) -> Any:
+            made.take()
+            return step(self, tokens)
+
+        monkeypatch.setattr(kind, "step", counted)
+    yield made
+    made.seconds = 0.0
+    made.free.set()
+
+
+@pytest.fixture(scope="module")
+def wordy(tiny: Any) -> Translator:
+    """The tiny model alone, which writes up to 100 tokens for anything."""
+    return Translator(tiny, settings=SearchSettings(beam=2, max_length_ratio=0, max_length_extra=100), batch_size=8)
+
+
+@contextmanager
+def served(translator: Translator, steps: Steps, **limits: Any) -> Iterator[tuple[Client, Service]]:
+    service = make_service(translator, ServeSettings(Limits(rate=1e6, burst=100_000, **limits)))
+    with running(service) as url:
+        try:
+            yield Client(url), service
+        finally:
+            steps.free.set()
+
+
+def send(client: Client, method: str, path: str, content: Any = None) -> socket.socket:
+    """Send a request and do not wait for its answer."""
+    host, _, port = client.url.removeprefix("http://").partition(":")
+    body = b"" if content is None else json.dumps(content).encode()
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("POST", "/translate", {"q": LONG, **PAIR}),
+        ("POST", "/translate", {"q": LONG, "explain": True, **PAIR}),
+        ("POST", "/translate", {"q": f"<p>{LONG}</p>", "format": "html", **PAIR}),
+        ("GET", f"/translate?q={LONG[:900]}&source=de&target=en", None),
+        ("POST", "/v2/translate", {"text": [LONG, "Datei"], "target_lang": "EN"}),
+        ("POST", "/v2/translate", {"text": [f"<p>{LONG}</p>"], "target_lang": "EN", "tag_handling": "html"}),
+    ],
+    ids=["translate", "explain", "html", "get", "deepl", "deepl-html"],
+)
+def test_work_of_a_client_that_hangs_up_stops_at_the_next_step(
+    wordy: Translator, steps: Steps, method: str, path: str, content: Any
+) -> None:
+    with served(wordy, steps) as (client, _):
+        assert client.post("/translate", SHORT).status == 200
+        alone = steps.count
+        steps.hold()
+        connection = send(client, method, path, content)
+        assert steps.begun.wait(10)
+        connection.close()
+        wait_until(lambda: 'code="499"' in client.get("/metrics").body.decode())
+        steps.free.set()
+        assert client.post("/translate", SHORT).status == 200
+        # A few steps may pass until the event loop has had its turn; without stopping there are a hundred or more.
+        assert steps.count - 2 * alone <= 30
+
+
+def test_others_are_served_between_the_pieces_of_a_long_line(
+    wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(wordy, steps) as (client, service):
+        batches: list[list[str]] = []
+        decode = service.batcher._decode
+
+        def record(choice: Any, lines: list[str], *given: Any) -> Any:
+            batches.append(lines)
+            return decode(choice, lines, *given)
+
+        monkeypatch.setattr(service.batcher, "_decode", record)
+        steps.hold()
+        answers: list[Any] = []
+        heavy = threading.Thread(target=lambda: answers.append(client.post("/translate", {"q": LONG * 2, **PAIR})))
+        heavy.start()
+        assert steps.begun.wait(10)
+        small = threading.Thread(target=lambda: answers.append(client.post("/translate", SHORT)))
+        small.start()
+        wait_until(lambda: any(order.lines == ["Datei"] for order in service.batcher._orders))
+        steps.free.set()
+        for thread in (heavy, small):
+            thread.join(60)
+    assert [answer.status for answer in answers] == [200, 200]
+    place = next(number for number, lines in enumerate(batches) if "Datei" in lines)
+    assert place == 1, "it is in the first batch after the one that ran"
+    assert len(batches) > 3
+    assert sum(len(line) for lines in batches for line in lines if line != "Datei") == 2 * len(LONG)
+
+
+@pytest.mark.parametrize(
+    "line", ["Der Hund läuft. " * 60, "Datei", LONG, " \u200b "], ids=["text", "word", "b", "blank"]
+)
+def test_the_pieces_of_a_line_are_put_together_as_in_the_library(
+    client: Client, translator: Translator, line: str
+) -> None:
+    answer = client.post("/translate", {"q": line, "explain": True, **PAIR}).json
+    expected = translator.explain([line])[0]
+    assert answer["translatedText"].strip() == expected.translation
+    shift = len(answer["translatedText"]) - len(answer["translatedText"].lstrip())
+    found = [(word["text"], word["start"] - shift, word["end"] - shift) for word in answer["explanation"]["words"]]
+    assert found == [(word.text, word.start, word.end) for word in expected.words]
+    assert [[token["text"] for token in word["tokens"]] for word in answer["explanation"]["words"]] == [
+        [token.text for token in word.tokens] for word in expected.words
+    ]
+
+
+def test_a_request_that_takes_too_long_is_told_so(wordy: Translator, steps: Steps) -> None:
+    with served(wordy, steps, request_seconds=0.3) as (client, _):
+        steps.seconds = 0.05
+        answer = client.post("/translate", {"q": LONG, **PAIR})
+        taken = steps.count
+        steps.seconds = 0.0
+        assert answer.status == 503
+        assert "longer than 0.3 seconds" in answer.json["error"]
+        deepl = client.post("/v2/translate", {"text": ["Datei"], "target_lang": "EN"})
+        assert deepl.status == 200
+    assert taken < 20
+
+
+def test_shutting_down_does_not_wait_for_long_work(
+    wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LAST_SECONDS", 1)
+    with served(wordy, steps) as (client, _):
+        steps.seconds = 0.1
+        connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})
+        assert steps.begun.wait(10)
+    # One second of patience, one in which the decoder may finish, and what starting threads takes.
+    assert steps.count < 60
+    connection.close()
