@@ -1,4 +1,4 @@
-"""A long line, and a client that goes away: others are served, and work for nobody stops."""
+"""A long line, a client that goes away and a decoder that hangs: others are served, and work for nobody stops."""
 
 from __future__ import annotations
 
@@ -187,6 +187,35 @@ def test_a_request_that_takes_too_long_is_told_so(wordy: Translator, steps: Step
         deepl = client.post("/v2/translate", {"text": ["Datei"], "target_lang": "EN"})
         assert deepl.status == 200
     assert taken < 20
+
+
+def test_health_tells_when_the_decoder_is_stuck(wordy: Translator, steps: Steps) -> None:
+    with served(wordy, steps, stuck_seconds=0.2) as (client, _):
+        assert (client.get("/health").status, client.get("/health").json) == (200, {"status": "ok"})
+        steps.hold()
+        connection = send(client, "POST", "/translate", SHORT)
+        assert steps.begun.wait(10)
+        wait_until(lambda: client.get("/health").status == 503)
+        found = client.get("/health").json
+        assert found["status"] == "stuck"
+        assert 0.2 <= found["seconds_since_step"] < 20
+        steps.free.set()
+        assert b" 200 " in connection.recv(4096)
+        connection.close()
+        wait_until(lambda: client.get("/health").json == {"status": "ok"})
+        described = client.get("/openapi.json").json["paths"]["/health"]["get"]["responses"]
+        assert "Health" in str(described["503"])
+
+
+def test_slow_work_is_not_stuck(wordy: Translator, steps: Steps) -> None:
+    with served(wordy, steps, stuck_seconds=1.0) as (client, _):
+        steps.seconds = 0.02
+        connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})
+        assert steps.begun.wait(10)
+        for _ in range(15):
+            assert client.get("/health").status == 200
+            time.sleep(0.1)
+        connection.close()
 
 
 def test_shutting_down_does_not_wait_for_long_work(

@@ -23,6 +23,7 @@ from ibidem.serve.schemas import (
     LanguageName,
     LanguagePair,
     PlainAnswer,
+    Problem,
     SuggestAnswer,
     SuggestRequest,
     TranslateAnswer,
@@ -126,11 +127,19 @@ def make_routes(service: Service) -> APIRouter:
             ]
         )
 
-    @router.get("/health", response_model=Health, summary="Whether the server answers")
+    @router.get(
+        "/health",
+        response_model=Health,
+        responses={503: {"model": Health | Problem, "description": "The decoder is stuck, or has ended"}},
+        summary="Whether the server answers and translates",
+    )
     async def health() -> Response:
         """Needs no key and no room in the queue."""
         if not service.batcher.alive:
             raise Refusal(503, "The server cannot translate any more: start it again.")
+        stalled = service.batcher.stalled
+        if stalled > service.limits.stuck_seconds:
+            return answer(Health(status="stuck", seconds_since_step=round(stalled, 1)), 503)
         return answer(Health(status="ok"))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")

@@ -179,9 +179,12 @@ class FrontendSettings(BaseModel):
 
 
 class Health(BaseModel):
-    """`ok`, as long as the server answers."""
+    """`ok`, or `stuck` while the decoder is at work and has taken no step for longer than it should."""
 
-    status: str
+    status: Literal["ok", "stuck"]
+    seconds_since_step: float | None = Field(
+        default=None, description="Of `stuck`: how long ago the decoder took its last step"
+    )
 
 
 class Problem(BaseModel):

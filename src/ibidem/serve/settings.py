@@ -16,7 +16,7 @@ class Limits:
     none), seconds spent on reading it, without learning. Of a key, or of an address where there are no keys: requests
     a second, and how many at once may run ahead of that. Of the server: requests in flight, characters that wait for
     the decoder (a short line counts as `least`), seconds after which a waiting request is given up, seconds after which
-    one is given up that is being translated.
+    one is given up that is being translated, seconds without a decoding step after which the decoder counts as stuck.
     """
 
     characters: int = 20_000
@@ -37,6 +37,7 @@ class Limits:
     least: int = 40
     wait_seconds: float = 60.0
     request_seconds: float = 120.0
+    stuck_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         for setting in fields(self):
