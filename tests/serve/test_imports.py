@@ -79,9 +79,9 @@ def add(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
 
 
 def send(jobs: Jobs, name: str, content: bytes) -> Job:
-    with jobs.receive(name) as path:
-        path.write_bytes(content)
-        return jobs.start("mine", Upload(path))
+    with jobs.receive(name) as upload:
+        upload.path.write_bytes(content)
+        return jobs.start("mine", upload)
 
 
 def wait(job: Job, seconds: float = PATIENCE) -> Job:
