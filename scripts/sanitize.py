@@ -19,16 +19,22 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "sanitize"
 RANDOM_MEMORIES = ROOT / "tests" / "retrieve" / "random_memories.py"
 SUITES = ("tests/native", "tests/retrieve", "tests/decode", "tests/combine", "tests/compact", "tests/model")
+LEFT_OUT = ("--deselect", "tests/native/test_linear.py::test_weights_are_given_back")
 
 
 def find_runtime() -> str | None:
-    """The runtime that a process must load first to use sanitized code; None where the compiler has none."""
+    """The libraries that a process must load first to use sanitized code; None where the compiler has none.
+
+    The C++ library is among them because AddressSanitizer looks up how exceptions are thrown when the process starts.
+    """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         return None
-    found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
-    path = found.stdout.strip()
-    return path if Path(path).is_absolute() else None
+    paths = []
+    for name in ("libasan.so", "libstdc++.so"):
+        found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+        paths.append(found.stdout.strip())
+    return " ".join(paths) if all(Path(path).is_absolute() for path in paths) else None
 
 
 def build(name: str, folder: Path = FOLDER) -> Path:
@@ -77,7 +83,9 @@ def main() -> int:
         sys.exit("The compiler has no AddressSanitizer. Install GCC with libasan, or name another compiler with CXX.")
     for name in [chosen.only] if chosen.only else ["avx512", "avx2"]:
         build(name)
-        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITES]
+        # Freed memory is kept for a while under AddressSanitizer, so one test of what is given back cannot pass. And
+        # -s, because pytest would keep what a process prints that a sanitizer ends.
+        tests = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *SUITES, *LEFT_OUT]
         memories = [sys.executable, str(RANDOM_MEMORIES), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
         for command in (tests, memories):
             print(f"{name}: {' '.join(command[1:])}", flush=True)
