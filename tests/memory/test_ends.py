@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ibidem.cli.app import app
 from ibidem.errors import CommittedError, DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, accept_loss, verify_folder
+from ibidem.memory.journal import Journal
 
 from .samples import IDENTITY, MOMENT, append, files_of, sample
 from .test_crash import hook
@@ -401,3 +402,40 @@ def test_a_reader_drops_a_record_that_was_never_committed(case: Case) -> None:
     newer = reader.refresh()
     assert pairs_of(newer) == pairs_of(Memory.open(case.path))
     assert {pair[1] for pair in pairs_of(newer).values()} == {one(8).targets[0], one(3).targets[0]}
+
+
+def test_a_sealed_leftover_is_still_there_after_going_back(path: Path) -> None:
+    """A killed writer left the first record of a journal uncommitted; later journals count on its ids."""
+    append(path, 1)
+    with Memory.open(path).edit() as edit:
+        edit.keep_snapshot("before")
+        edit.commit()
+    ends = (path / ENDS).read_bytes()
+    record(path, one(7, pairs=2))
+    (path / ENDS).write_bytes(ends)
+    Memory.open(path).sealed()
+    record(path, one(8))
+    expected = pairs_of(record(path, one(9), removed=(4,)))
+    assert expected.keys() == {0, 1, 2, 3, 5, 6}
+    with Memory.open(path).edit() as edit:
+        edit.restore_snapshot("before")
+        assert pairs_of(edit.commit()) == expected
+    assert verify_folder(path)[1] == []
+
+
+def test_a_writer_goes_on_after_it_committed_a_leftover_and_then_failed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case.path / ENDS).write_bytes(case.states[2][ENDS])
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Memory.open(case.path).writing() as writer:
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            with pytest.raises(MemoryFolderError, match="No space left"):
+                writer.record(one(5))
+        memory = writer.record(one(5))
+    assert pairs_of(memory).keys() == pairs_of(Memory.open(case.path)).keys() == {1, 2, 3}
+    assert memory.verify() == []

@@ -14,6 +14,7 @@ from ibidem.memory.files import commit_file, prepare_file, replace_file
 from ibidem.memory.journal import Journal, list_journals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ibidem.memory.journal import Change
@@ -26,15 +27,8 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     the change is not recorded, CommittedError where it is and the disk did not confirm it, and DamagedMemoryError,
     with nothing changed, where the journal is not what was read of it.
     """
-    ends = read_ends(folder)
+    ends = commit_leftovers(folder, [journal])
     assert ends is not None
-    if ends.of(journal.number).bytes != journal.committed:
-        raise MemoryFolderError(f"{journal.path} was written by another process meanwhile: run this again")
-    if journal.end > journal.committed:  # of a killed writer; committed alone, so that never two records are not
-        journal.sync()
-        ends = ends.with_end(journal.number, journal.state)
-        replace_file(folder / ENDS, seal_ends(ends))
-        journal = replace(journal, committed=journal.end)
     longer = journal.append(change)
     try:
         beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
@@ -45,6 +39,30 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
             longer.cut_back(journal.end)
         raise
     return replace(longer, committed=longer.end)
+
+
+def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
+    """Commit what was read of these journals, with the records that killed writers left beyond the committed ends.
+
+    A record must be committed before another is appended, so that at most one record is uncommitted, and before it is
+    sealed: a snapshot needs the journal again, and the ids in later journals count the pairs in this one. Returns the
+    committed ends, None where the memory has none and its format requires none. Raises MemoryFolderError where the
+    ends are not those that the journals were read with.
+    """
+    ends = before = read_ends(folder, required=required)
+    if ends is None:
+        return None
+    for journal in journals:
+        committed = ends.of(journal.number)
+        if committed == journal.state:
+            continue
+        if committed.bytes != journal.committed:
+            raise MemoryFolderError(f"{journal.path} was written by another process meanwhile: run this again")
+        journal.sync()
+        ends = ends.with_end(journal.number, journal.state)
+    if ends != before:
+        replace_file(folder / ENDS, seal_ends(ends))
+    return ends
 
 
 def settle_ends(folder: Path, first: int, *, required: bool) -> None:

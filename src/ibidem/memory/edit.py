@@ -12,7 +12,7 @@ import numpy as np
 import ibidem
 from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import json_copy, write_artefact
-from ibidem.memory.committing import settle_ends
+from ibidem.memory.committing import commit_leftovers, settle_ends
 from ibidem.memory.files import make_directory, remove, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
@@ -100,6 +100,8 @@ class Edit:
         tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed), protected=protected)
         if not tail:
             return
+        with reported_writes(folder):
+            commit_leftovers(folder, tail.journals, required=protected)
         self._unsettled = True
         if draft.layout.keys and any(data.keys is None for data in tail.added):
             self.drop_array("keys")  # of a generation from before the later ones did without them
