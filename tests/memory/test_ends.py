@@ -439,3 +439,26 @@ def test_a_writer_goes_on_after_it_committed_a_leftover_and_then_failed(
         memory = writer.record(one(5))
     assert pairs_of(memory).keys() == pairs_of(Memory.open(case.path)).keys() == {1, 2, 3}
     assert memory.verify() == []
+
+
+def test_accepting_a_loss_keeps_sound_records_beyond_an_older_committed_end(case: Case) -> None:
+    expected = pairs_of(Memory.open(case.path))
+    (case.path / ENDS).write_bytes(case.states[0][ENDS])
+    assert [damage.file for damage in verify_folder(case.path)[1]] == [ENDS]
+    assert accept_loss(case.path) == []
+    assert verify_folder(case.path)[1] == []
+    assert pairs_of(Memory.open(case.path)) == expected
+    (case.path / ENDS).write_bytes(case.states[1][ENDS])
+    content = bytearray((case.path / JOURNAL).read_bytes())
+    content[case.places[1] + 20] ^= 1
+    (case.path / JOURNAL).write_bytes(content)
+    assert [damage.file for damage in accept_loss(case.path)] == [JOURNAL]
+    assert {pair[1] for pair in pairs_of(Memory.open(case.path)).values()} == {one(7).targets[0]}
+    assert verify_folder(case.path)[1] == []
+
+
+def test_accepting_a_loss_of_a_sound_older_memory_gives_up_nothing(case: Case) -> None:
+    make_older(case.path)
+    before = files_of(case.path)
+    assert accept_loss(case.path) == []
+    assert files_of(case.path) == before

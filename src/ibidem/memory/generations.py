@@ -168,7 +168,7 @@ def sweep(folder: Path) -> None:
 
     What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
     """
-    for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS):
+    for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):
             remove(path)
     try:

@@ -99,11 +99,17 @@ class Journal:
         except DamagedFile:
             return self._read_unprotected()  # it may have been read while a writer was at it
 
-    def read_sound(self) -> tuple[list[Change], Journal]:
-        """Read the changes up to the first that is not as written, whatever was committed."""
+    def read_sound(self, committed: End | None) -> Journal:
+        """Read up to the first record that is not as written.
+
+        Returns a journal without records where all records up to the committed end are sound, but not the ones that
+        were committed.
+        """
         _, content = self._content()
-        changes, journal, _ = self._parse(content, self.end + len(content))
-        return changes, replace(journal, committed=journal.end)
+        _, journal, passed = self._parse(content, self.end + len(content))
+        if committed is not None and journal.end >= committed.bytes and committed not in passed:
+            return self
+        return replace(journal, committed=journal.end)
 
     def _content(self) -> tuple[int | None, bytes]:
         """The bytes of the file, None where there is none, and the content after `end`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import ibidem
 from ibidem.errors import DamagedMemoryError
+from ibidem.memory.committing import commit_leftovers
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.digests import blocks_of_file
 from ibidem.memory.ends import ENDS, Ends, read_ends, seal_ends
@@ -41,9 +42,11 @@ def accept_loss(folder: Path) -> list[Damage]:
         for journal, damage in cut:
             lost.append(damage)
             _set_aside(journal)
-        if ends is None or lost:
-            if ends is None:
-                lost.append(Damage(ENDS, "it was made anew from the journals"))
+        if ends is None and manifest.format > 3:
+            lost.append(Damage(ENDS, "it was made anew from the journals"))
+        if lost:
+            for number in sound.journals:
+                Journal(journal_path(folder, number)).sync()
             replace_file(folder / ENDS, seal_ends(sound))
             for journal, _ in cut:
                 _cut(journal)
@@ -58,6 +61,9 @@ def accept_loss(folder: Path) -> list[Damage]:
                     format=FORMAT,
                 ),
             )
+        else:  # an older copy of the committed ends is no loss, but is brought up to date
+            journals = [_check(folder, number, ends) for number in sound.journals]
+            commit_leftovers(folder, journals, required=manifest.format > 3)
         return lost
 
 
@@ -97,17 +103,11 @@ def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, 
                 raise DamagedFile(journal.path, "an earlier journal lost records")
             read = _check(folder, number, ends)
         except DamagedFile as damage:
-            read = journal if cut else _sound_part(journal, ends)
+            read = journal if cut else journal.read_sound(None if ends is None else ends.of(number))
             cut.append((read, _row(folder, damage)))
         if read.end:
             sound = sound.with_end(number, read.state)
     return sound, cut
-
-
-def _sound_part(journal: Journal, ends: Ends | None) -> Journal:
-    """The journal up to its first damage; nothing of one that is whole and yet not the one that was committed."""
-    read = journal.read_sound()[1]
-    return journal if ends is not None and read.records >= ends.of(journal.number).records else read
 
 
 def _check(folder: Path, number: int, ends: Ends | None) -> Journal:
