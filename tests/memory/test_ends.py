@@ -462,3 +462,22 @@ def test_accepting_a_loss_of_a_sound_older_memory_gives_up_nothing(case: Case) -
     before = files_of(case.path)
     assert accept_loss(case.path) == []
     assert files_of(case.path) == before
+
+
+def test_a_torn_record_that_is_replaced_during_a_reading_is_no_damage(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first reading gives a part of the torn record, and then the end of what was written in its place."""
+    expected = pairs_of(Memory.open(case.path))
+    (case.path / ENDS).write_bytes(case.states[1][ENDS])
+    good = case.states[3][JOURNAL]
+    mixed = iter([good[: case.places[1]] + bytes(20) + good[case.places[1] + 20 :]])
+    whole = Journal._content
+
+    def content(journal: Journal) -> tuple[int | None, bytes]:
+        first = next(mixed, None)
+        return whole(journal) if first is None else (len(first), first)
+
+    monkeypatch.setattr(Journal, "_content", content)
+    assert pairs_of(Memory.open(case.path)) == expected
+    assert next(mixed, None) is None

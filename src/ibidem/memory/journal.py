@@ -20,6 +20,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,12 +93,11 @@ class Journal:
         committed: its committed end, or None in a memory that has none. beyond: take over whole records beyond it too.
         Raises DamagedMemoryError where it differs from what was committed, or a bad record is followed by a sound one.
         """
-        if committed is not None:
-            return self._read_committed(committed, beyond)
+        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, beyond)
         try:
-            return self._read_unprotected()
+            return read()
         except DamagedFile:
-            return self._read_unprotected()  # it may have been read while a writer was at it
+            return read()  # a writer may have replaced a torn record between two parts of the first reading
 
     def read_sound(self, committed: End | None) -> Journal:
         """Read up to the first record that is not as written.
