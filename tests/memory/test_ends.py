@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import stat
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -481,3 +483,22 @@ def test_a_torn_record_that_is_replaced_during_a_reading_is_no_damage(
     monkeypatch.setattr(Journal, "_content", content)
     assert pairs_of(Memory.open(case.path)) == expected
     assert next(mixed, None) is None
+
+
+def test_a_file_system_that_cannot_sync_directories_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+    failure = errno.EINVAL
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(failure, os.strerror(failure))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = tmp_path / "memory"
+    Memory.create(path, IDENTITY, created=MOMENT)
+    record(path, one(7)).sealed()
+    assert pairs_of(Memory.open(path)).keys() == {0}
+    failure = errno.EIO
+    with pytest.raises(MemoryFolderError, match="Input/output error"):
+        record(path, one(8))

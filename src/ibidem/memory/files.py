@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -25,12 +26,16 @@ def temporary(path: Path) -> Path:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable, as far as its file system can."""
     if os.name == "nt":  # Windows cannot open a directory; its renames are journalled
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network, FUSE and read-only file systems cannot sync a directory, and would never take a memory.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 
