@@ -502,3 +502,19 @@ def test_a_file_system_that_cannot_sync_directories_is_used(tmp_path: Path, monk
     failure = errno.EIO
     with pytest.raises(MemoryFolderError, match="Input/output error"):
         record(path, one(8))
+
+
+def test_verify_is_not_misled_by_generations_that_are_committed_meanwhile(path: Path) -> None:
+    append(path, 1, 2)
+    record(path, one(7))
+    commits = []
+
+    def commit(done: int, total: int) -> None:
+        if not commits:
+            commits.append((done, total))
+            for number in (8, 9):
+                with record(path, one(number), removed=(number - 8,)).edit() as edit:
+                    edit.commit()
+
+    assert verify_folder(path, commit)[1] == []
+    assert commits

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ibidem.errors import MemoryFolderError
 from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.damage import Damage, DamagedFile
 from ibidem.memory.digests import check_file
@@ -24,6 +25,7 @@ from ibidem.memory.generations import (
 )
 from ibidem.memory.journal import Journal, journal_path, list_journals
 from ibidem.memory.segment import Segment
+from ibidem.memory.state import stamp_of
 from ibidem.memory.tail import check_age
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ibidem.memory.manifest import Manifest
 
 _ROWS = 65536
+_TRIES = 3
 
 
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
@@ -94,10 +97,22 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
 def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> tuple[Manifest, list[Damage]]:
     """Check every byte of the memory in a folder, be it so damaged that it cannot be opened; return its manifest too.
 
-    Raises DamagedMemoryError where the manifest itself is damaged, and MemoryFolderError where there is no memory.
+    Where damage is found and the generation was replaced meanwhile, all is checked again, up to three times: files of
+    older generations are removed. Raises DamagedMemoryError where the manifest itself is damaged, and
+    MemoryFolderError where there is no memory.
     """
-    manifest = current_manifest(folder)
-    return manifest, verify(folder, manifest, progress)
+    for left in reversed(range(_TRIES)):
+        stamp = stamp_of(folder)
+        manifest = current_manifest(folder)
+        try:
+            found = verify(folder, manifest, progress)
+        except MemoryFolderError:
+            if not left or stamp_of(folder) == stamp:
+                raise
+            continue
+        if not found or stamp_of(folder) == stamp:
+            break
+    return manifest, found
 
 
 def _journal_checks(folder: Path, first: int, ends: Ends | None) -> Iterator[Callable[[], None]]:
