@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,9 +24,12 @@ from starlette.requests import Request
 
 from ibidem.serve import page
 from ibidem.serve.answers import refuse
+from ibidem.serve.arrivals import Arrivals
 from ibidem.serve.refusal import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ibidem.serve.gate import Gate
@@ -48,6 +52,8 @@ _HEALTH = "/health"
 _PUBLIC = {_HEALTH, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page is many small files that are sent from memory; a supervisor must reach /health also on a busy server.
 _UNCOUNTED = {_HEALTH, *page.PATHS}
+# The part of `concurrency` that requests of one client may take whose body is still arriving.
+_ARRIVING_SHARE = 8
 
 
 class Door:
@@ -58,6 +64,7 @@ class Door:
         self._settings = settings
         self._gate = gate
         self._metrics = metrics
+        self._arrivals = Arrivals(max(1, settings.limits.concurrency // _ARRIVING_SHARE))
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,10 +84,9 @@ class Door:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        self._inside += 1
         try:
             self._check(scope)
-            await self._app(scope, receive, send_out)
+            await self._answer(scope, receive, send_out)
         except Refusal as refusal:
             answer = refuse(refusal, scope["path"])
             origin = Headers(scope=scope).get("origin")
@@ -92,7 +98,6 @@ class Door:
             # The application has answered already, with no more than that something went wrong.
             logger.exception("A request to %s failed.", _route(scope))
         finally:
-            self._inside -= 1
             self._metrics.count_request(_route(scope), status or 499, time.monotonic() - began)
 
     def _check(self, scope: Scope) -> None:
@@ -106,8 +111,33 @@ class Door:
         # Refused pages of other origins are not counted, or they could use up the rate of this machine's user.
         if scope["path"] not in _UNCOUNTED:
             self._gate.count(Request(scope))
-        if self._inside > settings.limits.concurrency and scope["path"] != _HEALTH:
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application within the limits on requests in flight and on bodies that are arriving.
+
+        A request that waits for the client's other bodies is not in flight yet, so that it keeps no other client out.
+        """
+        if not _has_body(scope):
+            with self._in_flight(scope):
+                await self._app(scope, receive, send)
+            return
+        arrival = await self._arrivals.begin(self._gate.identify(Request(scope)))
+        try:
+            with self._in_flight(scope):
+                await self._app(scope, arrival.watch(receive), send)
+        finally:
+            arrival.end()
+
+    @contextmanager
+    def _in_flight(self, scope: Scope) -> Iterator[None]:
+        """Count a request while it is answered; raises Refusal 503 when there are too many."""
+        if self._inside >= self._settings.limits.concurrency and scope["path"] != _HEALTH:
             raise Refusal(503, "Too many requests at once: try again.", retry_after=1)
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     def _is_welcome(self, headers: Headers, host: str) -> bool:
         origin = headers.get("origin")
@@ -119,6 +149,12 @@ class Door:
 def _is_public(scope: Scope) -> bool:
     """Whether pages of all origins may send this request; a preflight (OPTIONS) only asks, and is answered by CORS."""
     return scope["method"] == "OPTIONS" or (scope["method"] in ("GET", "HEAD") and scope["path"] in _PUBLIC)
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether a body follows the header of a request."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 def _is_of_host(origin: str, host: str) -> bool:

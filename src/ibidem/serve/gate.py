@@ -30,8 +30,12 @@ class Gate:
         It is counted by its key if that is in the header or the address and known, else by the client's address:
         guessed keys, keys in the body (see `admit`) and requests that are refused later are all counted.
         """
+        self._take(self.identify(request))
+
+    def identify(self, request: Request) -> tuple[str, object]:
+        """Identify a client before the body is read: by a known key in the header or the address, else by address."""
         number = self._find(_key_outside_body(request))
-        self._take(_by_address(request) if number is None else _by_key(number))
+        return _by_address(request) if number is None else _by_key(number)
 
     def check_key(self, request: Request) -> None:
         """Raise Refusal 403 where a key is needed and the header or the address has a wrong one.
