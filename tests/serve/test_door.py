@@ -291,6 +291,19 @@ def test_slow_clients_are_not_waited_for(translator: Translator, monkeypatch: py
         assert client.post("/translate", TEXT).status == 200
 
 
+def test_a_large_body_over_a_slow_line_arrives(translator: Translator) -> None:
+    """64 KiB a second, half a megabit, for longer than a small body may take."""
+    parts = 6
+    limits = replace(OPEN.limits, body_seconds=0.4)
+    with served(translator, replace(OPEN, limits=limits)) as (client, _), connect(client) as connection:
+        length = parts << 14
+        connection.sendall(f"POST /detect HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
+        for number in range(parts):
+            time.sleep(0.25 if number else 0)
+            connection.sendall(b" " * (1 << 14))
+        assert b"no JSON" in connection.recv(4096)
+
+
 def test_a_body_that_was_refused_is_not_waited_for(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request was answered before its body came, and the client goes on to send a byte now and then."""
     monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
