@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -171,3 +174,26 @@ def test_a_prefix_goes_before_every_source(model_of) -> None:
     bare = load_model(model.name, device="cpu")
     assert model.tokens.encode_sources(["Datei"]) == bare.tokens.encode_sources(["translate German to English: Datei"])
     assert model.tokens.encode_targets(["file"]) == bare.tokens.encode_targets(["file"])
+
+
+@pytest.mark.parametrize("traps", [False, True])
+def test_both_sides_are_encoded_in_several_threads(any_model: BaseModel, texts: Texts, traps: bool) -> None:
+    """A server encodes sources in many threads while another learns; tokenizers switch sides by changing themselves."""
+    tokens = any_model.tokens
+    # Marian's quick way does not read tags.
+    sources = [">> " + text if traps else text for text in texts.german[:20]]
+    targets = [">> " + text if traps else text for text in texts.english[:20]]
+    expected = (tokens.encode_sources(sources), tokens.encode_targets(targets))
+
+    def encode(number: int) -> bool:
+        if number % 2:
+            return tokens.encode_sources(sources) == expected[0]
+        return tokens.encode_targets(targets) == expected[1]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(encode, range(60)))
+    finally:
+        sys.setswitchinterval(interval)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class Tokens:
 
     `start` is the decoder's prompt: its start token and, for multilingual models, the forced language tag.
     A target is its text's tokens and the end-of-sentence token, without any tag. `assumed` holds the languages that
-    were given and that the model could not confirm, since it does not state its own.
+    were given and that the model could not confirm, since it does not state its own. Any thread may encode.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Tokens:
         self.longest_target = positions - len(self.start)
         self._source = tokenizer
         self._target = _target_tokenizer(tokenizer)
+        # A tokenizer changes itself while it encodes targets: its language tags, or its vocabulary.
+        self._lock = threading.Lock()
 
     def _settle_pair(self, tokenizer: Any, given: LanguagePair, name: str) -> None:
         """Set the languages of a model of one pair, or of a Marian model that a tag in the source tells the target."""
@@ -120,7 +123,8 @@ class Tokens:
         quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
-        encoded: list[list[int]] = self._source(batch, **_WHOLE).input_ids
+        with self._lock:
+            encoded: list[list[int]] = self._source(batch, **_WHOLE).input_ids
         return encoded
 
     def encode_targets(self, texts: Iterable[str]) -> list[list[int]]:
@@ -132,7 +136,8 @@ class Tokens:
         quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
-        encoded = self._target(text_target=batch, add_special_tokens=False, **_WHOLE).input_ids
+        with self._lock:
+            encoded = self._target(text_target=batch, add_special_tokens=False, **_WHOLE).input_ids
         # Unigram tokenizers (T5, mBART) read a typed "</s>" as the special token whatever they are told.
         reserved = {self.eos, self.pad, *self.start}
         return [[*(number for number in ids if number not in reserved), self.eos] for ids in encoded]
