@@ -235,3 +235,17 @@ def test_work_is_counted(tiny: BaseModel, sentences: list[Any]) -> None:
 def test_a_batch_of_nothing_is_refused(tiny: BaseModel) -> None:
     with pytest.raises(UsageError, match="1 or more"):
         Translator(tiny, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("今天天气很好。我们去公园吧！好吗？", 8, ["今天天气很好。", "我们去公园吧！", "好吗？"]),
+        ("今天天气很好。我们去公园吧！好吗？", 14, ["今天天气很好。我们去公园吧！", "好吗？"]),
+        ("「行こう。」と言った。", 8, ["「行こう。」", "と言った。"]),
+        ("苹果、香蕉，还有许多别的水果。", 9, ["苹果、香蕉，", "还有许多别的水果。"]),
+    ],
+)
+def test_split_text_without_spaces(text: str, most: int, expected: list[str]) -> None:
+    """Chinese and Japanese have no space after a full stop or a comma."""
+    assert split_text(text, lambda part: len(part) <= most) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -13,8 +14,14 @@ if TYPE_CHECKING:
 # of attention grows with the square of the length: a piece of this length takes at most 286 steps.
 PIECE_TOKENS = 128
 
-# Where a long line may be cut, best places first.
-_PLACES = (re.compile(r"(?<=[.!?…。！？])\s+"), re.compile(r"(?<=[;:,–—])\s+"), re.compile(r"\s+"))
+# Where a long line may be cut, best places first. Chinese and Japanese have no spaces, and the mark that closes a
+# quotation belongs to the sentence before it.
+_AFTER_STOP = "[。！？」』”’）]"
+_PLACES = (
+    re.compile(rf"(?<=[.!?…])\s+|(?:(?<=[。！？])|(?<=[。！？][」』”’）]))(?!{_AFTER_STOP})\s*"),
+    re.compile(r"(?<=[;:,–—])\s+|(?<=[；：，、])\s*"),
+    re.compile(r"\s+"),
+)
 
 
 class Piece(NamedTuple):
@@ -37,14 +44,15 @@ def _split(text: str, fits: Callable[[str], bool], level: int) -> Iterator[str]:
     if level == len(_PLACES):
         yield from _halve(text, fits)
         return
-    pieces = [piece for piece in _PLACES[level].split(text) if piece]
+    cuts = [0, *(place.end() for place in _PLACES[level].finditer(text)), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(cuts) if text[start:end].strip()]
     first = 0
     while first < len(pieces):
         count = _count_fitting(pieces, first, fits)
         if count:
-            yield " ".join(pieces[first : first + count])
+            yield _join(pieces, first, count)
         else:
-            yield from _split(pieces[first], fits, level + 1)
+            yield from _split(pieces[first].strip(), fits, level + 1)
         first += max(count, 1)
 
 
@@ -57,11 +65,15 @@ def _halve(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
     yield from _halve(text[middle:], fits)
 
 
+def _join(pieces: Sequence[str], first: int, count: int) -> str:
+    return "".join(pieces[first : first + count]).strip()
+
+
 def _count_fitting(pieces: Sequence[str], first: int, fits: Callable[[str], bool]) -> int:
     """Count how many pieces from `first` on fit when joined, in logarithmically many attempts."""
 
     def fit(count: int) -> bool:
-        return fits(" ".join(pieces[first : first + count]))
+        return fits(_join(pieces, first, count))
 
     rest = len(pieces) - first
     if not fit(1):
