@@ -1,6 +1,6 @@
 """Convert a model whose weights are a pickle to safetensors: `python -m ibidem.model.convert MODEL FOLDER`.
 
-This is the only place where ibidem reads a pickle of somebody else's. PyTorch's restricted unpickler
+This is the only place where ibidem reads a pickle that it did not write. PyTorch's restricted unpickler
 (`weights_only=True`) accepts tensors and plain containers alone, but it guards less well than a format without code.
 """
 

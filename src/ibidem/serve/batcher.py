@@ -6,8 +6,8 @@ keep the others waiting. There is no delay but a few milliseconds, in which clie
 again.
 
 Before every decoding step the decoder calls a check. It answers requests whose time is up, and ends a batch that no
-request waits for any more. Lines of a request that is gone stay in a batch that others share: dropping them would save
-little, since the cost of a batch is bounded.
+request needs any more. Lines of a cancelled request stay in a batch that other requests share: dropping them would
+save little, since the cost of a batch is bounded.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BatchSettings:
 
 
 class StoppedError(Exception):
-    """Raised in a decoder by its check: no request waits for the batch any more."""
+    """Raised in a decoder by its check: all requests of the batch were answered or cancelled."""
 
 
 @dataclass(eq=False)
@@ -273,7 +273,7 @@ class Batcher(Generic[Result]):
     def _choose_brief(self, places: Sequence[Place], batch: Sequence[Place]) -> list[Place]:
         """Choose lines of requests that this batch leaves out, if they take a fraction of its time; else none.
 
-        Both are decoded in any case: whoever needs little waits for less when it goes first.
+        Both are decoded in any case, and a brief request that is decoded first delays the other by little.
         """
         served = {order for order, _ in batch}
         others = [place for place in places if place[0] not in served]
@@ -320,7 +320,7 @@ class Batcher(Generic[Result]):
                 order.fail(SlowError(self._settings.request_seconds))
 
     def _check(self, orders: Sequence[Order[Result]]) -> None:
-        """Note that the decoder takes a step of a batch, and stop it where none of these requests waits any more."""
+        """Record a decoding step; raises StoppedError when all of these requests were answered or cancelled."""
         self._stepped = now = time.monotonic()
         self._end_late(orders, now)
         if all(order.future.done() for order in orders):

@@ -5,9 +5,9 @@ people's pages out of a server that has no keys:
 
 - it answers only to its own names, so that a page whose name was made to point here (DNS rebinding) reads nothing;
 - a request of any method must not come from a page of another origin, except for the page, which may be linked to,
-  and for what is the same for everybody: GET /translate costs as much work as POST. Browsers say where a request
-  comes from (`Origin`, `Sec-Fetch-Site`), programs send neither. A content type would be no such sign: LibreTranslate's
-  clients send forms, which any page can send as well;
+  and for public data that costs no work. GET is no exception: GET /translate costs as much as POST. Browsers say where
+  a request comes from (`Origin`, `Sec-Fetch-Site`), programs send neither. A content type would be no such sign:
+  LibreTranslate's clients send forms, which any page can send as well;
 - answers carry no permission for other origins (CORS), unless the server was started with their names.
 """
 
@@ -48,7 +48,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _HEALTH = "/health"
-# What anybody may read, also from a page of another origin: it needs no key and costs no work.
+# Public data, which pages of other origins may read as well: it needs no key and costs no work.
 _PUBLIC = {_HEALTH, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page is many small files that are sent from memory; a supervisor must reach /health also on a busy server.
 _UNCOUNTED = {_HEALTH, *page.PATHS}
@@ -147,7 +147,7 @@ class Door:
 
 
 def _is_public(scope: Scope) -> bool:
-    """Whether pages of all origins may send this request; a preflight (OPTIONS) only asks, and is answered by CORS."""
+    """Whether pages of all origins may send this request; preflights (OPTIONS) are answered by CORS."""
     return scope["method"] == "OPTIONS" or (scope["method"] in ("GET", "HEAD") and scope["path"] in _PUBLIC)
 
 

@@ -32,7 +32,7 @@ MOST_WAITING = 8
 _MOST_REMEMBERED = 100
 _LONGEST_NAME = 100
 _LONGEST_MESSAGE = 1_000
-# Of files that anybody may send; the defaults of ReadLimits are for files of the machine's owner.
+# Limits for uploaded files; the defaults of ReadLimits are for files of the machine's owner.
 _STRICT = ReadLimits(
     ratio=100,
     ratio_bytes=1 << 26,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ibidem.text.inline import Translate
 
-# What is not closed goes on to the end, as in HTML: searching on behind each `<!` or `<?` would be quadratic.
+# An unclosed declaration extends to the end, as in HTML: continuing after each `<!` or `<?` would be quadratic.
 _MARKUP = re.compile(
     r"""<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<[!?][^>]*(?:>|\Z)|</?([A-Za-z][\w:.-]*)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""",
     re.DOTALL,

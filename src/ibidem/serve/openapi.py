@@ -24,7 +24,7 @@ _STATUSES = {
     408: "The body took too long",
     413: "The body is too large",
     429: "Too many requests; `Retry-After` says when to come back",
-    503: "Too much waits already, and `Retry-After` says when to come back; or translating took too long",
+    503: "The queue is full, and `Retry-After` says when to try again; or translating took too long",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.Problem, "description": text} for status, text in _STATUSES.items()
