@@ -76,6 +76,28 @@ def test_parallel_requests_of_one_client_are_answered(address: tuple[str, int]) 
         assert {status_of(connection) for connection in connections} == {200}
 
 
+def test_connections_of_one_client_keep_no_other_client_out(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They send nothing, and each is closed only after some seconds."""
+    monkeypatch.setattr("ibidem.serve.server._CONNECTIONS", CONCURRENCY)
+    with running(make_service(translator, ServeSettings())) as url, ExitStack() as stack:
+        host, _, port = url.removeprefix("http://").partition(":")
+        idle = [stack.enter_context(connect((host, int(port)))) for _ in range(CONCURRENCY)]
+        with connect((host, int(port)), "127.0.0.2") as other:
+            other.sendall(HEADER + BODY)
+            assert status_of(other) == 200
+        closed = select.select(idle, [], [], SECONDS)[0]
+        assert len(closed) == CONCURRENCY - CONCURRENCY // 4
+        with connect((host, int(port))) as refused:
+            assert refused.recv(1) == b""
+        for connection in idle:
+            connection.close()
+        with connect((host, int(port)), "127.0.0.1") as again:
+            again.sendall(HEADER + BODY)
+            assert status_of(again) == 200
+
+
 def test_places_are_given_back_and_clients_forgotten() -> None:
     arrivals = Arrivals(1, seconds=0.01)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ibidem.serve.refusal import Refusal
@@ -83,12 +84,12 @@ def _by_key(number: int) -> tuple[str, object]:
 
 
 def _by_address(request: Request) -> tuple[str, object]:
-    return ("address", _network(request))
+    return ("address", network_of(request.client.host if request.client else ""))
 
 
-def _network(request: Request) -> str:
-    """The client's address; of IPv6 the network, since one machine has many addresses there."""
-    host = request.client.host if request.client else ""
+@lru_cache(4_096)
+def network_of(host: str) -> str:
+    """The address of a client; of IPv6 the network, since one machine has many addresses there."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
