@@ -1,4 +1,4 @@
-"""The committed end stands outside of the journal: what was acknowledged and is gone is found, and never cut off."""
+"""The committed end is recorded outside of the journal: the loss of acknowledged records is always detected."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def restore(path: Path, files: dict[str, bytes]) -> None:
 
 
 def test_accepting_a_loss_gives_up_what_came_later(path: Path) -> None:
-    """A later journal speaks of ids that the lost records gave."""
+    """A later journal refers to ids of the lost records."""
     append(path, 1)
     record(path, one(7)).sealed()
     record(path, one(8))

@@ -1,4 +1,4 @@
-"""A power cut keeps what was synced and nothing else: acknowledged changes must be there, whoever was killed before."""
+"""A power cut keeps only what was synced: acknowledged changes survive it, whichever writer was killed before."""
 
 from __future__ import annotations
 

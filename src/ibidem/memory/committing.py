@@ -1,6 +1,6 @@
-"""Committing records of a journal: first the record, then the committed end, each on disk before the next.
+"""Commit records of a journal: write and sync the record, then write and sync the committed end.
 
-Killed in between, a writer leaves a record beyond the committed end, which was not acknowledged.
+A writer that is killed in between leaves a record beyond the committed end, which was not acknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
         beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
         commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
     except OSError:
-        # A record below the committed end must never be cut off: the disk knows whether the rename came through.
+        # The rename may have succeeded, and a record below the committed end must never be cut off.
         if read_ends(folder) == ends:
             longer.cut_back(journal.end)
         raise

@@ -11,7 +11,7 @@ from ibidem.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The checksum stands first and at a fixed place, so that it covers every byte after itself.
+# The checksum is at a fixed place at the beginning, so that it covers every byte after it.
 _SEAL = b'{\n "checksum": "'
 _SEALED_FROM = len(_SEAL) + 64
 

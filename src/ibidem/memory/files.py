@@ -43,8 +43,8 @@ def sync_directory(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory and its missing parents, durably.
 
-    The parent of one that exists already is synced too: a process that was killed may have made the directory and not
-    have come to syncing its name.
+    The parent of one that exists already is synced too: a process may have been killed after it made the directory
+    and before it synced its name.
     """
     existed = path.is_dir()
     if not existed:

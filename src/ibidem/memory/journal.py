@@ -4,7 +4,7 @@ A journal is a file of records after a line that names its format. A record is a
 crc32 of its place in the file and of what follows, and then a change: pairs that were added, with all that a
 segment would hold of them, and the ids of pairs that were removed.
 
-How much of a journal is committed stands outside of it (`ends`). Up to there every byte must be as written, and
+How much of a journal is committed is recorded outside of it (`ends`). Up to there every byte must be as written, and
 nothing is ever cut off. Beyond it lies at most what a killed writer left behind: a whole record is taken over, and a
 torn one is cut off by the next writer. In memories of older formats, which have no committed ends, only a record that
 is shorter than its length says counts as torn.
@@ -77,7 +77,7 @@ class Journal:
 
     @property
     def state(self) -> End:
-        """What a committed end at this place would say."""
+        """Return the committed end that a commit of all that was read would record."""
         return End(self.end, self.records, self.digest)
 
     def size(self) -> int:
@@ -176,8 +176,8 @@ class Journal:
         """
         record = _encode(change)
         first = not self.end
-        # A killed writer may have made the folder and the file, and not have come to syncing their names: only a
-        # committed record proves that they are durable.
+        # A killed writer may have made the folder and the file without syncing their names: only a committed record
+        # proves that they are durable.
         if first:
             make_directory(self.path.parent)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -204,7 +204,7 @@ class Journal:
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
     def cut_back(self, end: int) -> None:
-        """Take the record after `end`, which was not committed, out of the file again, if the system lets us."""
+        """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDWR)
             try:
@@ -222,7 +222,7 @@ class Journal:
             os.close(descriptor)
 
     def sync(self) -> None:
-        """Make all that was read durable, with the names on the way to it."""
+        """Sync the file, its folder and the memory's folder, so that all that was read is durable."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.fsync(descriptor)
@@ -261,7 +261,7 @@ class Journal:
 
 
 def _whole(content: bytes, start: int) -> bool:
-    """Whether a record begins here that is as long as it says, sound or not."""
+    """Return whether a record of the length in its header begins here, whatever its checksum."""
     if len(content) - start < _FRAME.size:
         return False
     mark, length, _ = _FRAME.unpack_from(content, start)
