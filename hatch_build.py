@@ -53,7 +53,7 @@ INSTRUCTIONS = {
 }
 # Checks every memory access and every undefined operation; accesses to vectors against their size, not their capacity.
 SANITIZED = [
-    "-O1",
+    "-Og",
     "-g",
     "-fno-omit-frame-pointer",
     "-fsanitize=address,undefined,float-cast-overflow",
