@@ -207,7 +207,7 @@ def test_a_key_in_the_body_has_its_own_rate(translator: Translator) -> None:
 
 
 def test_key_and_rate_are_checked_before_the_body_is_read(translator: Translator) -> None:
-    """The body never comes: whoever waits for it answers 408, after 30 seconds."""
+    """A body that never comes is answered with 408, after 30 seconds."""
     limits = replace(OPEN.limits, rate=0.001, burst=2)
 
     def ask(path: str, authorization: str) -> bytes:

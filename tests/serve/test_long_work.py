@@ -1,4 +1,4 @@
-"""A long line, a client that goes away and a decoder that hangs: others are served, and work for nobody stops."""
+"""A long line, a client that goes away, a decoder that hangs: other clients are served, abandoned work stops."""
 
 from __future__ import annotations
 
