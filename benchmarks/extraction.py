@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 
 from ibidem.evaluate import describe_machine
-from ibidem.learn import ExtractSettings, extract
-from ibidem.learn.chunks import cut_chunks, make_batches
+from ibidem.learn import ExtractSettings, extract, make_batches
+from ibidem.learn.chunks import cut_chunks
 from ibidem.model import BaseModel, load_model
 from ibidem.text import Corpus
 

@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from lines import heaviest_line
 
-from ibidem.decode import MemoryScorer, SearchSettings, Translator
-from ibidem.decode.mounts import mount
-from ibidem.decode.processor import MemoryLogitsProcessor
+from ibidem.decode import MemoryLogitsProcessor, MemoryScorer, SearchSettings, Translator, load_memory
 from ibidem.evaluate import compare, describe_machine
 from ibidem.memory import Memory
 from ibidem.model import load_model
@@ -34,7 +32,7 @@ from ibidem.text import Corpus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode.scoring import Scorer
+    from ibidem.decode import Scorer
     from ibidem.model import BaseModel
 
 
@@ -59,12 +57,12 @@ def main() -> None:
     memory = Memory.open(arguments.memory)
     name, device = memory.identity.name, arguments.device
     slow = load_model(name, device=arguments.oracle_device or device, dtype="float32")
-    oracle = mount(memory, slow, index=arguments.oracle_index)
+    oracle = load_memory(memory, slow, index=arguments.oracle_index)
     wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
     fast = load_model(name, device=device, dtype="auto")
 
     def judge(model: BaseModel, index: str | None, within: float | None = None) -> dict[str, object]:
-        how = replace(settings, ask_within=within)
+        how = replace(settings, retrieval_margin=within)
         translator = Translator(model, memory, settings=how, batch_size=arguments.batch_size, index=index)
         scorer = translator.scorer
         assert isinstance(scorer, MemoryScorer)  # of one memory

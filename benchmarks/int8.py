@@ -25,8 +25,7 @@ from torch.nn.functional import linear
 
 from ibidem.decode import Translator
 from ibidem.evaluate import compare, describe_machine
-from ibidem.model import BaseModel, load_model
-from ibidem.model.lean import LeanNetwork
+from ibidem.model import BaseModel, FastMarian, load_model
 from ibidem.model.linear import quantise_rows
 from ibidem.text import Corpus
 
@@ -97,7 +96,7 @@ def compare_tokens(model: BaseModel, pairs: Sequence[tuple[str, str]]) -> dict[s
     differences = []
     for source, target in pairs:
         ids = model.tokens.encode_sources([source]), model.tokens.encode_targets([target])
-        differences.append(rounded.follow(*ids)[1] - model.follow(*ids)[1])
+        differences.append(rounded.force_decode(*ids)[1] - model.force_decode(*ids)[1])
     moved = torch.cat(differences)
     return {
         "tokens": len(moved),
@@ -128,7 +127,7 @@ def translate_with_noise(model: BaseModel, source: str, reference: str, width: f
         noisy = BaseModel(model.name, model.network, model.tokens)
         generator = torch.Generator().manual_seed(seed)
         # The engine is built of the lean network when it is first asked for.
-        noisy.__dict__["lean"] = LeanNetwork(
+        noisy.__dict__["lean"] = FastMarian(
             model.network, model.projection, model.network.final_logits_bias, partial(NoisyLinear, width, generator)
         )
         (text,) = Translator(noisy).translate([source])

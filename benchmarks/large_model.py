@@ -26,11 +26,10 @@ from transformers import FSMTConfig, FSMTForConditionalGeneration
 
 from ibidem.combine import AdaptiveCombiner, MetaK
 from ibidem.compact import NetworkCompactor, place_compactor
-from ibidem.decode import BaseScorer, MemoryScorer, Searcher, SearchSettings, Translator
+from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator, place_combiner
 from ibidem.decode.consulting import make_scorer
-from ibidem.decode.mounting import place
 from ibidem.evaluate import describe_machine
-from ibidem.evaluate.bench import Contender, race
+from ibidem.evaluate.bench import System, run_benchmark
 from ibidem.memory import Memory
 from ibidem.model import BaseModel, load_model
 from ibidem.retrieve import ArrayKeys, CompactedIndex, build_index
@@ -38,8 +37,7 @@ from ibidem.retrieve import ArrayKeys, CompactedIndex, build_index
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode import Scorer
-    from ibidem.decode.scoring import Votes
+    from ibidem.decode import Retrieved, Scorer
     from ibidem.retrieve import Index, Keys
 
 _VOCABULARY = 42_024
@@ -87,7 +85,7 @@ def main() -> None:
     races = []
     for batch in arguments.batches:
         count = min(len(sources), max(batch, 8 * batch if batch < 8 else 64))
-        found = race(
+        found = run_benchmark(
             contenders, sources[:count], batch=batch, beam=arguments.beam, rounds=arguments.rounds, device=model.device
         )
         races.append(found.to_json())
@@ -154,7 +152,7 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     states = {count: states.to(model.device) for count, states in lead_to(network, asked).items()}
     compactor = place_compactor(network, model.device, whole=model.arithmetic == "int8")
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
-    combiner = place(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
+    combiner = place_combiner(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     return {
         "memory" if len(indexes) == 1 else f"memory, {setting}": Elsewhere(
             make_scorer(CompactedIndex(index, compactor), values, combiner), states
@@ -186,12 +184,12 @@ def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
     recorded: list[torch.Tensor] = []
 
     class Recorder:
-        memories, captures = scorer.memories, False
+        memories, supports_cuda_graph = scorer.memories, False
 
-        def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
+        def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
             if len(states) == batch * arguments.beam:
                 recorded.append(scorer.index.compactor(states))
-            votes: Votes = scorer.consult(states, together)
+            votes: Retrieved = scorer.retrieve(states, group_size)
             return votes
 
     translator.scorer = Recorder()
@@ -221,8 +219,8 @@ class Elsewhere:
         self._scorer = scorer
         self._states = {rows: itertools.cycle(some.unbind()) for rows, some in states.items()}
 
-    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
-        return self._scorer.consult(next(self._states[len(states)]), together)
+    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
+        return self._scorer.retrieve(next(self._states[len(states)]), group_size)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scorer, name)
@@ -239,16 +237,16 @@ def given_keys(arguments: argparse.Namespace) -> Keys:
     return ArrayKeys(keys)
 
 
-def ours(name: str, model: BaseModel, settings: SearchSettings, scorer: Scorer) -> Contender:
-    searcher = Searcher(model)
+def ours(name: str, model: BaseModel, settings: SearchSettings, scorer: Scorer) -> System:
+    searcher = BeamSearcher(model)
 
     def translate(batch: Sequence[Sequence[int]], _: int) -> int:
         return sum(len(best[0].tokens) for best in searcher(batch, settings, scorer))
 
-    return Contender(name, translate)
+    return System(name, translate)
 
 
-def transformers_own(model: BaseModel, steps: int) -> Contender:
+def transformers_own(model: BaseModel, steps: int) -> System:
     @torch.inference_mode()
     def translate(batch: Sequence[Sequence[int]], beam: int) -> int:
         ids, mask = model.pad(batch)
@@ -263,7 +261,7 @@ def transformers_own(model: BaseModel, steps: int) -> Contender:
         )
         return int(found.shape[0] * (found.shape[1] - 1))
 
-    return Contender("generate()", translate)
+    return System("generate()", translate)
 
 
 if __name__ == "__main__":

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import FixedCombiner
-from ibidem.combine.storing import store_fixed
+from ibidem.combine import FixedCombiner, store_fixed
 from ibidem.decode import Translator
 from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench.growth import grow_keys
-from ibidem.learn import CompactSettings, Scribe, compact_memory, index_memory
+from ibidem.learn import CompactSettings, MemoryWriter, compact_memory, index_memory
 from ibidem.memory import Memory, SegmentData
 from ibidem.model import load_model
 from ibidem.retrieve import ArrayKeys
@@ -72,7 +71,7 @@ def main() -> None:
 
 def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, seed: int) -> None:
     """A memory of real keys and synthetic ones around them, indexed, with a combiner as if it were tuned."""
-    Scribe(folder, model).add([Pair(*pair, "sentences", line) for line, pair in enumerate(texts, start=1)])
+    MemoryWriter(folder, model).add([Pair(*pair, "sentences", line) for line, pair in enumerate(texts, start=1)])
     memory = compact_memory(Memory.open(folder), CompactSettings(method="pca", dimension=64), keep_keys=False)
     real, values = ArrayKeys(memory.search_keys.read(0, memory.entries)), memory.values()
     generator = np.random.default_rng(seed)
@@ -103,7 +102,7 @@ def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, see
 def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str, Any]:
     """Both series, and what they were measured on."""
     translator = Translator(model, folder)
-    scribe = Scribe(folder, model)
+    scribe = MemoryWriter(folder, model)
     first = scribe.memory.living_pairs  # so that pairs are new, however often this has run
     drawn = enumerate(islice(cycle(texts), 2 * adds + 1), start=first)
     new = [(f"{german} ({number})", f"{english} ({number})") for number, (german, english) in drawn]
@@ -128,7 +127,7 @@ def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str
     }
 
 
-def add_and_take_up(translator: Translator, scribe: Scribe, source: str, target: str) -> dict[str, float]:
+def add_and_take_up(translator: Translator, scribe: MemoryWriter, source: str, target: str) -> dict[str, float]:
     """Seconds of the parts of one addition, checked to be in use."""
     began, worked = time.perf_counter(), time.process_time()
     scribe.add_pair(source, target)
@@ -147,7 +146,7 @@ def add_and_take_up(translator: Translator, scribe: Scribe, source: str, target:
     }
 
 
-def add_while_translating(translator: Translator, scribe: Scribe, pairs: Texts, texts: Texts) -> list[float]:
+def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: Texts, texts: Texts) -> list[float]:
     """Seconds from each addition to the beginning of the first batch that knows it, while another thread translates."""
     begun: list[tuple[float, int]] = []
     stop = threading.Event()
@@ -178,7 +177,7 @@ def check_used(translator: Translator, source: str, target: str) -> None:
     """Search the states of a pair that was added last: its own entries must be found, at distance 0."""
     tokens = translator.model.tokens
     states = translator.model.states(tokens.encode_sources([source]), tokens.encode_targets([target]))
-    votes = translator.scorer.consult(states.keys)
+    votes = translator.scorer.retrieve(states.keys)
     memory = translator.memories[0]
     own = memory.sentence(memory.number_of(memory.tail.next_id - 1)).entries
     places = torch.arange(own.start, own.stop)[:, None]

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK, Weights, mix
-from ibidem.combine.native import speed_up
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, mix, to_native
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
-from ibidem.model import BaseModel, load_model
-from ibidem.model.lean import LeanDecoding, LeanNetwork
+from ibidem.model import BaseModel, FastMarian, load_model
+from ibidem.model.lean import FastMarianDecoding
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native import NativeEngine
-from ibidem.native import best_of_mixture, native
-from ibidem.native.linear import NativeLinear
+from ibidem.native import NativeLinear, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, ExactIndex, build_index
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ def metak_ways(rows: int) -> Ways:
     combiner = AdaptiveCombiner(MetaK(K, scale=20.0).eval().requires_grad_(False), temperature=10.0)
     distances = (torch.rand(rows, K, generator=generator) * 40).sort(1).values
     values = torch.randint(0, 50, (rows, K), generator=generator)
-    fast = speed_up(combiner)
+    fast = to_native(combiner)
     return {"native": lambda: fast.weigh(distances, values), "torch": lambda: combiner.weigh(distances, values)}
 
 
@@ -142,13 +140,13 @@ class StepWays:
     """Steps of the shipped model's decoder, ten and more after the first, with hypotheses that change their order."""
 
     def __init__(self, model: BaseModel) -> None:
-        def lean(linear: Any) -> LeanNetwork:
-            return LeanNetwork(model.network, model.projection, None, linear)
+        def lean(linear: Any) -> FastMarian:
+            return FastMarian(model.network, model.projection, None, linear)
 
         self._starts: dict[str, Callable[..., Any]] = {
             "native": NativeEngine(lean(NativeLinear)).start,
-            "torch_int8": partial(LeanDecoding, lean(Int8Linear)),
-            "torch_fp32": partial(LeanDecoding, lean(PlainLinear)),
+            "torch_int8": partial(FastMarianDecoding, lean(Int8Linear)),
+            "torch_fp32": partial(FastMarianDecoding, lean(PlainLinear)),
         }
 
     def __call__(self, rows: int) -> Ways:

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.evaluate import describe_machine
-from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune import AS_PRINTED, Entries, PruneSettings, group_entries, prune
+from ibidem.learn import PAPER_SETTINGS, PruneEntries, PruneSettings, group_entries, prune_entries, translation_costs
 from ibidem.learn.prune.dbscan import label_densely
 
 if TYPE_CHECKING:
@@ -59,15 +58,15 @@ def main() -> None:
     arguments = parser.parse_args()
     log_probs, values, offsets = make_corpus(arguments.entries, arguments.seed)
     costs = translation_costs(log_probs, offsets)
-    entries = Entries(costs, values, offsets, np.arange(len(values)))
+    entries = PruneEntries(costs, values, offsets, np.arange(len(values)))
     work: dict[str, Callable[[], dict[str, float]]] = {"costs": partial(costs_of, log_probs, offsets)}
     for groups in ("token", "ngram"):
         for method in ("greedy", "dbscan"):
-            settings = replace(AS_PRINTED, groups=groups, method=method)
+            settings = replace(PAPER_SETTINGS, groups=groups, method=method)
             work[f"prune, {groups} groups, {method}"] = partial(prune_with, entries, settings)
     work["prune, by itself"] = partial(prune_with, entries, PruneSettings())
     for groups in ("token", "ngram"):
-        settings = replace(AS_PRINTED, groups=groups)
+        settings = replace(PAPER_SETTINGS, groups=groups)
         chosen = choose_groups(entries, settings, arguments.seed)
         work[f"dbscan of a part, {groups} groups"] = partial(dbscan_ours, *chosen, settings)
         work[f"dbscan of a part, {groups} groups, scikit-learn"] = partial(dbscan_theirs, *chosen, settings)
@@ -87,7 +86,7 @@ def make_corpus(tokens: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def choose_groups(
-    entries: Entries, settings: PruneSettings, seed: int
+    entries: PruneEntries, settings: PruneSettings, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Costs and bounds of random groups of at most LARGEST_GROUP entries, about COMPARED_ENTRIES in all."""
     groups = group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
@@ -102,9 +101,9 @@ def costs_of(log_probs: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict
     return {"highest": float(translation_costs(log_probs, offsets).max())}
 
 
-def prune_with(entries: Entries, settings: PruneSettings) -> dict[str, float]:
+def prune_with(entries: PruneEntries, settings: PruneSettings) -> dict[str, float]:
     """Group, cluster the costs, choose what to keep."""
-    pruned = prune(entries, settings)
+    pruned = prune_entries(entries, settings)
     return {"groups": pruned.groups, "clusters": pruned.clusters, "rate": pruned.rate}
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from ibidem.evaluate import describe_machine
-from ibidem.learn.chunks import make_batches
+from ibidem.learn import make_batches
 from ibidem.memory import Memory
 from ibidem.model import load_model
 from ibidem.retrieve import ArrayKeys, ExactIndex, FaissIndex, NativeIndex, build_index, compactor_of, resolve

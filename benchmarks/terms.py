@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import sacrebleu
 
-from ibidem.combine import FixedCombiner
-from ibidem.combine.fading import REACH, SHORT_REACH
+from ibidem.combine import BANDWIDTH, SHORT_BANDWIDTH, FixedCombiner
 from ibidem.decode import Translator, mounts
-from ibidem.learn import Scribe
+from ibidem.learn import MemoryWriter
 from ibidem.memory import Memory
 from ibidem.model import load_model
 from ibidem.text import Corpus
@@ -61,14 +60,14 @@ def main() -> None:
         folder = Path(scratch) / "memory"
         if arguments.memory:
             shutil.copytree(arguments.memory, folder)
-        scribe = Scribe(folder, model)
+        scribe = MemoryWriter(folder, model)
         translator = Translator(model, folder)
         before = translator.translate([source for source, _ in unrelated])
         tuned = Memory.open(folder).artefact("combiner_fixed") is not None
         report({"setting": "before"}, translator, terms, unrelated, before)
         for term in terms:
             scribe.add_pair(term.source, term.target)
-        default = SHORT_REACH if tuned else REACH
+        default = SHORT_BANDWIDTH if tuned else BANDWIDTH
         for reach in arguments.reach or [default]:
             setattr(mounts, "SHORT_REACH" if tuned else "REACH", reach)
             report({"setting": f"reach {reach}"}, Translator(model, folder), terms, unrelated, before)

@@ -14,10 +14,10 @@ from ibidem.errors import IbidemError
 if TYPE_CHECKING:
     from ibidem.decode import Translator
     from ibidem.facade import Memory
-    from ibidem.learn import Scribe
+    from ibidem.learn import MemoryWriter
 
 __version__ = "0.1.0"
-__all__ = ["IbidemError", "Memory", "Scribe", "Translator", "__version__"]
+__all__ = ["IbidemError", "Memory", "MemoryWriter", "Translator", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,9 +27,9 @@ def __getattr__(name: str) -> Any:
 
         return Memory
     if name == "Scribe":
-        from ibidem.learn import Scribe
+        from ibidem.learn import MemoryWriter
 
-        return Scribe
+        return MemoryWriter
     if name == "Translator":
         from ibidem.decode import Translator
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from ibidem import memory
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
-from ibidem.text import Corpus
-from ibidem.text.language import same_language
-from ibidem.text.writing import Written, write_pairs
+from ibidem.text import Corpus, Written, same_language, write_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ibidem.combine import FixedCombiner
-from ibidem.decode import SearchSettings, Translator
-from ibidem.decode.mounting import load_combiner
+from ibidem.decode import SearchSettings, Translator, load_combiner
 from ibidem.memory import Memory
 from ibidem.model import load_model
 

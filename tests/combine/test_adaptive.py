@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import AdaptiveCombiner, MetaK, mix
-from ibidem.combine.adaptive import choices, count_distinct, spread
-from ibidem.combine.mixing import kernel
+from ibidem.combine.adaptive import count_distinct, neighbour_counts, spread_choices
+from ibidem.combine.mixing import distance_kernel
 from ibidem.errors import UsageError
 
 
@@ -34,7 +34,7 @@ def test_weights_are_the_direct_sum_over_k(k: int, seed: int, temperature: float
     weights = combiner.weigh(distances, values)
     for row in range(len(values)):
         expected = [0.0] * k
-        for choice, probability in zip(choices(k), chosen[row, 1:].tolist(), strict=True):
+        for choice, probability in zip(neighbour_counts(k), chosen[row, 1:].tolist(), strict=True):
             votes = [math.exp(-distance / temperature) for distance in distances[row, :choice].tolist()]
             for j, vote in enumerate(votes):
                 expected[j] += probability * vote / sum(votes)
@@ -76,7 +76,7 @@ def test_unusable_distances_never_reach_the_result(bad: float) -> None:
 def test_a_choice_without_neighbours_goes_to_the_base_model() -> None:
     """Where the nearest is unusable, the choice k = 1 has no voter: its probability is the base model's."""
     log_choice = torch.tensor([[0.2, 0.3, 0.5]]).log()
-    weights = spread(log_choice, kernel(torch.tensor([[math.nan, 1.0]]), 1.0))
+    weights = spread_choices(log_choice, distance_kernel(torch.tensor([[math.nan, 1.0]]), 1.0))
     torch.testing.assert_close(weights.base, torch.tensor([0.5]))
     torch.testing.assert_close(weights.neighbours, torch.tensor([[0.0, 0.5]]))
 
@@ -84,8 +84,8 @@ def test_a_choice_without_neighbours_goes_to_the_base_model() -> None:
 @pytest.mark.parametrize("k", [0, 3, 6, -1])
 def test_k_must_be_a_power_of_two(k: int) -> None:
     with pytest.raises(UsageError, match="1, 2, 4, 8"):
-        choices(k)
+        neighbour_counts(k)
 
 
 def test_choices_double() -> None:
-    assert choices(16) == [1, 2, 4, 8, 16]
+    assert neighbour_counts(16) == [1, 2, 4, 8, 16]

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.combine import FadingCombiner, typical_distance
+from ibidem.combine import DistanceDecayCombiner, typical_distance
 from ibidem.errors import UsageError
 
 REACH = 200.0
 
 
 def weigh(distances: list[float], values: list[int]) -> tuple[float, list[float]]:
-    weights = FadingCombiner(REACH).weigh(torch.tensor([distances]), torch.tensor([values]))
+    weights = DistanceDecayCombiner(REACH).weigh(torch.tensor([distances]), torch.tensor([values]))
     return float(weights.base), weights.neighbours[0].tolist()
 
 
@@ -49,7 +49,7 @@ def test_trust_falls_with_distance_and_with_disagreement() -> None:
 )
 def test_weights_sum_to_one(distances: list[float], values: list[int], reach: float) -> None:
     rows = torch.tensor([sorted(distances)])
-    weights = FadingCombiner(reach).weigh(rows, torch.tensor([values[: len(distances)]]))
+    weights = DistanceDecayCombiner(reach).weigh(rows, torch.tensor([values[: len(distances)]]))
     assert float(weights.base + weights.neighbours.sum()) == pytest.approx(1, abs=1e-5)
     assert 0.09 < float(weights.base) <= 1
     assert bool((weights.neighbours >= 0).all())
@@ -58,8 +58,8 @@ def test_weights_sum_to_one(distances: list[float], values: list[int], reach: fl
 
 def test_scale_is_all_that_matters() -> None:
     distances, values = torch.tensor([[10.0, 30.0, 70.0]]), torch.tensor([[1, 2, 1]])
-    one = FadingCombiner(50.0).weigh(distances, values)
-    other = FadingCombiner(5000.0).weigh(100 * distances, values)
+    one = DistanceDecayCombiner(50.0).weigh(distances, values)
+    other = DistanceDecayCombiner(5000.0).weigh(100 * distances, values)
     torch.testing.assert_close(one.neighbours, other.neighbours)
 
 
@@ -76,4 +76,4 @@ def test_typical_distance_is_the_mean_over_pairs() -> None:
 )
 def test_what_cannot_be_meant_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="cannot be meant"):
-        FadingCombiner(**{"reach": 1.0, **wrong})
+        DistanceDecayCombiner(**{"reach": 1.0, **wrong})

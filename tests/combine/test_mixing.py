@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import FixedCombiner, Weights, aggregate, mix
-from ibidem.combine.mixing import kernel, present
+from ibidem.combine.mixing import distance_kernel, present
 
 
 @st.composite
@@ -112,7 +112,7 @@ def test_rows_of_unusable_distances_fall_back_to_the_base_model(bad: float) -> N
 
 
 def test_huge_distances_and_small_temperatures_do_not_underflow() -> None:
-    votes = kernel(torch.tensor([[1e30, 1e30, 2e30]]), 1e-3)
+    votes = distance_kernel(torch.tensor([[1e30, 1e30, 2e30]]), 1e-3)
     torch.testing.assert_close(votes, torch.tensor([[1.0, 1.0, 0.0]]))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK
-from ibidem.combine.native import NativeCombiner, speed_up
+from ibidem.combine.native import NativeCombiner, to_native
 
 pytestmark = pytest.mark.usefixtures("native_build")
 
@@ -41,7 +41,7 @@ def test_it_is_the_combiner_in_torch(data: st.DataObject) -> None:
             where = torch.randint(0, k, (rows,), generator=generator)
             distances[torch.arange(rows), where] = wrong
     values = torch.randint(0, data.draw(st.sampled_from([1, 3, 1000])), (rows, k), generator=generator)
-    found, other = speed_up(combiner).weigh(distances, values), combiner.weigh(distances, values)
+    found, other = to_native(combiner).weigh(distances, values), combiner.weigh(distances, values)
     combiner.network.double()
     true = combiner.weigh(distances.double(), values)
     for mine, torchs, exact in zip(found, other, true, strict=True):
@@ -51,7 +51,7 @@ def test_it_is_the_combiner_in_torch(data: st.DataObject) -> None:
 
 
 def test_a_row_without_neighbours_is_the_base_models() -> None:
-    combiner = speed_up(make(4, 32, 10.0, 0.3, 1))
+    combiner = to_native(make(4, 32, 10.0, 0.3, 1))
     weights = combiner.weigh(torch.tensor([[torch.inf, torch.nan, torch.inf, -torch.inf]]), torch.zeros(1, 4))
     assert weights.base.tolist() == [1.0]
     assert weights.neighbours.tolist() == [[0.0] * 4]
@@ -59,16 +59,16 @@ def test_a_row_without_neighbours_is_the_base_models() -> None:
 
 def test_what_has_no_native_form_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed, adaptive = FixedCombiner(4, 0.5, 10.0), make(4, 32, 10.0, 0.3, 1)
-    assert speed_up(fixed) is fixed
-    fast = speed_up(adaptive)
+    assert to_native(fixed) is fixed
+    fast = to_native(adaptive)
     assert isinstance(fast, NativeCombiner)
     assert fast.k == 4
     monkeypatch.setattr("ibidem.combine.native.native", lambda: None)
-    assert speed_up(adaptive) is adaptive
+    assert to_native(adaptive) is adaptive
 
 
 def test_what_cannot_be_meant() -> None:
-    combiner = speed_up(make(4, 32, 10.0, 0.3, 1))
+    combiner = to_native(make(4, 32, 10.0, 0.3, 1))
     with pytest.raises(ValueError, match=r"\[rows, 4\]"):
         combiner.weigh(torch.zeros(2, 8), torch.zeros(2, 8))
     with pytest.raises(ValueError, match=r"\[rows, 4\]"):

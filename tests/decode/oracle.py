@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def limited(
-    limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1, ask_within: float = math.inf
+    limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1, retrieval_margin: float = math.inf
 ) -> SearchSettings:
     """Settings by which every translation has at most `limit` tokens, and as in `generate()` all hypotheses ask."""
-    return SearchSettings(beam, length_penalty, 0, limit, n_best, ask_within)
+    return SearchSettings(beam, length_penalty, 0, limit, n_best, retrieval_margin)
 
 
 def generate(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ibidem.combine import Candidates
 from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force
-from ibidem.decode.native import SwiftBeams, begin_beams
+from ibidem.decode.native import NativeBeamState, begin_beams
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class Scenes:
         return force(shown, rows, torch.full_like(shown.tokens[:, 0], EOS), torch.zeros(len(rows)))
 
 
-def run(beams: Beams | SwiftBeams, scenes: Scenes) -> list[list[Hypothesis]]:
+def run(beams: Beams | NativeBeamState, scenes: Scenes) -> list[list[Hypothesis]]:
     """Advance to the end, as `beam_search` does."""
     while True:
         states = torch.zeros(len(beams.sentences) * scenes._rules.beam, 3)
@@ -71,14 +71,14 @@ def run_plainly(rules: Rules, limits: list[int], scenes: Scenes) -> list[list[Hy
             last = torch.tensor([length >= limit])
             shown = scenes.show(length, torch.tensor([sentence]), last)
             counted = np.float32((length + rules.given) ** rules.length_penalty)
-            least = running[0][0] - np.float32(rules.ask_within)
+            least = running[0][0] - np.float32(rules.retrieval_margin)
             running = [
-                (score, tokens, (*unasked, length - 1) if score < least else unasked)
-                for score, tokens, unasked in running
+                (score, tokens, (*skipped, length - 1) if score < least else skipped)
+                for score, tokens, skipped in running
             ]
             grown = [
-                (score + np.float32(log_prob), (*tokens, token), unasked)
-                for (score, tokens, unasked), log_probs, ids in zip(
+                (score + np.float32(log_prob), (*tokens, token), skipped)
+                for (score, tokens, skipped), log_probs, ids in zip(
                     running, shown.log_probs.tolist(), shown.tokens.tolist(), strict=True
                 )
                 for log_prob, token in zip(log_probs, ids, strict=True)
@@ -86,14 +86,14 @@ def run_plainly(rules: Rules, limits: list[int], scenes: Scenes) -> list[list[Hy
             grown = sorted(grown, key=lambda one: -one[0])[: 2 * rules.beam]
             done = [length >= limit or tokens[-1] == EOS for _, tokens, _ in grown]
             new = [
-                (score / counted, tokens, tokens[-1] != EOS or (rules.force_end and length >= limit), unasked)
-                for (score, tokens, unasked), ends in list(zip(grown, done, strict=True))[: rules.beam]
+                (score / counted, tokens, tokens[-1] != EOS or (rules.force_end and length >= limit), skipped)
+                for (score, tokens, skipped), ends in list(zip(grown, done, strict=True))[: rules.beam]
                 if ends and score > NEVER / 2
             ]
             ended = sorted([*ended, *new], key=lambda one: -one[0])[: rules.beam]
             going = [
-                (score + np.float32(NEVER if ends else 0.0), tokens, unasked)
-                for (score, tokens, unasked), ends in zip(grown, done, strict=True)
+                (score + np.float32(NEVER if ends else 0.0), tokens, skipped)
+                for (score, tokens, skipped), ends in zip(grown, done, strict=True)
             ]
             running = sorted(going, key=lambda one: -one[0])[: rules.beam]
             full = len(ended) == rules.beam and ended[-1][0] > NEVER / 2
@@ -101,8 +101,8 @@ def run_plainly(rules: Rules, limits: list[int], scenes: Scenes) -> list[list[Hy
                 break
         results.append(
             [
-                Hypothesis([token for token in tokens if token != EOS], float(score), bool(cut), unasked)
-                for score, tokens, cut, unasked in ended[: rules.n_best]
+                Hypothesis([token for token in tokens if token != EOS], float(score), bool(cut), skipped)
+                for score, tokens, cut, skipped in ended[: rules.n_best]
             ]
             or [Hypothesis([], NEVER)]
         )
@@ -119,7 +119,7 @@ def searches(draw: st.DrawFn) -> tuple[Rules, list[int], int, int]:
         eos=EOS,
         force_end=draw(st.booleans()),
         given=draw(st.integers(0, 1)),
-        ask_within=draw(st.sampled_from([math.inf, 0.0, 0.5, 2.0])),
+        retrieval_margin=draw(st.sampled_from([math.inf, 0.0, 0.5, 2.0])),
     )
     limits = draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
     return rules, limits, draw(st.sampled_from([2 * beam, 2 * beam, beam, 1])), draw(st.integers(0, 9999))
@@ -134,7 +134,7 @@ def flat(found: list[list[Hypothesis]]) -> list[tuple[list[int], float, bool, tu
 def test_it_is_what_torch_does(search: tuple[Rules, list[int], int, int]) -> None:
     rules, limits, width, seed = search
     scenes = Scenes(rules, limits, width, seed, rounded=False, spoilt=seed % 2 == 0)
-    assert flat(run(SwiftBeams(rules, limits), scenes)) == flat(run(Beams(rules, limits, CPU), scenes))
+    assert flat(run(NativeBeamState(rules, limits), scenes)) == flat(run(Beams(rules, limits, CPU), scenes))
 
 
 @given(searches())
@@ -142,24 +142,24 @@ def test_it_is_what_torch_does(search: tuple[Rules, list[int], int, int]) -> Non
 def test_of_equal_scores_the_first_comes_first(search: tuple[Rules, list[int], int, int]) -> None:
     rules, limits, width, seed = search
     scenes = Scenes(rules, limits, width, seed, rounded=True, spoilt=seed % 2 == 0)
-    assert flat(run(SwiftBeams(rules, limits), scenes)) == flat(run_plainly(rules, limits, scenes))
+    assert flat(run(NativeBeamState(rules, limits), scenes)) == flat(run_plainly(rules, limits, scenes))
 
 
 def test_a_sentence_does_not_depend_on_its_batch() -> None:
     rules = Rules(beam=4, n_best=2, length_penalty=1.0, eos=EOS, force_end=True, given=0)
     limits = [3, 9, 9, 5, 1, 7]
     scenes = Scenes(rules, limits, 8, 7, rounded=True, spoilt=False)
-    together = run(SwiftBeams(rules, limits), scenes)
+    group_size = run(NativeBeamState(rules, limits), scenes)
     for number, limit in enumerate(limits):
         alone = Scenes(rules, limits, 8, 7, rounded=True, spoilt=False)
         alone._log_probs, alone._tokens = (part[:, number : number + 1] for part in (alone._log_probs, alone._tokens))
-        assert run(SwiftBeams(rules, [limit]), alone) == [together[number]]
+        assert run(NativeBeamState(rules, [limit]), alone) == [group_size[number]]
 
 
 def test_candidates_that_are_no_numbers_end_at_the_limit() -> None:
     rules = Rules(beam=2, n_best=2, length_penalty=1.0, eos=EOS, force_end=False, given=0)
     candidates = Candidates(torch.full((2, 4), torch.nan), torch.ones(2, 4, dtype=torch.long))
-    for beams in (SwiftBeams(rules, [2]), Beams(rules, [2], CPU)):
+    for beams in (NativeBeamState(rules, [2]), Beams(rules, [2], CPU)):
         assert beams.advance(candidates) is not None
         assert beams.advance(candidates) is None
         assert [best.tokens for best in beams.results[0]] == [[]]
@@ -167,13 +167,13 @@ def test_candidates_that_are_no_numbers_end_at_the_limit() -> None:
 
 def test_who_does_the_work() -> None:
     rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=EOS, force_end=False, given=0)
-    assert isinstance(begin_beams(rules, [3], CPU), SwiftBeams)
+    assert isinstance(begin_beams(rules, [3], CPU), NativeBeamState)
     assert isinstance(begin_beams(rules, [3], torch.device("meta")), Beams)
 
 
 def test_wrong_candidates_are_refused() -> None:
     rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=EOS, force_end=False, given=0)
-    beams = SwiftBeams(rules, [3, 3])
+    beams = NativeBeamState(rules, [3, 3])
     for shape in ((2, 4), (4, 0), (4,)):
         with pytest.raises(ValueError, match="candidates of shape"):
             beams.advance(Candidates(torch.zeros(shape), torch.zeros(shape, dtype=torch.long)))

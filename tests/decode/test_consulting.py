@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates
-from ibidem.combine.native import speed_up
+from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode.beams import Rules
-from ibidem.decode.consulting import SwiftScorer, make_scorer
-from ibidem.decode.native import SwiftBeams
-from ibidem.decode.scoring import MemoryScorer, Votes
+from ibidem.decode.consulting import NativeScorer, make_scorer
+from ibidem.decode.native import NativeBeamState
+from ibidem.decode.scoring import MemoryScorer, Retrieved
 from ibidem.decode.search import Choice
-from ibidem.model.decoding import Step
-from ibidem.native import native
-from ibidem.native.beams import NativeBeams
-from ibidem.native.consultation import Asking
-from ibidem.native.mixture import Best, best_of_mixture
+from ibidem.model import Step
+from ibidem.native import Asking, Best, NativeBeams, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, NativeIndex, build_index
 
 pytestmark = pytest.mark.skipif(native() is None, reason="needs the native library")
@@ -45,18 +41,18 @@ def parts() -> tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]:
     return CompactedIndex(index, place_compactor(network, "cpu")), values, AdaptiveCombiner(meta, 2.0)
 
 
-def hasty_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -> SwiftScorer:
+def hasty_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -> NativeScorer:
     """A scorer that looks so little that a brief search finds other neighbours."""
     index, values, combiner = parts
     inner = index.index
     assert isinstance(inner, NativeIndex)
     inner = replace(inner, settings=replace(inner.settings, nprobe=4, gamma=1.0, refine=1))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
     return scorer
 
 
-def assert_same(one: Votes, other: Votes) -> None:
+def assert_same(one: Retrieved, other: Retrieved) -> None:
     for name in ("distances", "entries", "values", "sources"):
         assert torch.equal(getattr(one, name), getattr(other, name)), name
     assert torch.equal(one.weights.base, other.weights.base)
@@ -68,35 +64,35 @@ def test_asked_as_one_they_say_the_same(parts, rows: int) -> None:
     index, values, combiner = parts
     states = torch.randn(rows, 48)
     states[0] = torch.nan  # has no neighbours
-    scorer = make_scorer(index, values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
-    expected = MemoryScorer(index, values, speed_up(combiner)).consult(states)
+    scorer = make_scorer(index, values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
+    expected = MemoryScorer(index, values, to_native(combiner)).retrieve(states)
     assert (expected.entries[0] == -1).all()
-    assert_same(scorer.consult(states), expected)
-    assert_same(scorer.consult(states.double()), expected)
+    assert_same(scorer.retrieve(states), expected)
+    assert_same(scorer.retrieve(states.double()), expected)
 
 
 def test_hidden_entries_stay_hidden(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)
-    found = make_scorer(index, values, speed_up(combiner)).consult(states).entries
+    found = make_scorer(index, values, to_native(combiner)).retrieve(states).entries
     inner = index.index.without(np.unique(found.numpy()))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
-    assert not torch.isin(scorer.consult(states).entries, found).any()
+    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
+    assert not torch.isin(scorer.retrieve(states).entries, found).any()
 
 
 def test_exchanged_parts_are_asked(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)
-    scorer = make_scorer(index, values, speed_up(combiner))
+    scorer = make_scorer(index, values, to_native(combiner))
     scorer.combiner = FixedCombiner(2, 0.5, 1.0)
-    assert_same(scorer.consult(states), MemoryScorer(index, values, FixedCombiner(2, 0.5, 1.0)).consult(states))
+    assert_same(scorer.retrieve(states), MemoryScorer(index, values, FixedCombiner(2, 0.5, 1.0)).retrieve(states))
 
 
 def test_other_parts_are_asked_one_by_one(parts) -> None:
     index, values, combiner = parts
-    swift = speed_up(combiner)
+    swift = to_native(combiner)
     for scorer in (
         make_scorer(index, values, FixedCombiner(4, 0.5, 1.0)),
         make_scorer(index.index, values, swift),
@@ -108,16 +104,16 @@ def test_other_parts_are_asked_one_by_one(parts) -> None:
 def test_what_does_not_fit_is_refused(parts) -> None:
     index, values, combiner = parts
     with pytest.raises(ValueError, match="47 numbers"):
-        make_scorer(index, values, speed_up(combiner)).consult(torch.randn(5, 47))
+        make_scorer(index, values, to_native(combiner)).retrieve(torch.randn(5, 47))
     with pytest.raises(IndexError, match="10 whose values are known"):
-        make_scorer(index, values[:10], speed_up(combiner)).consult(torch.randn(5, 48))
+        make_scorer(index, values[:10], to_native(combiner)).retrieve(torch.randn(5, 48))
 
 
 @pytest.mark.parametrize("within", [0.5, math.inf])
 def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     index, values, combiner = parts
-    scorer = make_scorer(index, values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = make_scorer(index, values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
     assert scorer.whole is not None
     torch.manual_seed(1)
     first, second = (NativeBeams([9] * 6, beam=3, eos=0, force_end=True) for _ in range(2))
@@ -128,7 +124,7 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
         assert torch.equal(given, states)
         if within < math.inf:
             states = states.masked_fill(second.silence(within)[:, None], math.nan)
-        votes = scorer.consult(states, 3)
+        votes = scorer.retrieve(states, 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
         )
@@ -149,10 +145,12 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     index, values, combiner = parts
     # A brief search that finds other neighbours: one list of few keys.
     inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
-    scorer = make_scorer(replace(index, index=inner), values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
     assert scorer.whole is not None
-    brief = make_scorer(replace(index, index=replace(inner, settings=inner.settings.brief)), values, speed_up(combiner))
+    brief = make_scorer(
+        replace(index, index=replace(inner, settings=inner.settings.brief)), values, to_native(combiner)
+    )
     torch.manual_seed(2)
     beams = NativeBeams([9] * 20, beam=1, eos=0, force_end=True)
     states, logits = torch.randn(20, 48), torch.randn(20, 40)
@@ -160,12 +158,12 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     logits[7:14, 3] = logits[7:14].logsumexp(1) - 0.2  # less than half
 
     def choose(asking: Asking) -> Best:
-        assert isinstance(scorer, SwiftScorer)
+        assert isinstance(scorer, NativeScorer)
         assert scorer.whole is not None
         return scorer.whole.choose(states, logits, beams, asking, 2, ())
 
     def mixed(scorer: MemoryScorer, rows: slice) -> Best:
-        votes = scorer.consult(states[rows])
+        votes = scorer.retrieve(states[rows])
         weights = votes.weights
         return best_of_mixture(logits[rows], 2, base=weights.base, weights=weights.neighbours, values=votes.values)
 
@@ -200,7 +198,7 @@ def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
 
 def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
     scorer = hasty_scorer(parts)
-    rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=0, force_end=True, given=0, ask_within=2.0)
+    rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=0, force_end=True, given=0, retrieval_margin=2.0)
     torch.manual_seed(4)
     step = Step(5 * torch.randn(8, 48), torch.randn(8, 40))
     step.logits[:, 3] = 12.0  # sure, so that all ask briefly
@@ -209,13 +207,13 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
         choice = Choice(
             SimpleNamespace(banned=[], device=torch.device("cpu")), scorer, rules, prefixes, best_candidates
         )
-        return choice(Step(step.states.clone(), step.logits.clone()), SwiftBeams(rules, [9] * 4))
+        return choice(Step(step.states.clone(), step.logits.clone()), NativeBeamState(rules, [9] * 4))
 
     alone, beside = choose(None), choose(torch.tensor([[7], [-1], [-1], [-1]]))
     assert torch.equal(beside.tokens[2:], alone.tokens[2:])
     assert torch.equal(beside.log_probs[2:], alone.log_probs[2:])
     assert beside.tokens[0, 0] == 7
-    full = scorer.consult(step.states)
+    full = scorer.retrieve(step.states)
     best = best_candidates(step.logits, full.weights, full.values, 4)
     assert not torch.equal(best.log_probs[2:], alone.log_probs[2:])  # or the test could not fail
 
@@ -242,8 +240,8 @@ def test_how_far_behind_who_asks_briefly_is(parts) -> None:
 
 def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
     index, values, combiner = parts
-    scorer = make_scorer(index, values, speed_up(combiner))
-    assert isinstance(scorer, SwiftScorer)
+    scorer = make_scorer(index, values, to_native(combiner))
+    assert isinstance(scorer, NativeScorer)
     assert scorer.whole is not None
     beams = NativeBeams([9], beam=3, eos=0, force_end=True)
     with pytest.raises(ValueError, match="2 rows of logits were given of 3 hypotheses"):

@@ -10,7 +10,7 @@ import pytest
 
 from ibidem.decode import translate_document
 from ibidem.errors import TextError, UsageError
-from ibidem.text.documents import FillSettings
+from ibidem.text import FillSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

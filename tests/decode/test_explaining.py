@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
-from ibidem.decode import Explanation, MemoryScorer, Translator, Votes, beam_search, join_explanations
+from ibidem.decode import Explanation, MemoryScorer, Retrieved, Translator, beam_search, join_explanations
 from ibidem.decode.explanation import describe
 
 from .oracle import limited, write_memory
@@ -87,16 +87,16 @@ def test_the_tokens_give_the_score_of_the_search(
 @pytest.mark.parametrize("within", [math.inf, 0.0])
 def test_memories_that_were_not_asked_did_not_vote(tiny: BaseModel, memory_of, short: list[Any], within: float) -> None:
     """The last hypotheses of a beam were behind the others, and asked nobody while they were far behind."""
-    settings = limited(LIMIT, beam=3, n_best=3, ask_within=within)
+    settings = limited(LIMIT, beam=3, n_best=3, retrieval_margin=within)
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings)
     texts = [s.german for s in short]
     found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(texts)]
-    assert any(parts[0][0].unasked for parts in found) == (within < math.inf)
+    assert any(parts[0][0].skipped for parts in found) == (within < math.inf)
     for explanation, parts in zip(translator.explain_found(texts, found), found, strict=True):
         last = parts[0][0]
         assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(last.score, abs=CLOSE)
         for number, token in enumerate(explanation.tokens):
-            assert (number in last.unasked) == (token.base_weight == 1)
+            assert (number in last.skipped) == (token.base_weight == 1)
 
 
 class Recorder:
@@ -108,8 +108,8 @@ class Recorder:
         self.memories = scorer.memories
         self.answers: list[torch.Tensor] = []
 
-    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
-        votes = self._scorer.consult(states, together)
+    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
+        votes = self._scorer.retrieve(states, group_size)
         self.answers.append(mix(self._model.project(states).log_softmax(dim=1), votes.weights, votes.values))
         return votes
 

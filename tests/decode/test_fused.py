@@ -10,7 +10,7 @@ import torch
 
 from ibidem.combine import FixedCombiner
 from ibidem.decode import BaseScorer, MemoryScorer, beam_search
-from ibidem.decode.fused import FusedSearch, round_up
+from ibidem.decode.fused import CudaGraphSearch, round_up
 from ibidem.decode.search import rules_of
 from ibidem.retrieve import ArrayKeys, ScanIndex
 
@@ -28,7 +28,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     assert model.lean is not None
     limits = [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
-    return FusedSearch(model, model.lean, scorer).search(sources, rules_of(model, settings), limits)
+    return CudaGraphSearch(model, model.lean, scorer).search(sources, rules_of(model, settings), limits)
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -36,7 +36,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [best.tokens for best in mine] == [best.tokens for best in theirs]
         assert [best.score for best in mine] == pytest.approx([best.score for best in theirs], abs=1e-4)
         assert [best.cut for best in mine] == [best.cut for best in theirs]
-        assert [best.unasked for best in mine] == [best.unasked for best in theirs]
+        assert [best.skipped for best in mine] == [best.skipped for best in theirs]
 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt"])
@@ -56,17 +56,17 @@ def test_with_a_memory(tiny: BaseModel, short: list[Any], beam: int, within: flo
     index = ScanIndex(ArrayKeys(states.keys.half().numpy()), "cpu")
     scorer = MemoryScorer(index, states.values, FixedCombiner(4, 0.6, 5.0))
     sources = tiny.tokens.encode_sources(s.german for s in short)
-    settings = limited(LIMIT, beam, n_best=beam, ask_within=within)
+    settings = limited(LIMIT, beam, n_best=beam, retrieval_margin=within)
     found = search(tiny, sources, settings, scorer)
     assert_same(found, beam_search(tiny, sources, settings, scorer))
-    assert any(best.unasked for hypotheses in found for best in hypotheses) == (within < math.inf)
+    assert any(best.skipped for hypotheses in found for best in hypotheses) == (within < math.inf)
 
 
 def test_a_room_is_used_again(tiny: BaseModel, short: list[Any]) -> None:
     """What a batch leaves behind is nothing to the next one."""
     assert tiny.lean is not None
     settings = limited(LIMIT, 3)
-    fused = FusedSearch(tiny, tiny.lean, BaseScorer())
+    fused = CudaGraphSearch(tiny, tiny.lean, BaseScorer())
     sources = tiny.tokens.encode_sources(s.german for s in short)
     for batch in (sources[:4], sources[4:7], sources[:4][::-1]):
         limits = [settings.limit(len(ids), tiny.tokens.longest_target) for ids in batch]

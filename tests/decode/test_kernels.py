@@ -10,7 +10,7 @@ import torch
 from ibidem.combine import AdaptiveCombiner, MetaK, adaptive, candidates
 from ibidem.compact import NetworkCompactor, network
 from ibidem.decode import MemoryScorer, beam_search
-from ibidem.native.triton import has_triton
+from ibidem.native import has_triton
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ListIndex, ScanIndex
 
 from .oracle import limited

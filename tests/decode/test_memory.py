@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
-from ibidem.combine.storing import store_adaptive, store_fixed
+from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix, store_adaptive, store_fixed
 from ibidem.decode import BaseScorer, MemoryLogitsProcessor, MemoryScorer, Translator, beam_search
 from ibidem.decode.mounting import check_identity, load_combiner
 from ibidem.errors import MismatchError, UsageError
@@ -105,7 +104,7 @@ def test_k_may_be_larger_than_the_memory(tiny: BaseModel, short: list[Any]) -> N
     states = tiny.states(tiny.tokens.encode_sources([pair.german]), tiny.tokens.encode_targets([pair.english]))
     index = ExactIndex(ArrayKeys(states.keys[:3].numpy()))
     base = tiny.project(states.keys).log_softmax(dim=1)
-    asked = [MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0)).consult(states.keys) for k in (64, 3)]
+    asked = [MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0)).retrieve(states.keys) for k in (64, 3)]
     many, three = (mix(base, votes.weights, votes.values) for votes in asked)
     torch.testing.assert_close(many, three)
     sources = tiny.tokens.encode_sources(s.german for s in short)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.combine import FixedCombiner
-from ibidem.decode import BlendedScorer, Translator
+from ibidem.decode import EnsembleScorer, Translator
 from ibidem.errors import MismatchError, UsageError
 
 from .oracle import limited, write_memory
@@ -56,7 +56,7 @@ def test_the_scores_are_explained(tiny: BaseModel, two, short: list[Any]) -> Non
     translator = Translator(
         tiny, [(two[0], 2.0), two[1].path], combiner=FixedCombiner(4, 0.5, 10.0), settings=limited(12)
     )
-    assert isinstance(translator.scorer, BlendedScorer)
+    assert isinstance(translator.scorer, EnsembleScorer)
     for explanation in translator.explain([s.german for s in short]):
         total = sum(token.log_probability for token in explanation.tokens) / len(explanation.tokens)
         assert total == pytest.approx(explanation.scores[0], abs=1e-5)

@@ -16,7 +16,7 @@ from .conftest import ZOO
 from .oracle import generate, limited
 
 if TYPE_CHECKING:
-    from ibidem.decode.scoring import Votes
+    from ibidem.decode.scoring import Retrieved
     from ibidem.model import BaseModel
 
 LIMIT = 12
@@ -69,9 +69,9 @@ def test_the_models_tell_searches_apart(model_of) -> None:
 def test_one_by_one_is_a_batch_of_64(tiny: BaseModel, sentences: list[Any], beam: int) -> None:
     sources = tiny.tokens.encode_sources(s.german for s in sentences[:64])
     settings = limited(LIMIT, beam)
-    together = beam_search(tiny, sources, settings, BaseScorer())
+    group_size = beam_search(tiny, sources, settings, BaseScorer())
     alone = [beam_search(tiny, [ids], settings, BaseScorer())[0] for ids in sources]
-    apart = [(a[0], b[0]) for a, b in zip(together, alone, strict=True) if a[0].tokens != b[0].tokens]
+    apart = [(a[0], b[0]) for a, b in zip(group_size, alone, strict=True) if a[0].tokens != b[0].tokens]
     assert all(abs(a.score - b.score) < NEAR for a, b in apart), apart
     assert len(apart) <= 2
 
@@ -142,13 +142,13 @@ def test_prefixes_of_a_batch_do_not_touch_each_other(model_of, short: list[Any],
     sources = model.tokens.encode_sources(s.german for s in short)
     prefixes = [ids[: 2 * (i % 3)] for i, ids in enumerate(model.tokens.encode_targets(s.english for s in short))]
     settings = limited(LIMIT)
-    together = beam_search(model, sources, settings, BaseScorer(), prefixes)
+    group_size = beam_search(model, sources, settings, BaseScorer(), prefixes)
     free = beam_search(model, sources, settings, BaseScorer())
     for i, prefix in enumerate(prefixes):
         alone = beam_search(model, [sources[i]], settings, BaseScorer(), [prefix])[0][0]
-        assert together[i][0].tokens == alone.tokens
+        assert group_size[i][0].tokens == alone.tokens
         if not prefix:
-            assert together[i][0].tokens == free[i][0].tokens
+            assert group_size[i][0].tokens == free[i][0].tokens
 
 
 def test_a_prefix_fits_the_model_or_is_refused(tiny: BaseModel, sentences: list[Any]) -> None:
@@ -189,21 +189,21 @@ def test_settings_that_cannot_be_searched(beam: int, n_best: int) -> None:
 @pytest.mark.parametrize("within", [-0.1, math.nan])
 def test_no_distance_at_all_is_refused(within: float) -> None:
     with pytest.raises(UsageError, match="give 0 or more"):
-        SearchSettings(ask_within=within)
+        SearchSettings(retrieval_margin=within)
 
 
 class Listener:
     """A scorer without votes that keeps the states it was asked with."""
 
     memories = (None,)
-    captures = False
+    supports_cuda_graph = False
 
     def __init__(self) -> None:
         self.asked: list[torch.Tensor] = []
 
-    def consult(self, states: torch.Tensor, together: int = 1) -> Votes:
+    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
         self.asked.append(states.clone())
-        return BaseScorer().consult(states, together)
+        return BaseScorer().retrieve(states, group_size)
 
 
 @pytest.mark.parametrize("within", [math.inf, 1.0, 0.0, None])
@@ -213,7 +213,7 @@ def test_who_is_far_behind_asks_nobody(tiny: BaseModel, short: list[Any], within
     everybody, these = Listener(), Listener()
     settings = limited(LIMIT)
     expected = beam_search(tiny, sources, settings, everybody)
-    found = beam_search(tiny, sources, replace(settings, ask_within=within), these)
+    found = beam_search(tiny, sources, replace(settings, retrieval_margin=within), these)
     assert [best[0].tokens for best in found] == [best[0].tokens for best in expected]
     silent = torch.cat(these.asked).isnan()
     assert (silent.all(1) == silent.any(1)).all()

@@ -67,18 +67,18 @@ def test_search_is_generate_on_all_sentences(shipped: BaseModel, sentences: list
 def test_one_by_one_is_a_batch_of_64(shipped: BaseModel, sentences: list[Any]) -> None:
     sources = shipped.tokens.encode_sources(s.german for s in sentences[::16])
     settings = SearchSettings()
-    together = beam_search(shipped, sources, settings, BaseScorer())
+    group_size = beam_search(shipped, sources, settings, BaseScorer())
     alone = [beam_search(shipped, [ids], settings, BaseScorer())[0] for ids in sources]
-    apart = [(a[0], b[0]) for a, b in zip(together, alone, strict=True) if a[0].tokens != b[0].tokens]
+    apart = [(a[0], b[0]) for a, b in zip(group_size, alone, strict=True) if a[0].tokens != b[0].tokens]
     assert all(abs(a.score - b.score) < 1e-4 for a, b in apart), apart
 
 
 @pytest.mark.slow
 def test_sixty_one_by_one_are_a_batch_of_64(shipped: BaseModel, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[::5]][:60]
-    together = Translator(shipped, batch_size=64).translate(lines)
+    group_size = Translator(shipped, batch_size=64).translate(lines)
     alone = Translator(shipped, batch_size=1).translate(lines)
-    assert sum(a != b for a, b in zip(together, alone, strict=True)) <= 1
+    assert sum(a != b for a, b in zip(group_size, alone, strict=True)) <= 1
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ibidem.decode import Searcher, SearchSettings, Translator
-from ibidem.decode.fused import FusedSearch
+from ibidem.decode import BeamSearcher, SearchSettings, Translator
+from ibidem.decode.fused import CudaGraphSearch
 from ibidem.decode.scoring import BaseScorer
 from ibidem.decode.search import beam_search, limits_of, rules_of
 
@@ -41,11 +41,11 @@ class Count:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that decoders take from now on, as a list that grows by one for each."""
-    from ibidem.model.lean import LeanDecoding
+    from ibidem.model.lean import FastMarianDecoding
     from ibidem.model.native import NativeDecoding
 
     taken: list[int] = []
-    for kind in (LeanDecoding, NativeDecoding):
+    for kind in (FastMarianDecoding, NativeDecoding):
         step = kind.step
 
         def counted(self: Any, tokens: Any, step: Callable[..., Any] = step) -> Any:
@@ -85,7 +85,7 @@ def test_a_fused_search_stops(tiny: BaseModel) -> None:
     assert tiny.lean is not None
     settings = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=40)
     sources = tiny.tokens.encode_sources(LINES)
-    fused = FusedSearch(tiny, tiny.lean, BaseScorer())
+    fused = CudaGraphSearch(tiny, tiny.lean, BaseScorer())
     check = Count(3)
     with pytest.raises(StoppedError):
         fused.search(sources, rules_of(tiny, settings), limits_of(tiny, sources, settings), check)
@@ -98,7 +98,7 @@ def test_a_fused_search_stops(tiny: BaseModel) -> None:
 def test_a_search_with_prefixes_stops(tiny: BaseModel, steps: list[int]) -> None:
     sources = tiny.tokens.encode_sources(LINES)
     with pytest.raises(StoppedError):
-        Searcher(tiny)(sources, limited(40, beam=2), BaseScorer(), [[], [], []], Count(2))
+        BeamSearcher(tiny)(sources, limited(40, beam=2), BaseScorer(), [[], [], []], Count(2))
     assert steps == []
 
 

@@ -46,9 +46,9 @@ def quick(tiny: BaseModel) -> Translator:
 def test_order_is_kept(tiny: BaseModel, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[:40]]
     translator = Translator(tiny, settings=limited(12, beam=2), batch_size=7)
-    together = translator.translate(lines)
-    assert together == [translator.translate([line])[0] for line in lines]
-    assert len(set(together)) > 5
+    group_size = translator.translate(lines)
+    assert group_size == [translator.translate([line])[0] for line in lines]
+    assert len(set(group_size)) > 5
 
 
 def test_blank_lines_stay_blank(tiny: BaseModel, sentences: list[Any]) -> None:

@@ -23,7 +23,7 @@ def main() -> None:
 
     from ibidem.combine import FixedCombiner
     from ibidem.decode import Translator
-    from ibidem.learn import Scribe
+    from ibidem.learn import MemoryWriter
     from ibidem.memory import Memory
     from ibidem.model import load_model
 
@@ -36,7 +36,7 @@ def main() -> None:
     pairs = [line.split("\t") for line in Path(sentences).read_text("utf-8").splitlines()]
 
     def add(first: int) -> None:
-        scribe = Scribe(folder, model)
+        scribe = MemoryWriter(folder, model)
         for number in range(first, len(pairs)):
             scribe.add_pair(*pairs[number], location=number)
             print(number, flush=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.decode.mounting import token_ids
+from ibidem.decode import load_values
 from ibidem.errors import TextError
 from ibidem.learn import Examples, gather_examples
 from ibidem.retrieve import open_index
@@ -29,7 +29,7 @@ def gather(
     k: int = K,
 ) -> Examples:
     index = open_index(memory, "exact", model.device)
-    values = token_ids(memory, model.device)
+    values = load_values(memory, model.device)
     # Small batches, so that rows of many batches must be put back in order.
     return gather_examples(model, index, values, sources, targets, k, hidden=hidden, batch_tokens=200)
 

@@ -29,8 +29,7 @@ from ibidem.learn import (
     extract,
     learn,
 )
-from ibidem.memory import Layout, Memory
-from ibidem.memory.edit import Edit
+from ibidem.memory import Edit, Layout, Memory
 from ibidem.model import load_model
 from ibidem.text import Corpus
 

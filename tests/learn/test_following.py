@@ -15,13 +15,13 @@ from torch import Tensor
 
 from ibidem.combine import FixedCombiner, mix
 from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, Translator
-from ibidem.decode.scoring import LayeredScorer
+from ibidem.decode.scoring import OverlayScorer
 from ibidem.errors import UsageError
 from ibidem.evaluate import evaluate_systems
 from ibidem.learn import (
     CompactSettings,
+    MemoryWriter,
     PruneSettings,
-    Scribe,
     compact_memory,
     create_memory,
     index_memory,
@@ -54,7 +54,7 @@ def step(tiny: BaseModel, sentences: list[Any]) -> Step:
 
 def mixture(translator: Translator, step: Step) -> Tensor:
     """Log-probabilities [rows, V] of the next token."""
-    votes = translator.scorer.consult(step.states)
+    votes = translator.scorer.retrieve(step.states)
     return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
 
 
@@ -63,7 +63,7 @@ def check_like_new(translator: Translator, path: Path, step: Step, **options: An
     translator.refresh()
     new = Translator(translator.model, path, **options)
     torch.testing.assert_close(mixture(translator, step), mixture(new, step), atol=1e-5, rtol=1e-4)
-    followed, fresh = translator.scorer.consult(step.states), new.scorer.consult(step.states)
+    followed, fresh = translator.scorer.retrieve(step.states), new.scorer.retrieve(step.states)
     torch.testing.assert_close(followed.distances, fresh.distances, atol=1e-4, rtol=1e-4)
     ids = [
         {memory.sentence(memory.locate(entry)[0]).id for entry in votes.entries.unique().tolist() if entry >= 0}
@@ -87,7 +87,7 @@ def test_any_order_of_changes(
 ) -> None:
     index_memory(Memory.open(memory), setting)
     translator = Translator(tiny, memory, **options)
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     random = Random(4)
     new = iter([(f"{s.german} Und {i}.", f"{s.english} And {i}.") for i, s in enumerate(sentences)])
     for change in (
@@ -123,13 +123,13 @@ def test_any_order_of_changes(
 def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentences: list[Any], step: Step) -> None:
     index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     translator = Translator(tiny, memory, combiner=CLOSE)
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     removed: set[int] = set()
 
     def check() -> None:
         translator.refresh()
         opened = translator.memories[0]
-        entries = translator.scorer.consult(step.states).entries
+        entries = translator.scorer.retrieve(step.states).entries
         assert not {opened.sentence(opened.locate(e)[0]).id for e in entries.unique().tolist()} & removed
         for explanation in translator.explain([s.german for s in sentences[:3]]):
             cited = {n.pair.id for token in explanation.tokens for n in token.neighbours}
@@ -152,15 +152,15 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
     translator = Translator(tiny, memory)
     assert isinstance(translator.scorer, MemoryScorer)
     before = mixture(translator, step)
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     scribe.add_pair(sentences[0].german, "Quite another translation")
     translator.refresh()
-    assert isinstance(translator.scorer, LayeredScorer)
+    assert isinstance(translator.scorer, OverlayScorer)
     tokens = tiny.tokens
     own = tiny.states(
         tokens.encode_sources([sentences[0].german]), tokens.encode_targets(["Quite another translation"])
     )
-    near = translator.scorer.consult(own.keys)
+    near = translator.scorer.retrieve(own.keys)
     added = near.sources == 1
     assert float(near.distances[:, added].amin(dim=1).max()) < 1e-2
     # The states of a random model lie so close together that all eight disagree: a weight of 0.9 / 8**3 is left.
@@ -170,14 +170,14 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
         shown = [neighbour.entry for neighbour in token.neighbours]
         assert len(set(shown)) == len(shown)
         assert token.base_weight + sum(neighbour.vote for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
-    votes = translator.scorer.consult(step.states)
+    votes = translator.scorer.retrieve(step.states)
     untouched = votes.weights.neighbours[:, votes.sources == 1].sum(dim=1) < 1e-7
     assert untouched.any()
     torch.testing.assert_close(mixture(translator, step)[untouched], before[untouched], atol=1e-4, rtol=1e-4)
     # Sealed, it still lies over the rest; merged, it is one entry among others.
     scribe.memory.sealed()
     translator.refresh()
-    assert isinstance(translator.scorer, LayeredScorer)
+    assert isinstance(translator.scorer, OverlayScorer)
     check_like_new(translator, memory, step)
     index_memory(Memory.open(memory), "exact")
     translator.refresh()
@@ -190,7 +190,7 @@ def test_pairs_come_and_go_while_an_index_is_built(
 ) -> None:
     """What was built is stored all the same, and finds what an exact index of what is left finds."""
     translator = Translator(tiny, memory, combiner=BY_HAND)
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     build = indexing.build_index
 
     def disturbed(*given: Any, **options: Any) -> Any:
@@ -208,14 +208,14 @@ def test_pairs_come_and_go_while_an_index_is_built(
     assert len(built.removed_entries) > 0
     translator.mounts[0].reload()
     check_like_new(translator, memory, step, combiner=BY_HAND)
-    exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.consult(step.states)
-    found = translator.scorer.consult(step.states)
+    exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.retrieve(step.states)
+    found = translator.scorer.retrieve(step.states)
     torch.testing.assert_close(found.distances, exact.distances, atol=1e-3, rtol=1e-3)
 
 
 def test_another_space_is_opened_anew(tiny: BaseModel, memory: Path, step: Step) -> None:
     translator = Translator(tiny, memory, combiner=BY_HAND)
-    Scribe(memory, tiny).add_pair("Ein neuer Satz", "A new sentence")
+    MemoryWriter(memory, tiny).add_pair("Ein neuer Satz", "A new sentence")
     for stage in (
         lambda m: prune_memory(m, PruneSettings(rate=0.5, strategy="random")),
         lambda m: restore_memory(m),
@@ -223,7 +223,7 @@ def test_another_space_is_opened_anew(tiny: BaseModel, memory: Path, step: Step)
     ):
         stage(Memory.open(memory))
         check_like_new(translator, memory, step, combiner=BY_HAND)
-    Scribe(memory, tiny).add_pair("Noch ein Satz", "One more sentence")
+    MemoryWriter(memory, tiny).add_pair("Noch ein Satz", "One more sentence")
     check_like_new(translator, memory, step, combiner=BY_HAND)
     assert translator.memories[0].dimension == 8
 
@@ -239,7 +239,7 @@ def test_a_scorer_that_others_put_in_place_stays(tiny: BaseModel, memory: Path, 
     translator = Translator(tiny, memory, combiner=CLOSE, settings=SearchSettings(beam=1))
     texts = [s.german for s in sentences[:4]]
     base = Translator(tiny, settings=SearchSettings(beam=1)).translate(texts)
-    Scribe(memory, tiny).remove([0])
+    MemoryWriter(memory, tiny).remove([0])
     results = evaluate_systems(translator, {"base": BaseScorer()}, texts, texts, samples=2)
     assert results[0].translations == base
 
@@ -254,7 +254,7 @@ def test_nothing_new_costs_nothing(tiny: BaseModel, memory: Path) -> None:
 
 def test_many_small_additions_share_what_did_not_change(tiny: BaseModel, memory: Path) -> None:
     translator = Translator(tiny, memory)
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     scribe.add_pair("Eins", "One")
     translator.refresh()
     shelves, table = translator.mounts[0]._shelves, translator.mounts[0]._values.table
@@ -284,7 +284,7 @@ def test_translating_while_others_write(tiny: BaseModel, memory: Path, sentences
         return threading.Thread(target=run)
 
     def write(first: int) -> None:
-        scribe = Scribe(memory, tiny)
+        scribe = MemoryWriter(memory, tiny)
         for number in range(first, first + 12):
             added = scribe.add_pair(f"Satz {number}", f"Sentence {number}")
             if number % 3 == 0:
@@ -334,10 +334,10 @@ def _tolerating_changes(work: Any) -> None:
 def test_an_empty_memory_is_followed_too(tiny: BaseModel, tmp_path: Path) -> None:
     create_memory(tmp_path / "empty", tiny)
     translator = Translator(tiny, [tmp_path / "empty"], combiner=CLOSE)
-    Scribe(tmp_path / "empty", tiny).add_pair("Hallo Welt", "Hello world")
+    MemoryWriter(tmp_path / "empty", tiny).add_pair("Hallo Welt", "Hello world")
     assert translator.translate(["Hallo Welt"]) == ["Hello world"]
     fading = Translator(tiny, tmp_path / "empty")
     assert isinstance(fading.scorer, MemoryScorer)
-    Scribe(tmp_path / "empty", tiny).remove([0])
+    MemoryWriter(tmp_path / "empty", tiny).remove([0])
     bare = Translator(tiny).translate(["Hallo Welt"])
     assert translator.translate(["Hallo Welt"]) == fading.translate(["Hallo Welt"]) == bare

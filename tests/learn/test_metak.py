@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.combine import MetaK
-from ibidem.combine.adaptive import choices
+from ibidem.combine import MetaK, neighbour_counts
 from ibidem.errors import UsageError
 from ibidem.learn import Examples, MetaKSettings, train_adaptive, tune_fixed
 from ibidem.learn.metak import mixture_loss
@@ -34,7 +33,7 @@ def dense_losses(network: MetaK, dense: Dense, temperature: float, smoothing: fl
     losses = []
     for row in range(len(examples)):
         mixed = chosen[row, 0] * base[row].exp()
-        for choice, k in enumerate(choices(network.k), start=1):
+        for choice, k in enumerate(neighbour_counts(network.k), start=1):
             found = neighbour_distribution(
                 examples.distances[row], examples.values[row], k, temperature, examples.vocabulary_size
             )

@@ -31,7 +31,7 @@ from ibidem.learn import (
     tuning,
 )
 from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune.neighbourhood import find_surroundings
+from ibidem.learn.prune.neighbourhood import build_neighbour_graph
 from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
@@ -255,7 +255,7 @@ def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path:
     # More of them than are needed are left aside.
     for name, count in (("now", None), ("before", 40)):
         memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
-        surroundings = None if count is None else find_surroundings(memory, count, device=torch.device("cpu"))
+        surroundings = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
         found.append(prune_memory(memory, settings, surroundings=surroundings))
     np.testing.assert_array_equal(found[0].rows(), found[1].rows())
     with pytest.raises(UsageError, match="find them anew"):

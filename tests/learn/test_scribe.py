@@ -19,9 +19,9 @@ from ibidem.learn import (
     ClusterSettings,
     CompactSettings,
     LearnSettings,
+    MemoryWriter,
     MetaKSettings,
     PruneSettings,
-    Scribe,
     TuneSettings,
     cluster_memory,
     compact_memory,
@@ -59,7 +59,7 @@ def texts(memory: Memory) -> list[tuple[str, str]]:
 
 
 def test_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path) -> None:
-    scribe = Scribe(tmp_path / "new", tiny)
+    scribe = MemoryWriter(tmp_path / "new", tiny)
     translator = Translator(tiny, tmp_path / "new", combiner=CLOSE)
     bare = translator.translate(["Guten Morgen", "Gute Nacht"])
     assert bare == Translator(tiny).translate(["Guten Morgen", "Gute Nacht"])
@@ -79,7 +79,7 @@ def test_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path) -> None:
 
 def test_a_correction_takes_the_place_of_every_pair_of_its_source(tiny: BaseModel, memory: Path) -> None:
     """Of sealed ones and of added ones, of any origin; other sources stay, and so does the pair itself."""
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     before = texts(scribe.memory)
     sealed = before[0]
     scribe.add_pair(sealed[0], "Another")
@@ -102,16 +102,16 @@ def test_a_pair_that_another_removes_meanwhile_is_stored_again(
     tiny: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two who correct the same sentence at the same moment: one of the corrections stays, never none."""
-    scribe, other = Scribe(tmp_path / "new", tiny), Scribe(tmp_path / "new", tiny)
+    scribe, other = MemoryWriter(tmp_path / "new", tiny), MemoryWriter(tmp_path / "new", tiny)
     scribe.correct([("Eins", "One")])
-    real = Scribe._compute
+    real = MemoryWriter._compute
 
-    def interrupted(self: Scribe, *given: Any) -> Any:
-        monkeypatch.setattr(Scribe, "_compute", real)
+    def interrupted(self: MemoryWriter, *given: Any) -> Any:
+        monkeypatch.setattr(MemoryWriter, "_compute", real)
         other.correct([("Eins", "Two")])
         return real(self, *given)
 
-    monkeypatch.setattr(Scribe, "_compute", interrupted)
+    monkeypatch.setattr(MemoryWriter, "_compute", interrupted)
     (found,) = scribe.correct([("Eins", "One")])
     assert found.new
     assert texts(Memory.open(tmp_path / "new")) == [("Eins", "One")]
@@ -120,7 +120,7 @@ def test_a_pair_that_another_removes_meanwhile_is_stored_again(
 def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
     """The same keys, values and log-probabilities, sealed or not, in the model's own space."""
     pairs = list(Corpus([corpus_file]))[:30]
-    scribe = Scribe(tmp_path / "added", tiny)
+    scribe = MemoryWriter(tmp_path / "added", tiny)
     for pair in pairs[:10]:
         scribe.add_pair(pair.source, pair.target, origin=pair.origin, location=pair.location)
     counts = Counts()
@@ -140,7 +140,7 @@ def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path:
 
 
 def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path) -> None:
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     first = next(iter(scribe.memory.sentences()))
     before = scribe.memory.living_pairs
     assert scribe.add_pair(first.source, first.target) == (first.id, False)
@@ -155,7 +155,7 @@ def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path) -> None:
 
 
 def test_pairs_that_cannot_be_added_are_refused(tiny: BaseModel, tmp_path: Path) -> None:
-    scribe = Scribe(tmp_path / "memory", tiny)
+    scribe = MemoryWriter(tmp_path / "memory", tiny)
     for source, target, message in (
         ("", "x", "source of the pair is empty"),
         ("x", " \n", "target of the pair is empty"),
@@ -188,14 +188,14 @@ def test_another_model_and_an_unfinished_memory_are_refused(tiny: BaseModel, tin
     with torch.no_grad():
         changed.projection.weight[0, 0] += 1
     with pytest.raises(MismatchError, match="another state of"):
-        Scribe(tmp_path / "other", changed)
+        MemoryWriter(tmp_path / "other", changed)
     Memory.create(tmp_path / "begun", identify(tiny))
     with pytest.raises(UsageError, match="unfinished"):
-        Scribe(tmp_path / "begun", tiny).add_pair("Hallo", "Hello")
+        MemoryWriter(tmp_path / "begun", tiny).add_pair("Hallo", "Hello")
 
 
 def test_removed_by_origin(tiny: BaseModel, memory: Path) -> None:
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     learnt = texts(scribe.memory)
     for number in range(3):
         scribe.add_pair(f"Zusatz {number}", f"Extra {number}", origin="mail")
@@ -217,7 +217,7 @@ def test_every_stage_sees_what_was_added_and_not_what_was_removed(
     few = tmp_path / "few.tsv"
     few.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:40]), "utf-8")
     memory = extract(tiny, Corpus([few]), tmp_path / "memory")
-    scribe = Scribe(memory.path, tiny)
+    scribe = MemoryWriter(memory.path, tiny)
     expected = {pair.id: pair.source for pair in memory.sentences()}
     number = 0
 
@@ -257,7 +257,7 @@ def test_learn_goes_on_where_pairs_were_added_and_removed(tiny: BaseModel, tmp_p
     few = tmp_path / "few.tsv"
     few.write_text("".join(corpus_file.read_text("utf-8").splitlines(keepends=True)[:40]), "utf-8")
     memory = learn(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
-    scribe = Scribe(memory.path, tiny)
+    scribe = MemoryWriter(memory.path, tiny)
     scribe.add_pair("Noch ein Satz", "One more sentence")
     scribe.remove([3, 4])
     expected = texts(scribe.memory)
@@ -269,7 +269,7 @@ def test_learn_goes_on_where_pairs_were_added_and_removed(tiny: BaseModel, tmp_p
     other.write_text("Etwas\tSomething\n", "utf-8")
     with pytest.raises(MismatchError, match="another corpus"):
         learn(tiny, Corpus([other]), tmp_path / "memory", settings=SMALL)
-    scribe = Scribe(tmp_path / "by-hand", tiny)
+    scribe = MemoryWriter(tmp_path / "by-hand", tiny)
     scribe.add_pair("Hallo", "Hello")
     with pytest.raises(MismatchError, match="name another folder"):
         learn(tiny, Corpus([few]), tmp_path / "by-hand", settings=SMALL)
@@ -279,7 +279,7 @@ def test_learn_goes_on_where_pairs_were_added_and_removed(tiny: BaseModel, tmp_p
 def test_a_compact_memory_takes_pairs_without_the_models_keys(tiny: BaseModel, memory: Path) -> None:
     compacted = compact_memory(Memory.open(memory), CompactSettings(method="pca", dimension=16), keep_keys=False)
     assert not compacted.layout.keys
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     scribe.add_pair("Ein ganz neuer Satz", "A wholly new sentence")
     translator = Translator(tiny, memory, combiner=CLOSE)
     assert translator.translate(["Ein ganz neuer Satz"]) == ["A wholly new sentence"]
@@ -291,7 +291,7 @@ def test_a_compact_memory_takes_pairs_without_the_models_keys(tiny: BaseModel, m
 def test_journals_are_sealed_and_indexes_merged_when_due(
     tiny: BaseModel, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scribe = Scribe(memory, tiny)
+    scribe = MemoryWriter(memory, tiny)
     generation = scribe.memory.generation
     scribe.add_pair("Eins", "One")
     assert scribe.maintain().generation == generation  # nothing is due
@@ -319,7 +319,7 @@ def test_many_writers_at_once(tiny: BaseModel, tmp_path: Path, sentences: list[A
     answers: list[Any] = []
 
     def write(part: list[Any]) -> None:
-        scribe = Scribe(tmp_path / "memory", tiny)
+        scribe = MemoryWriter(tmp_path / "memory", tiny)
         for sentence in part:
             answers.append((sentence.german, scribe.add_pair(sentence.german, sentence.english)))
             if len(answers) % 5 == 0:

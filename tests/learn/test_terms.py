@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ibidem import Scribe, Translator
+from ibidem import MemoryWriter, Translator
 from ibidem.model import BaseModel, load_model
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
     rows = [line.split("\t") for line in TERMS.read_text("utf-8").splitlines()]
     terms = {term: (source, target, others) for term, source, target, *others in rows if term in CORRECTED}
     unrelated = [s.german for s in sentences[::40]]
-    scribe = Scribe(tmp_path / "memory", shipped)
+    scribe = MemoryWriter(tmp_path / "memory", shipped)
     translator = Translator(shipped, tmp_path / "memory")
     asked = [*unrelated, *(text for source, _, others in terms.values() for text in (source, *others))]
     before = dict(zip(asked, translator.translate(asked), strict=True))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ibidem.combine import AdaptiveCombiner, FixedCombiner
-from ibidem.decode import Translator
-from ibidem.decode.mounting import load_combiner, token_ids
+from ibidem.decode import Translator, load_combiner, load_values
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn import (
@@ -24,7 +23,7 @@ from ibidem.learn import (
     tune_fixed,
 )
 from ibidem.learn.metak import mixture_loss
-from ibidem.learn.tuning import borrow_dev, read_dev
+from ibidem.learn.tuning import read_dev, sample_dev
 from ibidem.memory import Memory
 from ibidem.retrieve import open_index
 from ibidem.text import Corpus
@@ -58,7 +57,7 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     examples = gather_examples(
         tiny,
         open_index(tuned, None, tiny.device),
-        token_ids(tuned, tiny.device),
+        load_values(tuned, tiny.device),
         read.sources,
         read.targets,
         4,
@@ -90,13 +89,13 @@ def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
 
 
 def test_borrowed_pairs_hide_themselves(learnt: Memory) -> None:
-    borrowed = borrow_dev(learnt, 40)
+    borrowed = sample_dev(learnt, 40)
     assert len(borrowed.sources) == len(set(borrowed.hidden)) == 40
     for source, target, entries in zip(borrowed.sources, borrowed.targets, borrowed.hidden, strict=True):
         pair = learnt.sentence(learnt.locate(entries.start)[0])
         assert (pair.source, pair.target, pair.entries) == (source, target, entries)
-    assert borrow_dev(learnt, 40) == borrowed
-    assert len(borrow_dev(learnt, 10**6).sources) == learnt.pairs
+    assert sample_dev(learnt, 40) == borrowed
+    assert len(sample_dev(learnt, 10**6).sources) == learnt.pairs
 
 
 def test_tuned_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
@@ -146,7 +145,7 @@ def test_a_pair_with_a_twin_is_not_borrowed(tmp_path: Path, tiny: BaseModel) -> 
     lines = ["Hallo\tHello", "Welt\tWorld", "Hallo\tHello", "Baum\tTree", "Ein Baum\tTree", "Haus\tHouse"]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     memory = extract(tiny, Corpus([file]), tmp_path / "memory")
-    assert borrow_dev(memory, 10).sources == ["Welt", "Haus"]
+    assert sample_dev(memory, 10).sources == ["Welt", "Haus"]
 
 
 def test_learning_again_heeds_what_changed(memory: Memory, dev: Corpus, tiny: BaseModel, corpus_file: Path) -> None:

@@ -12,7 +12,7 @@ from ibidem import Memory
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, ModelError, UsageError
 from ibidem.facade import open_corpus
-from ibidem.learn import Scribe
+from ibidem.learn import MemoryWriter
 from ibidem.model import BaseModel, load_model
 
 OWN = "translates from de to en"
@@ -151,10 +151,10 @@ def test_a_memory_of_other_languages_is_refused(model_of, tmp_path: Path) -> Non
     """BART does not show in its tokens which languages it translates: the memory knows."""
     folder = model_of("bart").name
     german = load_model(folder, device="cpu", source_language="de", target_language="en")
-    Scribe(tmp_path / "memory", german).add_pair("Datei", "file")
-    Scribe(tmp_path / "memory", load_model(folder, device="cpu")).add_pair("Haus", "house")
+    MemoryWriter(tmp_path / "memory", german).add_pair("Datei", "file")
+    MemoryWriter(tmp_path / "memory", load_model(folder, device="cpu")).add_pair("Haus", "house")
     assert Translator(memory=tmp_path / "memory", device="cpu", target_language="en-GB").memories
     with pytest.raises(MismatchError, match=r"holds translations from de to en, but .* is to translate from fr to en"):
         Translator(memory=tmp_path / "memory", device="cpu", source_language="fr")
     with pytest.raises(MismatchError, match="holds translations from de to en"):
-        Scribe(tmp_path / "memory", load_model(folder, device="cpu", source_language="de", target_language="fr"))
+        MemoryWriter(tmp_path / "memory", load_model(folder, device="cpu", source_language="de", target_language="fr"))

@@ -10,12 +10,10 @@ import torch
 
 from ibidem.decode import BaseScorer, SearchSettings, beam_search
 from ibidem.model import BaseModel, Decoding, load_model
-from ibidem.model.lean import LeanDecoding, LeanNetwork
+from ibidem.model.lean import FastMarian, FastMarianDecoding
 from ibidem.model.linear import Int8Linear
 from ibidem.model.native import NativeDecoding, NativeEngine
-from ibidem.native import native
-from ibidem.native.decoder import NativeSteps
-from ibidem.native.linear import NativeLinear
+from ibidem.native import NativeLinear, NativeSteps, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,8 +50,8 @@ def as_int8(model: BaseModel) -> BaseModel:
     return BaseModel(model.name, model.network, model.tokens, int8=True)
 
 
-def lean_network(model: BaseModel, linear: Any) -> LeanNetwork:
-    return LeanNetwork(model.network, model.projection, getattr(model.network, "final_logits_bias", None), linear)
+def lean_network(model: BaseModel, linear: Any) -> FastMarian:
+    return FastMarian(model.network, model.projection, getattr(model.network, "final_logits_bias", None), linear)
 
 
 class Pair:
@@ -66,8 +64,8 @@ class Pair:
     def start_native(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         return NativeDecoding(NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam))
 
-    def start_lean(self, ids: Tensor, mask: Tensor, beam: int) -> LeanDecoding:
-        return LeanDecoding(self.lean, ids, mask, beam)
+    def start_lean(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
+        return FastMarianDecoding(self.lean, ids, mask, beam)
 
     def sources(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
         encoded = self.lean.encode(ids, mask)
@@ -119,14 +117,14 @@ def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseM
     pair = Pair(model)
     ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
     lengths, sources = mask.sum(1), pair.sources(ids, mask)
-    together = NativeSteps(pair.engine.decoder, sources, lengths, 2)
+    group_size = NativeSteps(pair.engine.decoder, sources, lengths, 2)
     alone = [
         NativeSteps(pair.engine.decoder, [s[:, i : i + 1] for s in sources], lengths[i : i + 1], 2) for i in range(8)
     ]
     generator = torch.Generator().manual_seed(1)
     for _ in range(6):
         tokens = torch.randint(0, model.vocabulary_size, (16,), generator=generator)
-        states, logits = together.step(tokens)
+        states, logits = group_size.step(tokens)
         parts = [steps.step(tokens[2 * i : 2 * i + 2]) for i, steps in enumerate(alone)]
         assert torch.equal(states, torch.cat([part[0] for part in parts]))
         assert torch.equal(logits, torch.cat([part[1] for part in parts]))
@@ -185,12 +183,12 @@ def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        together = encoder(ids[mask.bool()], mask.sum(1))
+        group_size = encoder(ids[mask.bool()], mask.sum(1))
     finally:
         torch.set_num_threads(before)
     for row, source in enumerate(sources):
         alone = encoder(torch.tensor(source), torch.tensor([len(source)]))
-        for whole, part in zip(together, alone, strict=True):
+        for whole, part in zip(group_size, alone, strict=True):
             assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
 
 
@@ -225,13 +223,13 @@ def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts
     model = swish_of("marian")
     sources = model.tokens.encode_sources(texts.german[:3])
     assert isinstance(as_int8(model).start(sources, 2), NativeDecoding)
-    assert isinstance(model.start(sources, 2), LeanDecoding)
+    assert isinstance(model.start(sources, 2), FastMarianDecoding)
 
 
 @pytest.mark.usefixtures("no_native")
 def test_without_the_library_torch_decodes(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
-    assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), LeanDecoding)
+    assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), FastMarianDecoding)
 
 
 def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
@@ -240,7 +238,7 @@ def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of
     known = layers[0].activation_fn
     layers[0].activation_fn = torch.nn.GELU()
     try:
-        assert isinstance(model.start(model.tokens.encode_sources(texts.german[:1])), LeanDecoding)
+        assert isinstance(model.start(model.tokens.encode_sources(texts.german[:1])), FastMarianDecoding)
     finally:
         layers[0].activation_fn = known
 

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.compact import NetworkCompactor, place_compactor
-from ibidem.compact.native import SwiftCompactor
+from ibidem.compact import NativeNetworkCompactor, NetworkCompactor, place_compactor
 from ibidem.decode.values import values_of
 from ibidem.native.compactor import NativeCompactor
 from ibidem.native.lookup import look_up
@@ -36,7 +35,7 @@ def test_it_is_the_network(
 ) -> None:
     torch_form = network(inputs, hidden, outputs, activation, seed)
     swift = place_compactor(torch_form, "cpu")
-    assert isinstance(swift, SwiftCompactor)
+    assert isinstance(swift, NativeNetworkCompactor)
     states = torch.randn(rows, inputs) * size
     torch.testing.assert_close(swift(states), torch_form(states), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(swift(states.half()), torch_form(states.half()), rtol=1e-5, atol=1e-5)
@@ -77,9 +76,9 @@ def test_no_sum_of_whole_numbers_overflows(inputs: int) -> None:
 def test_a_row_does_not_depend_on_those_beside_it(whole: bool) -> None:
     swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", whole=whole)
     states = torch.randn(101, 512)
-    together = swift(states)
-    assert torch.equal(together, torch.cat([swift(row[None]) for row in states]))
-    assert torch.equal(together[:7], swift(states[:7]))
+    group_size = swift(states)
+    assert torch.equal(group_size, torch.cat([swift(row[None]) for row in states]))
+    assert torch.equal(group_size[:7], swift(states[:7]))
 
 
 @pytest.mark.parametrize("whole", [False, True])

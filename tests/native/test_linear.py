@@ -118,10 +118,10 @@ def test_rows_do_not_depend_on_their_neighbours() -> None:
     generator = torch.Generator().manual_seed(2)
     layer = NativeLinear(torch.randn(300, 130, generator=generator), torch.randn(300, generator=generator))
     x = torch.randn(160, 130, generator=generator) * torch.logspace(-3, 3, 160)[:, None]
-    together = layer(x, Activation.SWISH)
+    group_size = layer(x, Activation.SWISH)
     for count in (1, 5, 6, 31):
         parts = [layer(part, Activation.SWISH) for part in x.split(count)]
-        assert torch.equal(torch.cat(parts), together)
+        assert torch.equal(torch.cat(parts), group_size)
 
 
 def test_threads_change_nothing() -> None:

@@ -132,11 +132,11 @@ def test_threads_change_nothing() -> None:
         torch.set_num_threads(1)
         alone = best_of_mixture(logits, 10)
         torch.set_num_threads(3)
-        together = best_of_mixture(logits, 10)
+        group_size = best_of_mixture(logits, 10)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(alone.scores, together.scores)
-    assert torch.equal(alone.tokens, together.tokens)
+    assert torch.equal(alone.scores, group_size.scores)
+    assert torch.equal(alone.tokens, group_size.tokens)
 
 
 def test_what_cannot_be_meant() -> None:

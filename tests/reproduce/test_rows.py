@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ibidem.evaluate import Speed
-from ibidem.learn.prune.groups import group_entries
+from ibidem.learn import group_entries
 from ibidem.reproduce.rows.picture import purity, sample_tokens
 from ibidem.reproduce.rows.redundancy import choose_bigram, describe_sizes, number_clusters
 from ibidem.reproduce.rows.timing import speed_figures, spread_evenly, storage_of

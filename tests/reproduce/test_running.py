@@ -11,10 +11,9 @@ import pytest
 
 from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
-from ibidem.memory import Memory
-from ibidem.memory.lock import writer_lock
+from ibidem.memory import Memory, writer_lock
 from ibidem.reproduce import running
-from ibidem.reproduce.bench import Bench, Setting
+from ibidem.reproduce.bench import Setting, Workspace
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.finetuning import FineTuningSettings
 from ibidem.reproduce.plan import Plan
@@ -85,7 +84,7 @@ def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
     assert str(setting.work.parent) not in json.dumps(trace)  # no path of this machine
     assert trace["command"].startswith(f"ibidem reproduce all --only {digest(rows[2])} ")
     assert " --model model " in trace["command"]  # not the shipped one
-    again = plan_tasks(Bench(setting), rows)
+    again = plan_tasks(Workspace(setting), rows)
     assert [task.key for task in again.tasks if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
 
 
@@ -96,7 +95,7 @@ def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setti
     without = tmp_path / "without"
     shutil.copytree(setting.data, without, ignore=shutil.ignore_patterns("general"))
     elsewhere = replace(setting, data=without, work=tmp_path / "elsewhere")
-    assert find_obstacle(Bench(elsewhere), row) is None
+    assert find_obstacle(Workspace(elsewhere), row) is None
     (setting.results / "rows" / f"{digest(row)}.json").unlink()
     other = translate(replace(general, k=2))
     report = run_rows(elsewhere, [row, other], minutes=None, say=quiet)
@@ -105,12 +104,12 @@ def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setti
     assert again is not None
     assert "general/train" in again["texts"]
     shutil.rmtree(setting.results / "compactors")
-    assert find_obstacle(Bench(elsewhere), row) == "no train text of general"
+    assert find_obstacle(Workspace(elsewhere), row) == "no train text of general"
 
 
 def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [translate(replace(FULL, index="paper")), Picture(COMPACT), translate(FULL)]
-    bench = Bench(setting)
+    bench = Workspace(setting)
     assert [find_obstacle(bench, row) for row in rows] == [None] * 3
     monkeypatch.setattr(running, "find_spec", lambda _: None)
     obstacles = ["faiss is not installed", "sklearn is not installed", None]
@@ -136,7 +135,7 @@ class Failing:
     def expected(self, _pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 1
 
-    def measure(self, _bench: Bench) -> Measured:
+    def measure(self, _bench: Workspace) -> Measured:
         raise UsageError(self.reason)
 
 
@@ -169,7 +168,7 @@ def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_
     shutil.copytree(setting.data, changed)
     (changed / "koran" / "dev.en").write_text((changed / "koran" / "dev.en").read_text("utf-8").upper(), "utf-8")
     with pytest.raises(UsageError, match="koran/dev"):
-        survey(["datasets"], Plan(), Results(setting.results), Bench(replace(setting, data=changed)), Choice())
+        survey(["datasets"], Plan(), Results(setting.results), Workspace(replace(setting, data=changed)), Choice())
 
 
 def test_one_run_at_a_time(setting: Setting) -> None:
@@ -230,7 +229,7 @@ def test_systems_say_what_they_are_made_of() -> None:
 def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> None:
     from ibidem.reproduce.stages import copy_memory
 
-    bench = Bench(setting)
+    bench = Workspace(setting)
     bench.make_all([Extracted(("koran",))])
     source = bench.folder(Extracted(("koran",)))
     copies = [copy_memory(source, tmp_path / name) for name in ("one", "two")]
@@ -241,11 +240,11 @@ def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> N
 
 
 def test_a_killed_stage_is_made_anew(setting: Setting) -> None:
-    bench = Bench(setting)
+    bench = Workspace(setting)
     stage = assemble(FULL).tuned
     bench.make_all([stage])
     (bench.folder(stage) / "done.json").unlink()
-    bench = Bench(setting)
+    bench = Workspace(setting)
     assert not bench.is_made(stage)
     bench.make_all([stage])
     assert bench.is_made(stage)

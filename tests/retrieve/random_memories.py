@@ -17,15 +17,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK
-from ibidem.combine.native import speed_up
+from ibidem.combine import AdaptiveCombiner, MetaK, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
-from ibidem.decode.consulting import SwiftScorer, make_scorer
-from ibidem.decode.scoring import MemoryScorer
-from ibidem.native import native
-from ibidem.native.beams import NativeBeams
-from ibidem.native.consultation import Asking
-from ibidem.native.mixture import best_of_mixture
+from ibidem.decode import MemoryScorer
+from ibidem.decode.consulting import NativeScorer, make_scorer
+from ibidem.native import Asking, NativeBeams, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.ivf import building
 from ibidem.retrieve.neighbours import LARGEST_SQUARE
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-    from ibidem.native.ivf import Probing
+    from ibidem.native import Probing
 
 DIMENSIONS = (4, 8, 12, 20, 36, 64, 64, 64, 100, 128, 256, 512, 512, 1024)
 MOST_KEYS = 300_000
@@ -150,7 +146,7 @@ def search_memory(generator: Generator, totals: Totals, most_keys: int) -> None:
                 k,
                 probing,
                 searched.live,
-                together=int(generator.choice([1, 4, 5])),
+                group_size=int(generator.choice([1, 4, 5])),
             )
         )
         totals.queries += len(queries)
@@ -192,10 +188,10 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
     states = torch.randn(size, inputs) * float(generator.choice([0.01, 1.0]))
     index = build_index(ArrayKeys(network(states).half().numpy()), DEFAULT, seed=0, threads=1)
     values = torch.randint(0, vocabulary, (size,))
-    combiner = speed_up(AdaptiveCombiner(MetaK(k, scale=3.0).requires_grad_(False), 2.0))
+    combiner = to_native(AdaptiveCombiner(MetaK(k, scale=3.0).requires_grad_(False), 2.0))
     compacted = CompactedIndex(index, place_compactor(network, "cpu"))
     scorer = make_scorer(compacted, values, combiner)
-    assert isinstance(scorer, SwiftScorer)
+    assert isinstance(scorer, NativeScorer)
     assert scorer.whole is not None
     totals.memories += 1
     totals.keys += size
@@ -211,9 +207,9 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
         joined = scorer.whole.choose(queries, logits, beams[0], asking, count, (5, 7))
         if asking.within < math.inf:
             queries = queries.masked_fill(beams[1].silence(asking.within)[:, None], math.nan)
-        found = scorer.consult(queries, beam)
+        found = scorer.retrieve(queries, beam)
         if beam == 1:
-            apart = MemoryScorer(compacted, values, combiner).consult(queries)
+            apart = MemoryScorer(compacted, values, combiner).retrieve(queries)
             assert torch.equal(found.entries, apart.entries)
         weights = found.weights
         expected = best_of_mixture(

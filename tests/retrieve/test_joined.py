@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ibidem.retrieve import (
     ArrayKeys,
+    CompositeIndex,
     ExactIndex,
     FaissIndex,
-    JoinedIndex,
     build_index,
     coding,
     exact_part,
@@ -51,7 +51,7 @@ class Plain:
         self._index = index
         self.size, self.dimension, self.description = index.size, index.dimension, index.description
         self.search = index.search
-        self.captures = False
+        self.supports_cuda_graph = False
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_joined_is_one_index_of_what_is_left(seed: int, k: int, border: int, gon
     queries = torch.from_numpy(random.standard_normal((7, 4)).astype(np.float32))
     main = ExactIndex(ArrayKeys(keys[:border]))
     serials = np.delete(np.arange(border), lost)[struck[struck < first]]
-    joined = JoinedIndex(
+    joined = CompositeIndex(
         [
             main_part(main, lost, serials),
             exact_part(keys[border:], first, struck[struck >= first] - first, main, "cpu"),

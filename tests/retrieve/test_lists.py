@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.native.triton import has_triton
+from ibidem.native import has_triton
 from ibidem.retrieve import ArrayKeys, ExactSettings, ListIndex, ScanIndex, partition, resolve
 from ibidem.retrieve.building import list_index
 from ibidem.retrieve.held import TILE

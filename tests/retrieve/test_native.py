@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.native.ivf import COARSE_BITS, FINE_BITS, Ivf, Probing
+from ibidem.native import COARSE_BITS, FINE_BITS, Ivf, Probing
 from ibidem.retrieve import (
     ArrayKeys,
+    CompositeIndex,
     ExactIndex,
-    JoinedIndex,
     NativeIndex,
     build_index,
     exact_part,
@@ -182,7 +182,7 @@ def test_what_came_after_it_is_searched_beside_it(clustered: ArrayKeys) -> None:
     gone = np.arange(7, 5000, 11)
     main = main_part(build(ArrayKeys(everything[:5000]), EVERYWHERE), gone, np.empty(0, np.int64))
     newer = exact_part(everything[5000:], 5000 - len(gone), np.empty(0, np.int64), main.index, "cpu")
-    joined = JoinedIndex([main, newer], 6000 - len(gone), 32)
+    joined = CompositeIndex([main, newer], 6000 - len(gone), 32)
     queries = torch.from_numpy(everything[::40].astype(np.float32)) + 0.01
     found, true = (
         index.search(queries, 8) for index in (joined, ExactIndex(ArrayKeys(np.delete(everything, gone, axis=0))))
@@ -517,11 +517,11 @@ def test_a_query_finds_the_same_in_any_batch(clustered: ArrayKeys) -> None:
     index = build(clustered)
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 50)).astype(np.float32)) + 0.05
     queries = queries.repeat_interleave(torch.tensor([1, 2, 3, 1] * 30), dim=0)
-    together = index.search(queries, 8)
+    group_size = index.search(queries, 8)
     for row in range(0, len(queries), 7):
         alone = index.search(queries[row : row + 1], 8)
-        assert torch.equal(alone.entries[0], together.entries[row])
-        assert torch.equal(alone.distances[0], together.distances[row])
+        assert torch.equal(alone.entries[0], group_size.entries[row])
+        assert torch.equal(alone.distances[0], group_size.distances[row])
 
 
 @given(st.integers(1, 300), st.integers(0, 99))
@@ -558,7 +558,7 @@ def test_hypotheses_that_are_nearly_the_same_share_a_search(clustered: ArrayKeys
     queries = sentences(clustered, away)
     probing = index.probing(8)
     alone, alone_entries = index.ivf.search(queries, 8, probing)
-    shared, entries = index.ivf.search(queries, 8, probing, together=5)
+    shared, entries = index.ivf.search(queries, 8, probing, group_size=5)
     held = torch.from_numpy(clustered.gather(entries.flatten().numpy()).astype(np.float32)).view(*entries.shape, -1)
     torch.testing.assert_close(shared, (queries[:, None] - held).square().sum(2), rtol=1e-4, atol=1e-6)
     assert (shared.diff(dim=1) >= 0).all()
@@ -579,16 +579,16 @@ def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> N
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        distances, entries = index.ivf.search(queries, 8, index.probing(8), together=5, threads=3)
+        distances, entries = index.ivf.search(queries, 8, index.probing(8), group_size=5, threads=3)
         for _ in range(20):  # whoever comes first
-            assert torch.equal(index.ivf.search(queries, 8, index.probing(8), together=5, threads=3)[1], entries)
+            assert torch.equal(index.ivf.search(queries, 8, index.probing(8), group_size=5, threads=3)[1], entries)
     finally:
         torch.set_num_threads(before)
     assert entries[3::7].eq(-1).all()
     assert distances[50:55].isinf().all()
     for first in range(0, len(queries), 5):
         rows = slice(first, first + 5)
-        alone, alone_entries = index.ivf.search(queries[rows], 8, index.probing(8), together=5, threads=1)
+        alone, alone_entries = index.ivf.search(queries[rows], 8, index.probing(8), group_size=5, threads=1)
         assert torch.equal(alone_entries, entries[rows])
         assert torch.equal(alone, distances[rows])
 
@@ -605,8 +605,8 @@ def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys, monke
     aside = aside / aside.norm(dim=1, keepdim=True) * reach
     queries = torch.stack([one, one - 3 * aside, one + 0.3 * aside], 1).flatten(0, 1)
 
-    def same(together: int) -> float:
-        _, entries = index.ivf.search(queries, 7, probing, together=together)
+    def same(group_size: int) -> float:
+        _, entries = index.ivf.search(queries, 7, probing, group_size=group_size)
         return float(np.mean([set(row[0]) == set(row[2]) for row in entries.view(-1, 3, 7).tolist()]))
 
     assert same(3) > 0.9 > 0.5 > same(1)

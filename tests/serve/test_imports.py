@@ -22,7 +22,7 @@ from ibidem.serve.jobs import Job, Jobs, JobStoppedError
 from ibidem.serve.refusal import ClosingError
 from ibidem.serve.service import Service
 from ibidem.serve.settings import Limits
-from ibidem.text.limits import ReadLimits
+from ibidem.text import ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.decode import SearchSettings, Translator
-from ibidem.model.lean import LeanDecoding
+from ibidem.model.lean import FastMarianDecoding
 from ibidem.model.native import NativeDecoding
 from ibidem.serve import server
 from ibidem.serve.server import make_service, running
@@ -54,7 +54,7 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     made = Steps()
-    for kind in (LeanDecoding, NativeDecoding):
+    for kind in (FastMarianDecoding, NativeDecoding):
         step = kind.step
 
         def counted(self: Any, tokens: Any, step: Callable[..., Any] = step) -> Any:

@@ -270,10 +270,10 @@ def test_odd_pairs_do_no_harm(writer: Client, folder: Path) -> None:
 
 
 def test_what_another_program_adds_is_used(writer: Client, tiny: Any, folder: Path) -> None:
-    from ibidem.learn import Scribe
+    from ibidem.learn import MemoryWriter
 
     assert translate(writer) != WANTED
-    Scribe(folder, tiny).add_pair(GERMAN, WANTED)
+    MemoryWriter(folder, tiny).add_pair(GERMAN, WANTED)
     assert translate(writer) == WANTED
     assert writer.get("/memories").json["memories"][0]["pairs"] == Memory.open(folder).living_pairs
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from ibidem.errors import UsageError
-from ibidem.text.language import Languages, infer_language, primary
+from ibidem.text.language import Languages, infer_language, primary_language
 
 GERMAN_ENGLISH = Languages("de", "en")
 
 
 @pytest.mark.parametrize("tag", ["de", "DE", "de-DE", "de_AT", "de.UTF-8", "de_DE@euro", " de "])
 def test_spellings_of_one_language_agree(tag: str) -> None:
-    assert primary(tag) == "de"
+    assert primary_language(tag) == "de"
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_a_catalogue_in_a_third_language_is_refused() -> None:
 
 
 def test_codes_of_three_letters_mean_the_same_languages() -> None:
-    assert [primary(tag) for tag in ("deu_Latn", "eng", "zho_Hans", "de")] == ["de", "en", "zh", "de"]
-    assert primary("bar") == "bar"
+    assert [primary_language(tag) for tag in ("deu_Latn", "eng", "zho_Hans", "de")] == ["de", "en", "zh", "de"]
+    assert primary_language("bar") == "bar"

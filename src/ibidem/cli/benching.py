@@ -55,7 +55,7 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Race the memory against the base model, transformers' generate() and the paper's settings."""
-    from ibidem.evaluate.bench.report import BenchSettings, run_bench
+    from ibidem.evaluate import BenchSettings, run_bench
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)
@@ -88,7 +88,7 @@ def _own_sentences(memory: Memory, wanted: int) -> list[str]:
 
 def _lines_of(text: Path) -> list[str]:
     """The lines of a file, which may be compressed."""
-    from ibidem.text.stream import Stream
+    from ibidem.text import Stream
 
     with Stream(str(text)) as stream:
         return [line for _, line in stream.lines()]

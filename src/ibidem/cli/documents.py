@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.decode import Translator
-    from ibidem.text.documents import FillReport, FillSettings
+    from ibidem.text import FillReport, FillSettings
 
 _MOST_FAILURES = 20
 
@@ -29,7 +29,7 @@ def choose_output(input: Path | None, output: Path | None, *, in_place: bool) ->
 
 def is_document(input: Path | None, format: str | None) -> bool:
     """Whether a document is translated, by its stated format or its ending, or else lines."""
-    from ibidem.text.documents import format_of
+    from ibidem.text import format_of
 
     return format_of(input or "-", format) is not None
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ibidem.learn import Scribe
+    from ibidem.learn import MemoryWriter
 
 Id = Annotated[list[int] | None, typer.Option("--id", help="Id of a pair; may be given again.", show_default=False)]
 
@@ -80,7 +80,7 @@ def remove(
 ) -> None:
     """Remove pairs by text, by id or by origin: from the next sentence on they are never used again."""
     from ibidem.memory import Memory, remove_pairs
-    from ibidem.text.pair import join_lines
+    from ibidem.text import join_lines
 
     if sum(map(bool, (pair, id, origin))) != 1:
         raise UsageError("Say what to remove: a source and a target, or --id, or --origin; one of them.")
@@ -116,13 +116,13 @@ def replace(
         print(_say([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
 
 
-def _open_scribe(memory: Path, opening: ModelOptions, *, create: bool = True) -> Scribe:
+def _open_scribe(memory: Path, opening: ModelOptions, *, create: bool = True) -> MemoryWriter:
     """A scribe of a memory with its own model, or of a new memory with the model named."""
-    from ibidem.learn import Scribe
+    from ibidem.learn import MemoryWriter
     from ibidem.memory import Memory
 
     identity = Memory.open(memory).identity if Memory.exists(memory) or not create else None
-    return Scribe(memory, opening.load(identity))
+    return MemoryWriter(memory, opening.load(identity))
 
 
 def _exactly(texts: Sequence[str], count: int, what: str) -> Sequence[str]:

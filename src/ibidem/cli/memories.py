@@ -10,7 +10,7 @@ import typer
 
 from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
 from ibidem.cli.console import note, print_table, shown_progress
-from ibidem.wording import in_words
+from ibidem.wording import join_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
         print_table(
-            f"Stage {name}", [(key, in_words(value, _LONGEST)) for key, value in stage.items()], ("setting", "value")
+            f"Stage {name}", [(key, join_words(value, _LONGEST)) for key, value in stage.items()], ("setting", "value")
         )
 
 
@@ -161,7 +161,7 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
-        rows.append(("index", in_words(memory.manifest.stages["index"]["description"])))
+        rows.append(("index", join_words(memory.manifest.stages["index"]["description"])))
     rows += [
         (_NAMES.get(name, name), describe_artefact(record.info)) for name, record in memory.manifest.artefacts.items()
     ]
@@ -185,4 +185,4 @@ def describe_artefact(info: Mapping[str, Any]) -> str:
         for name, value in info.items()
         if name not in _OF_NO_INTEREST and isinstance(value, int | float)
     }
-    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), in_words(figures)]))
+    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), join_words(figures)]))

@@ -70,7 +70,7 @@ class ModelOptions:
 
     def note_assumed(self, loaded: BaseModel) -> None:
         """Tell the user of languages that were given for a model that cannot confirm them."""
-        from ibidem.model.languages import LanguagePair
+        from ibidem.model import LanguagePair
 
         given = zip(loaded.tokens.assumed, (self.source_language, self.target_language), strict=True)
         assumed = LanguagePair(*(language if option else None for language, option in given))
@@ -93,7 +93,7 @@ class TranslatorOptions(ModelOptions):
     beam: options.Beam = 4
     length_penalty: options.LengthPenalty = 1.0
     batch_size: options.BatchSize = 32
-    ask_within: options.AskWithin = None
+    retrieval_margin: options.RetrievalMargin = None
 
     @property
     def memories(self) -> list[tuple[str, float]]:
@@ -132,7 +132,7 @@ class TranslatorOptions(ModelOptions):
             combiner=self.by_hand or combiner,
             index=self.index,
             settings=SearchSettings(
-                beam=beam or self.beam, length_penalty=self.length_penalty, ask_within=self.ask_within
+                beam=beam or self.beam, length_penalty=self.length_penalty, retrieval_margin=self.retrieval_margin
             ),
             batch_size=self.batch_size,
             device=self.device,

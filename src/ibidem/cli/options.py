@@ -89,10 +89,10 @@ Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 i
 LengthPenalty = Annotated[
     float, typer.Option("--length-penalty", help="Exponent of the length that scores are divided by.")
 ]
-AskWithin = Annotated[
+RetrievalMargin = Annotated[
     float | None,
     typer.Option(
-        "--ask-within",
+        "--retrieval-margin",
         min=0,
         help="Hypotheses farther than this behind the best of their sentence, in log-probability, do not ask the "
         "memory, and those a little behind, or sure of their next word, ask briefly; else 3 on a CPU; on a GPU all "

@@ -62,7 +62,7 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run the paper's tables and lay them out beside its numbers. Rows that have a result are not run again."""
-    from ibidem.reproduce.bench import Bench, Setting
+    from ibidem.reproduce.bench import Setting, Workspace
     from ibidem.reproduce.reproducing import Choice, lay_out, name_tables, reproduce, survey
     from ibidem.reproduce.results import Results
 
@@ -73,7 +73,7 @@ def reproduce(
     plan, texts = _prepare(data, room, choice.seeds, quick=quick)
     setting = None if texts is None else Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
     if listed:
-        _print_state(survey(names, plan, Results(folder), None if setting is None else Bench(setting), choice))
+        _print_state(survey(names, plan, Results(folder), None if setting is None else Workspace(setting), choice))
         return
     if setting is None:
         if not (folder / "rows").is_dir():

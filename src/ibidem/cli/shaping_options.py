@@ -159,8 +159,7 @@ class CompactOptions:
 
     def settings(self, method: str, seed: int) -> CompactSettings:
         """The same for the stage, with the method of reduction."""
-        from ibidem.learn import CompactSettings
-        from ibidem.learn.compact import parse_objectives
+        from ibidem.learn import CompactSettings, parse_objectives
 
         return CompactSettings(
             method=method,

@@ -72,8 +72,7 @@ def translate(
         raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
     if n_best > 1 and not json:
         raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
-    from ibidem.text.documents import FillSettings
-    from ibidem.text.output import open_output
+    from ibidem.text import FillSettings, open_output
 
     opening.check(combiner)
     with ExitStack() as stack:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ibidem.combine.mixing import Weights, first_occurrences, kernel, present
+from ibidem.combine.mixing import Weights, distance_kernel, first_occurrences, present
 from ibidem.errors import UsageError
-from ibidem.native.triton import runs_triton
+from ibidem.native import runs_triton
 
 # Distances enter the network divided by a typical one; a missing or absurdly far neighbour counts as this many.
 _FAR = 10.0
 
 
-def choices(k: int) -> list[int]:
+def neighbour_counts(k: int) -> list[int]:
     """1, 2, 4, … k: the numbers of neighbours that the network chooses among, beside 0."""
     if k < 1 or k & (k - 1):
         raise UsageError(f"The adaptive combiner needs k = 1, 2, 4, 8, …, not {k}.")
@@ -44,7 +44,7 @@ class MetaK(nn.Module):
         self.k = k
         self.register_buffer("scale", torch.tensor(float(scale)))
         self.inner = nn.Linear(2 * k, hidden)
-        self.outer = nn.Linear(hidden, 1 + len(choices(k)))
+        self.outer = nn.Linear(hidden, 1 + len(neighbour_counts(k)))
         nn.init.xavier_normal_(self.inner.weight[:, :k], gain=0.01)
         nn.init.xavier_normal_(self.inner.weight[:, k:], gain=0.1)
 
@@ -63,14 +63,14 @@ class MetaK(nn.Module):
         return self.choose(self.features(distances, values))
 
 
-def spread(log_choice: Tensor, votes: Tensor) -> Weights:
+def spread_choices(log_choice: Tensor, votes: Tensor) -> Weights:
     """Weights from log p_beta [r, 1 + len(choices)] and kernel values [r, K].
 
     Neighbour j votes in every choice k >= j with its share of the k nearest:
     w_j = e_j sum over k >= j of p(k) / (e_1 + … + e_k).
     """
     width = votes.shape[1]
-    sizes = choices(width)
+    sizes = neighbour_counts(width)
     chosen = log_choice.exp()
     sums = votes.cumsum(dim=1)
     totals = torch.stack([sums[:, size - 1] for size in sizes], dim=1)
@@ -102,6 +102,6 @@ class AdaptiveCombiner:
 
     def weigh_plainly(self, distances: Tensor, values: Tensor) -> Weights:
         """The same on any device, without Triton."""
-        weights = spread(self.network(distances, values), kernel(distances, self.temperature))
+        weights = spread_choices(self.network(distances, values), distance_kernel(distances, self.temperature))
         alone = ~present(distances).any(dim=1)
         return Weights(torch.where(alone, 1.0, weights.base).clamp_min(1e-12), weights.neighbours)

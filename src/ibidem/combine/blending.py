@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def blend(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
+def average_weights(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
     """The weights of the mixture, neighbours of all memories side by side, in the order of the memories."""
     trust = torch.stack([w.neighbours.sum(dim=1) * share for w, share in zip(weights, shares, strict=True)], dim=1)
     total = trust.sum(dim=1, keepdim=True)
@@ -28,6 +28,6 @@ def blend(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
     return Weights(torch.where(total.squeeze(1) > 0, base, 1.0), neighbours)
 
 
-def overlay(under: Weights, over: Weights) -> Weights:
+def overlay_weights(under: Weights, over: Weights) -> Weights:
     """The weights of what `over` decides, with `under` in the place of the base model; neighbours side by side."""
     return Weights(over.base * under.base, torch.cat([over.base[:, None] * under.neighbours, over.neighbours], dim=1))

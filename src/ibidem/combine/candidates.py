@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from ibidem.combine.mixing import aggregate, first_occurrences
-from ibidem.native import native
-from ibidem.native.mixture import best_of_mixture
-from ibidem.native.triton import runs_triton
+from ibidem.native import best_of_mixture, native, runs_triton
 
 if TYPE_CHECKING:
     from ibidem.combine.mixing import Weights

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ibidem.combine.mixing import Weights, aggregate, kernel, present
+from ibidem.combine.mixing import Weights, aggregate, distance_kernel, present
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # In units of the typical squared distance between entries: how far a memory speaks, and one over a tuned combiner.
-REACH = 0.2
-SHORT_REACH = 0.1
+BANDWIDTH = 0.2
+SHORT_BANDWIDTH = 0.1
 _SLOPE = 0.2
 _TEMPERATURE = 0.3
 _AGREEMENT = 3
 
 
 @dataclass(frozen=True)
-class FadingCombiner:
+class DistanceDecayCombiner:
     """Weighs k neighbours by their distances in units of `reach`; at distance 0 they have almost `weight`."""
 
     reach: float
@@ -53,7 +53,7 @@ class FadingCombiner:
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:
         """Weights for squared distances [r, K], ascending, and values [r, K]."""
-        votes = kernel(distances, _TEMPERATURE * self.reach)
+        votes = distance_kernel(distances, _TEMPERATURE * self.reach)
         shares = votes / votes.sum(dim=1, keepdim=True).clamp_min(1e-30)
         agreement = aggregate(shares, values).amax(dim=1)
         nearest = torch.where(present(distances), distances, torch.inf).amin(dim=1)

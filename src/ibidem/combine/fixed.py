@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ibidem.combine.mixing import Weights, kernel
+from ibidem.combine.mixing import Weights, distance_kernel
 from ibidem.errors import UsageError
 
 
@@ -27,7 +27,7 @@ class FixedCombiner:
             )
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:  # noqa: ARG002 - part of the protocol
-        votes = kernel(distances[:, : self.k], self.temperature)
+        votes = distance_kernel(distances[:, : self.k], self.temperature)
         votes = torch.nn.functional.pad(votes, (0, distances.shape[1] - votes.shape[1]))
         total = votes.sum(dim=1, keepdim=True)
         neighbours = torch.where(total > 0, self.weight * votes / total, 0.0)

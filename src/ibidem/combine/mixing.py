@@ -66,7 +66,7 @@ def present(distances: Tensor) -> Tensor:
     return torch.isfinite(distances)
 
 
-def kernel(distances: Tensor, temperature: float) -> Tensor:
+def distance_kernel(distances: Tensor, temperature: float) -> Tensor:
     """exp(-d / T) [r, K] up to one factor a row, 0 for an absent neighbour."""
     there = present(distances)
     scaled = torch.where(there, -distances / temperature, -torch.inf)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.combine.adaptive import AdaptiveCombiner
 from ibidem.combine.mixing import Combiner, Weights
-from ibidem.native import native
-from ibidem.native.metak import NativeMetaK
+from ibidem.native import NativeMetaK, native
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +30,7 @@ class NativeCombiner:
         return Weights(*self.native.weigh(distances, values))
 
 
-def speed_up(combiner: Combiner) -> Combiner:
+def to_native(combiner: Combiner) -> Combiner:
     """The combiner itself, or on the CPU its native form where there is one."""
     if not isinstance(combiner, AdaptiveCombiner) or native() is None or not combiner.network.scale.is_cpu:
         return combiner

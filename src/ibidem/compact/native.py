@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ibidem.compact.network import NetworkCompactor
-from ibidem.native import native
-from ibidem.native.compactor import NativeCompactor
+from ibidem.native import NativeCompactor, native
 
 if TYPE_CHECKING:
     from typing import Self
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from ibidem.compact.compactor import Compactor
 
 
-class SwiftCompactor:
+class NativeNetworkCompactor:
     """A Compact Network whose states on the CPU pass through native code, others through torch."""
 
     def __init__(self, network: NetworkCompactor, *, whole: bool = False) -> None:
@@ -60,4 +59,4 @@ def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: 
     placed = compactor.to(device)
     if not isinstance(placed, NetworkCompactor) or not placed.inner.weight.is_cpu or native() is None:
         return placed
-    return SwiftCompactor(placed, whole=whole)
+    return NativeNetworkCompactor(placed, whole=whole)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ibidem.errors import UsageError
-from ibidem.native.triton import runs_triton
+from ibidem.native import runs_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,14 +30,14 @@ class Hypothesis(NamedTuple):
     tokens: list[int]
     score: float
     cut: bool = False
-    unasked: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
 
 
 class Rules(NamedTuple):
     """What a search is told: see `SearchSettings`.
 
     eos: the token that ends a translation; force_end: whether it is certain at the limit; given: how many tokens
-    before the translation count in its length; ask_within: how far behind a hypothesis asks the memories.
+    before the translation count in its length; retrieval_margin: how far behind a hypothesis asks the memories.
     """
 
     beam: int
@@ -46,7 +46,7 @@ class Rules(NamedTuple):
     eos: int
     force_end: bool
     given: int
-    ask_within: float = math.inf
+    retrieval_margin: float = math.inf
 
 
 class Beams:
@@ -93,7 +93,7 @@ class Beams:
 
     def silence(self, states: Tensor) -> Tensor:
         """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
-        if self._rules.ask_within == math.inf:
+        if self._rules.retrieval_margin == math.inf:
             return states
         far = behind(self._scores, self._rules)
         self._silent[self.length - 1, self._sentences] = far
@@ -151,7 +151,7 @@ class Beams:
 
 def behind(scores: Tensor, rules: Rules) -> Tensor:
     """Which hypotheses with scores [n, beam], best first, are too far behind the best to ask the memories."""
-    return scores < scores[:, :1] - rules.ask_within
+    return scores < scores[:, :1] - rules.retrieval_margin
 
 
 class Grown(NamedTuple):
@@ -241,14 +241,14 @@ def follow(chain: Chain, end: list[int], score: float, limit: int, rules: Rules)
     """A hypothesis of a sentence from its end to its beginning."""
     step, place, last = end
     words = [] if last == rules.eos else [last]
-    unasked = [step] if chain.silent[step][place] else []
+    skipped = [step] if chain.silent[step][place] else []
     for earlier in range(step - 1, -1, -1):
         words.append(chain.tokens[earlier][place])
         place = chain.parents[earlier][place]
         if chain.silent[earlier][place]:
-            unasked.append(earlier)
+            skipped.append(earlier)
     cut = last != rules.eos or (rules.force_end and step + 1 >= limit)
-    return Hypothesis(words[::-1], score, cut, tuple(unasked[::-1]))
+    return Hypothesis(words[::-1], score, cut, tuple(skipped[::-1]))
 
 
 def force(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.combine import Weights
-from ibidem.combine.native import NativeCombiner
-from ibidem.compact.native import SwiftCompactor
-from ibidem.decode.scoring import MemoryScorer, Votes, only_source
-from ibidem.native.consultation import NativeConsultation
-from ibidem.native.ivf import Ivf
+from ibidem.combine import NativeCombiner, Weights
+from ibidem.compact import NativeNetworkCompactor
+from ibidem.decode.scoring import MemoryScorer, Retrieved, only_source
+from ibidem.native import Ivf, NativeConsultation
 from ibidem.retrieve import CompactedIndex, NativeIndex
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from ibidem.retrieve import Index
 
 
-class SwiftScorer(MemoryScorer):
+class NativeScorer(MemoryScorer):
     """A scorer whose parts are all native: they are asked as one, as long as nobody exchanges them."""
 
     def __init__(
@@ -37,13 +35,13 @@ class SwiftScorer(MemoryScorer):
         same = self.index is index and self.values is values and self.combiner is combiner
         return self._ask if same else None
 
-    def consult(self, states: Tensor, together: int = 1) -> Votes:
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
         ask = self.whole
         if ask is None:
-            return super().consult(states)
-        found = ask(states, together)
+            return super().retrieve(states)
+        found = ask(states, group_size)
         weights = Weights(found.base, found.weights)
-        return Votes(found.distances, found.entries, found.values, weights, only_source(found.entries))
+        return Retrieved(found.distances, found.entries, found.values, weights, only_source(found.entries))
 
 
 def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
@@ -51,7 +49,7 @@ def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory
     ask = _join(index, values, combiner)
     if ask is None:
         return MemoryScorer(index, values, combiner, memory)
-    return SwiftScorer(index, values, combiner, memory, ask)
+    return NativeScorer(index, values, combiner, memory, ask)
 
 
 def _join(index: Index, values: Tensor, combiner: Combiner) -> NativeConsultation | None:
@@ -59,7 +57,7 @@ def _join(index: Index, values: Tensor, combiner: Combiner) -> NativeConsultatio
     if not isinstance(index, CompactedIndex) or not isinstance(combiner, NativeCombiner) or len(values) == 0:
         return None
     inner, compactor = index.index, index.compactor
-    if not isinstance(inner, NativeIndex) or not isinstance(compactor, SwiftCompactor) or inner.size == 0:
+    if not isinstance(inner, NativeIndex) or not isinstance(compactor, NativeNetworkCompactor) or inner.size == 0:
         return None
     if not isinstance(inner.ivf, Ivf):
         return None

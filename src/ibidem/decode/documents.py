@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
-from ibidem.text.documents import FillReport, FillSettings, check_languages, fill, open_document
-from ibidem.text.output import open_output
+from ibidem.text import FillReport, FillSettings, check_languages, fill, open_document, open_output
 
 if TYPE_CHECKING:
     from typing import BinaryIO

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word, make_word
-from ibidem.decode.search import proceed
+from ibidem.decode.search import never_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.scoring import Scorer, Votes
+    from ibidem.decode.scoring import Retrieved, Scorer
     from ibidem.decode.search import Check
     from ibidem.memory import Memory
-    from ibidem.model import BaseModel
-    from ibidem.model.spans import Spans
+    from ibidem.model import BaseModel, Spans
 
 
 class Part(NamedTuple):
@@ -36,7 +35,7 @@ class Rows(NamedTuple):
 
     values: Tensor
     base: Tensor
-    votes: Votes
+    votes: Retrieved
 
 
 @torch.inference_mode()
@@ -46,7 +45,7 @@ def explain(
     texts: Sequence[str],
     found: Sequence[Sequence[Part]],
     batch_size: int,
-    check: Check = proceed,
+    check: Check = never_stop,
 ) -> list[Explanation]:
     """An explanation for each text, whose parts were translated by this model and scorer.
 
@@ -89,10 +88,10 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: 
     results: dict[int, Rows] = {}
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
-        states, base = model.follow([parts[i].source for i in batch], [targets[i] for i in batch], check)
+        states, base = model.force_decode([parts[i].source for i in batch], [targets[i] for i in batch], check)
         where = dict(zip(batch, accumulate(states.lengths, initial=0), strict=False))
-        unasked = [start + step for i, start in where.items() for step in parts[i].hypothesis.unasked]
-        votes = scorer.consult(_silence(states.keys, unasked))
+        skipped = [start + step for i, start in where.items() for step in parts[i].hypothesis.skipped]
+        votes = scorer.retrieve(_silence(states.keys, skipped))
         for (i, start), length in zip(where.items(), states.lengths, strict=True):
             rows = slice(start, start + length)
             results[i] = Rows(states.values[rows], base[rows], _select(votes, rows))
@@ -111,7 +110,7 @@ def _counted(model: BaseModel, hypothesis: Hypothesis) -> list[int]:
     return [*hypothesis.tokens, model.tokens.eos]
 
 
-def _select(votes: Votes, rows: slice) -> Votes:
+def _select(votes: Retrieved, rows: slice) -> Retrieved:
     weights = type(votes.weights)(votes.weights.base[rows], votes.weights.neighbours[rows])
     return votes._replace(
         distances=votes.distances[rows], entries=votes.entries[rows], values=votes.values[rows], weights=weights
@@ -193,7 +192,7 @@ class Library:
     _pairs: dict[tuple[int, int], tuple[CitedPair, Spans]] = field(default_factory=dict)
     _pieces: dict[int, str] = field(default_factory=dict)
 
-    def neighbours(self, votes: Votes, row: int, chosen: int) -> tuple[Neighbour, ...]:
+    def neighbours(self, votes: Retrieved, row: int, chosen: int) -> tuple[Neighbour, ...]:
         """The neighbours that voted on one token, heaviest vote first; one that was weighed twice has one vote."""
         columns = zip(
             votes.entries[row].tolist(),

@@ -13,8 +13,8 @@ import torch
 
 from ibidem.combine import best_candidates
 from ibidem.decode.beams import NEVER, Chain, Rules, behind, collect, extend, finish, force, go_on, hopeless
-from ibidem.decode.search import proceed
-from ibidem.model.static import Shape, StaticDecoding
+from ibidem.decode.search import never_stop
+from ibidem.model import CudaStaticDecoding, StaticShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.scoring import Scorer, Votes
+    from ibidem.decode.scoring import Retrieved, Scorer
     from ibidem.decode.search import Check
-    from ibidem.model import BaseModel
-    from ibidem.model.lean import LeanNetwork
+    from ibidem.model import BaseModel, FastMarian
 
 # Steps between two looks at whether all sentences are done.
 _LOOK_EVERY = 4
@@ -34,23 +33,23 @@ _STEP_ROOM = 64
 _MOST_GRAPHS = 12
 
 
-class FusedSearch:
+class CudaGraphSearch:
     """Beam search in rooms of a few sizes, each recorded when it is first needed."""
 
-    def __init__(self, model: BaseModel, network: LeanNetwork, scorer: Scorer) -> None:
+    def __init__(self, model: BaseModel, network: FastMarian, scorer: Scorer) -> None:
         self._model = model
         self._network = network
         self._scorer = scorer
-        self._rooms: dict[tuple[Shape, Rules], Room] = {}
+        self._rooms: dict[tuple[StaticShape, Rules], Room] = {}
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int], check: Check = proceed
+        self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int], check: Check = never_stop
     ) -> list[list[Hypothesis]]:
         """The n best translations of each source, best first; limits: the most tokens of each.
 
         check: is called every few steps; see `beam_search`.
         """
-        shape = Shape(
+        shape = StaticShape(
             1 << (len(sources) - 1).bit_length(),
             rules.beam,
             round_up(max(map(len, sources)), _SOURCE_ROOM),
@@ -66,14 +65,14 @@ class FusedSearch:
 class Room:
     """One shape, with its buffers and, on a GPU, its graph."""
 
-    def __init__(self, model: BaseModel, network: LeanNetwork, scorer: Scorer, rules: Rules, shape: Shape) -> None:
+    def __init__(self, model: BaseModel, network: FastMarian, scorer: Scorer, rules: Rules, shape: StaticShape) -> None:
         device = model.device
         self._model = model
         self._scorer = scorer
         self._rules = rules
         self._shape = shape
         self._banned = torch.tensor(model.banned, device=device) if model.banned else None
-        self._decoding = StaticDecoding(network, shape)
+        self._decoding = CudaStaticDecoding(network, shape)
         batch, beam, _, steps = shape
         self._tokens = torch.zeros(batch * beam, dtype=torch.long, device=device)
         self._limits = torch.ones(batch, dtype=torch.long, device=device)
@@ -89,7 +88,7 @@ class Room:
 
     @torch.inference_mode()
     def search(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check = proceed
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check = never_stop
     ) -> list[list[Hypothesis]]:
         check()
         self._begin(sources, limits)
@@ -144,20 +143,20 @@ class Room:
 
     def _silence(self, states: Tensor, number: Tensor) -> Tensor:
         """See `Beams.silence`; number: of the step [1]."""
-        if self._rules.ask_within == math.inf:
+        if self._rules.retrieval_margin == math.inf:
             return states
         far = behind(self._scores, self._rules)
         self._silent.index_copy_(0, number, far[None])
         return states.masked_fill(far.view(-1, 1), torch.nan)
 
-    def _consult(self, states: Tensor, asking: Tensor) -> tuple[Votes, Tensor]:
+    def _consult(self, states: Tensor, asking: Tensor) -> tuple[Retrieved, Tensor]:
         """The votes of the memories and the model's logits: on a GPU side by side, since neither needs the other."""
         if self._side is None:
-            return self._scorer.consult(asking), self._decoding.project(states)
+            return self._scorer.retrieve(asking), self._decoding.project(states)
         now = torch.cuda.current_stream()
         self._side.wait_stream(now)
         with torch.cuda.stream(self._side):
-            votes = self._scorer.consult(asking)
+            votes = self._scorer.retrieve(asking)
         logits = self._decoding.project(states)
         now.wait_stream(self._side)
         return votes, logits

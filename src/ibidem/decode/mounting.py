@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.combine.native import speed_up
-from ibidem.combine.storing import restore_adaptive, restore_fixed
+from ibidem.combine import restore_adaptive, restore_fixed, to_native
 from ibidem.errors import MismatchError, UsageError
-from ibidem.model.languages import LanguagePair
-from ibidem.text.language import same_language
+from ibidem.model import LanguagePair
+from ibidem.text import same_language
 
 if TYPE_CHECKING:
     from ibidem.combine import Combiner
@@ -81,14 +80,14 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
     )
 
 
-def place(combiner: Combiner, device: torch.device) -> Combiner:
+def place_combiner(combiner: Combiner, device: torch.device) -> Combiner:
     """The combiner with its network, if it has one, on the device; on the CPU in native code where that is here."""
     network = getattr(combiner, "network", None)
     if isinstance(network, torch.nn.Module):
         network.to(device)
-    return speed_up(combiner)
+    return to_native(combiner)
 
 
-def token_ids(memory: Memory, device: torch.device) -> torch.Tensor:
+def load_values(memory: Memory, device: torch.device) -> torch.Tensor:
     """The value of every entry [entries], on the device."""
     return torch.from_numpy(memory.values().astype(np.int64)).to(device)

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ibidem.combine import FadingCombiner, typical_distance
-from ibidem.combine.fading import REACH, SHORT_REACH
+from ibidem.combine import BANDWIDTH, SHORT_BANDWIDTH, DistanceDecayCombiner, typical_distance
 from ibidem.compact import place_compactor
 from ibidem.decode.consulting import make_scorer
-from ibidem.decode.mounting import check_complete, check_identity, load_combiner, place
-from ibidem.decode.scoring import BaseScorer, BlendedScorer, LayeredScorer, MemoryScorer, Scorer
+from ibidem.decode.mounting import check_complete, check_identity, load_combiner, place_combiner
+from ibidem.decode.scoring import BaseScorer, EnsembleScorer, MemoryScorer, OverlayScorer, Scorer
 from ibidem.decode.values import ValueTable
 from ibidem.errors import UsageError
 from ibidem.memory import Memory
 from ibidem.model import SHIPPED
-from ibidem.retrieve import CompactedIndex, Index, SealedIndex, compactor_of, exact_part, join, open_sealed
-from ibidem.retrieve.settings import EXACT_BELOW
+from ibidem.retrieve import EXACT_BELOW, BaseIndex, CompactedIndex, Index, compactor_of, exact_part, join, open_sealed
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from ibidem.combine import Combiner
     from ibidem.compact import Compactor
     from ibidem.model import BaseModel
-    from ibidem.retrieve.joined import Part
+    from ibidem.retrieve import IndexPart
 
 Folder = Memory | str | Path
 Given = Folder | Sequence[Folder | tuple[Folder, float]]
@@ -62,16 +60,16 @@ def open_memories(given: Given | None) -> list[tuple[Memory, float]]:
     return opened
 
 
-class Shelves(NamedTuple):
+class IndexParts(NamedTuple):
     """The parts that do not change while only pairs are added: all sealed entries, and those added since tuning."""
 
     generation: int
     removed: frozenset[int]
-    sealed: list[Part]
-    added: list[Part]
+    sealed: list[IndexPart]
+    added: list[IndexPart]
 
 
-class Mount:
+class LoadedMemory:
     """A memory made ready for decoding with a model; `share` is its weight beside other memories.
 
     `refresh` is for the thread that decodes, `reload` for any other. memory: the state of it that `scorer` uses.
@@ -81,9 +79,9 @@ class Mount:
     scorer: Scorer
     _compactor: Compactor | None
     _tuned: Combiner | None
-    _base: SealedIndex
-    _reloaded: SealedIndex | None
-    _shelves: Shelves | None
+    _base: BaseIndex
+    _reloaded: BaseIndex | None
+    _shelves: IndexParts | None
 
     def __init__(
         self,
@@ -162,19 +160,19 @@ class Mount:
         """A combiner given by hand, or the memory's own of this name; None where it fades."""
         if combiner is None or isinstance(combiner, str):
             chosen = load_combiner(memory, combiner)
-            return None if chosen is None else place(chosen, self._device)
-        return place(combiner, self._device)
+            return None if chosen is None else place_combiner(chosen, self._device)
+        return place_combiner(combiner, self._device)
 
     def _by_hand(self) -> bool:
         """Whether one combiner was given for all entries."""
         return self._given_combiner is not None and not isinstance(self._given_combiner, str)
 
-    def _open_base(self, memory: Memory) -> SealedIndex:
+    def _open_base(self, memory: Memory) -> BaseIndex:
         given = self._given_index
         if given is None or isinstance(given, str):
             return open_sealed(memory, given, self._device)
         inner = given.index if isinstance(given, CompactedIndex) else given
-        return SealedIndex(inner, memory.entries, len(memory.removed_entries))
+        return BaseIndex(inner, memory.entries, len(memory.removed_entries))
 
     def _update(self, memory: Memory) -> None:
         """Make a scorer of the state of the memory; within a generation only what was added costs anything."""
@@ -182,7 +180,7 @@ class Mount:
         self.scorer = self._make_scorer(memory, self._shelves_of(memory), self._tuned)
         self.memory = memory
 
-    def _shelves_of(self, memory: Memory) -> Shelves:
+    def _shelves_of(self, memory: Memory) -> IndexParts:
         known, removed = self._shelves, memory.tail.removed
         if known is None or known.generation != memory.generation or known.removed is not removed:
             hidden, border = memory.hidden_entries(), memory.merged_entries
@@ -193,34 +191,34 @@ class Mount:
             elif sealed[-1].first != border:
                 keys, inside = memory.search_keys.read(border, memory.entries), hidden[hidden >= border] - border
                 added = [exact_part(keys, border, inside, self._base.index, self._device)]
-            self._shelves = known = Shelves(memory.generation, removed, sealed, added)
+            self._shelves = known = IndexParts(memory.generation, removed, sealed, added)
         return known
 
-    def _make_scorer(self, memory: Memory, shelves: Shelves, tuned: Combiner | None) -> Scorer:
+    def _make_scorer(self, memory: Memory, shelves: IndexParts, tuned: Combiner | None) -> Scorer:
         tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
         parts, added = [*shelves.sealed, *tail], [*shelves.added, *tail]
         typical = _typical_distance(memory)
         if not parts or not (tuned or typical):
             return BaseScorer()
         if tuned is None:
-            return self._over(memory, parts, FadingCombiner(REACH * typical))
+            return self._over(memory, parts, DistanceDecayCombiner(BANDWIDTH * typical))
         under = self._over(memory, parts, tuned)
         if self._by_hand() or not (added and typical):
             return under
-        return LayeredScorer(under, self._over(memory, added, FadingCombiner(SHORT_REACH * typical)))
+        return OverlayScorer(under, self._over(memory, added, DistanceDecayCombiner(SHORT_BANDWIDTH * typical)))
 
-    def _over(self, memory: Memory, parts: list[Part], combiner: Combiner) -> MemoryScorer:
+    def _over(self, memory: Memory, parts: list[IndexPart], combiner: Combiner) -> MemoryScorer:
         """A scorer over parts, which takes the model's states."""
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
         return make_scorer(whole, self._values.table, combiner, memory)
 
 
-def mount(
+def load_memory(
     memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
 ) -> MemoryScorer:
     """A scorer over all entries of a memory by one combiner; raises UsageError where pairs were added since tuning."""
-    scorer = Mount(memory, model, combiner=combiner, index=index).scorer
+    scorer = LoadedMemory(memory, model, combiner=combiner, index=index).scorer
     if not isinstance(scorer, MemoryScorer):
         raise UsageError(f"{memory.path} has entries that no combiner was tuned for: run `ibidem tune` on it.")
     return scorer
@@ -241,11 +239,11 @@ def _typical_distance(memory: Memory) -> float:
     return typical_distance(np.concatenate([sealed.read(0, sealed.size), tail]))
 
 
-def join_scorers(scorers: Sequence[Scorer], mounts: Sequence[Mount]) -> Scorer:
+def join_scorers(scorers: Sequence[Scorer], mounts: Sequence[LoadedMemory]) -> Scorer:
     """One scorer for all memories that are mounted; the base model's where there is none."""
     if len(scorers) == 1:
         return scorers[0]
-    return BlendedScorer(scorers, [mount.share for mount in mounts]) if scorers else BaseScorer()
+    return EnsembleScorer(scorers, [load_memory.share for load_memory in mounts]) if scorers else BaseScorer()
 
 
 def _space(memory: Memory) -> tuple[object, ...]:

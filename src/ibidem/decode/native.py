@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.decode.beams import Beams, Hypothesis
-from ibidem.native import native
-from ibidem.native.beams import NativeBeams
+from ibidem.native import NativeBeams, native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Rules
 
 
-class SwiftBeams:
+class NativeBeamState:
     """The hypotheses of the sentences that are still open; see `Beams`."""
 
     def __init__(self, rules: Rules, limits: Sequence[int]) -> None:
@@ -52,7 +51,7 @@ class SwiftBeams:
 
     def silence(self, states: Tensor) -> Tensor:
         """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
-        within = self._rules.ask_within
+        within = self._rules.retrieval_margin
         return states if within == math.inf else states.masked_fill(self.native.silence(within).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
@@ -68,8 +67,8 @@ class SwiftBeams:
         return rows
 
 
-def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | SwiftBeams:
+def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | NativeBeamState:
     """The hypotheses of sentences with these limits, in the fastest form for the device."""
     if device.type == "cpu" and native() is not None:
-        return SwiftBeams(rules, limits)
+        return NativeBeamState(rules, limits)
     return Beams(rules, limits, device)

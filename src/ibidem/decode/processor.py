@@ -45,7 +45,7 @@ class MemoryLogitsProcessor:
         log_probs = logits.log_softmax(dim=1)
         # Off by a constant in greedy search, which is nothing to it.
         changes = scores.float() - log_probs
-        votes = self._scorer.consult(states)
+        votes = self._scorer.retrieve(states)
         changed = (mix(log_probs, votes.weights, votes.values) + changes).to(scores.dtype)
         forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
         return torch.where(forced, scores, changed)

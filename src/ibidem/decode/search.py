@@ -18,10 +18,10 @@ from torch import Tensor
 
 from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, Rules, force
-from ibidem.decode.consulting import SwiftScorer
-from ibidem.decode.native import SwiftBeams, begin_beams
+from ibidem.decode.consulting import NativeScorer
+from ibidem.decode.native import NativeBeamState, begin_beams
 from ibidem.errors import UsageError
-from ibidem.native.consultation import Asking
+from ibidem.native import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # Leaves a fifth of the questions out, and costs no BLEU that can be measured; 1.75 does (docs/results/speed.md).
-ASK_WITHIN = 3.0
+RETRIEVAL_MARGIN = 3.0
 # So far behind, or where the model gives its next token this probability, a brief search costs little in quality.
 _BRIEF_BEHIND, _BRIEF_ABOVE = 0.25, 0.85
 
@@ -39,10 +39,10 @@ _BRIEF_BEHIND, _BRIEF_ABOVE = 0.25, 0.85
 Check = Callable[[], None]
 
 # (logits [r, V], weights, values [r, K], how many, banned tokens) -> the best tokens of the mixture
-Best = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
+BestTokens = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
 
 
-def proceed() -> None:
+def never_stop() -> None:
     """Let a search go on, whatever happens: the check of a search that nothing stops."""
 
 
@@ -50,10 +50,10 @@ def proceed() -> None:
 class SearchSettings:
     """How to search; a translation has at most ratio * source tokens + extra tokens, its end included.
 
-    ask_within: a hypothesis whose log-probability is farther than this behind the best of its sentence does not ask the
-    memories. It hardly ever wins, and a fifth of all hypotheses are such. Those a little behind, and those whose next
-    token the model is sure of, ask briefly where the native index is asked: less is looked through. None: ASK_WITHIN on
-    a CPU, where asking takes time, and all ask in full on a GPU, as with inf.
+    retrieval_margin: a hypothesis whose log-probability is more than this below the best of its sentence skips the
+    search in the memories. Native indexes probe fewer lists for hypotheses a little below the best, and for those
+    whose next token the model predicts with a high probability. None: RETRIEVAL_MARGIN on a CPU, inf (search for every
+    hypothesis in full) on a GPU.
     """
 
     beam: int = 4
@@ -61,7 +61,7 @@ class SearchSettings:
     max_length_ratio: float = 2.0
     max_length_extra: int = 30
     n_best: int = 1
-    ask_within: float | None = None
+    retrieval_margin: float | None = None
 
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
@@ -69,8 +69,10 @@ class SearchSettings:
                 f"beam = {self.beam} with n-best = {self.n_best} cannot be searched: "
                 "the beam is at least 1, and n-best lies between 1 and the beam."
             )
-        if self.ask_within is not None and not self.ask_within >= 0:
-            raise UsageError(f"ask_within = {self.ask_within} is no distance: give 0 or more, inf to let all ask.")
+        if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
+            raise UsageError(
+                f"retrieval_margin = {self.retrieval_margin} is no distance: give 0 or more, inf to let all ask."
+            )
 
     def limit(self, source_length: int, longest: int) -> int:
         """The most tokens a translation may have, the end of sentence included."""
@@ -84,8 +86,8 @@ def beam_search(
     settings: SearchSettings,
     scorer: Scorer,
     prefixes: Sequence[Sequence[int]] | None = None,
-    best: Best = best_candidates,
-    check: Check = proceed,
+    best: BestTokens = best_candidates,
+    check: Check = never_stop,
 ) -> list[list[Hypothesis]]:
     """The n best translations of each source, best first; a prefix's tokens are forced at the start.
 
@@ -130,7 +132,9 @@ def rules_of(model: BaseModel, settings: SearchSettings) -> Rules:
         force_end=model.forces_eos,
         # Tokens forced after the decoder's start token count as part of the translation, as in `generate()`.
         given=len(model.tokens.start) - 1,
-        ask_within=_ask_within(model.device) if settings.ask_within is None else settings.ask_within,
+        retrieval_margin=_default_margin(model.device)
+        if settings.retrieval_margin is None
+        else settings.retrieval_margin,
     )
 
 
@@ -139,24 +143,26 @@ def _asking(within: float) -> Asking:
     return Asking(within, _BRIEF_BEHIND, _BRIEF_ABOVE) if within < math.inf else Asking(math.inf, math.inf, math.inf)
 
 
-def _ask_within(device: torch.device) -> float:
-    return ASK_WITHIN if device.type == "cpu" else math.inf
+def _default_margin(device: torch.device) -> float:
+    return RETRIEVAL_MARGIN if device.type == "cpu" else math.inf
 
 
 class Choice:
     """The candidates for the next token of every row, as model, memories, limits and prefixes allow."""
 
-    def __init__(self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None, best: Best) -> None:
+    def __init__(
+        self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None, best: BestTokens
+    ) -> None:
         """prefixes: [sentences, longest], -1 behind each."""
         self._scorer = scorer
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
-        self._asking = _asking(rules.ask_within)
+        self._asking = _asking(rules.retrieval_margin)
         self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
-    def __call__(self, step: Step, beams: Beams | SwiftBeams) -> Candidates:
+    def __call__(self, step: Step, beams: Beams | NativeBeamState) -> Candidates:
         forced = None
         if self._prefixes is not None and beams.length <= self._prefixes.shape[1]:
             forced = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(self._rules.beam)
@@ -164,7 +170,7 @@ class Choice:
         if candidates is not None and forced is None:
             return self._end(candidates, beams)
         beam, logits = self._rules.beam, step.logits
-        votes = self._scorer.consult(beams.silence(step.states) if self._scorer.memories else step.states, beam)
+        votes = self._scorer.retrieve(beams.silence(step.states) if self._scorer.memories else step.states, beam)
         if candidates is None:
             candidates = self._best(logits, votes.weights, votes.values, 2 * beam, self._banned)
         candidates = self._end(candidates, beams)
@@ -174,9 +180,9 @@ class Choice:
         tokens = forced.clamp_min(0)
         return force(candidates, forced >= 0, tokens, score_tokens(logits, votes.weights, votes.values, tokens))
 
-    def _choose_at_once(self, step: Step, beams: Beams | SwiftBeams) -> Candidates | None:
+    def _choose_at_once(self, step: Step, beams: Beams | NativeBeamState) -> Candidates | None:
         """The candidates where one native call can find them, from who asks to the mixture; else None."""
-        if not isinstance(self._scorer, SwiftScorer) or not isinstance(beams, SwiftBeams):
+        if not isinstance(self._scorer, NativeScorer) or not isinstance(beams, NativeBeamState):
             return None
         ask = self._scorer.whole
         if ask is None or self._best is not best_candidates:
@@ -184,7 +190,7 @@ class Choice:
         count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
         return Candidates(*ask.choose(step.states, step.logits, beams.native, self._asking, count, self._left_out))
 
-    def _end(self, candidates: Candidates, beams: Beams | SwiftBeams) -> Candidates:
+    def _end(self, candidates: Candidates, beams: Beams | NativeBeamState) -> Candidates:
         """The candidates, but for sentences at their limit, which end where the model wants it."""
         last = beams.at_limit() if self._rules.force_end else None
         if last is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.decode.fused import FusedSearch
-from ibidem.decode.search import beam_search, limits_of, proceed, rules_of
+from ibidem.decode.fused import CudaGraphSearch
+from ibidem.decode.search import beam_search, limits_of, never_stop, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 
-class Searcher:
+class BeamSearcher:
     """Searches with one model; what was recorded for a scorer is kept until another one comes."""
 
     def __init__(self, model: BaseModel) -> None:
         self._model = model
-        self._recorded: tuple[Scorer, FusedSearch] | None = None
+        self._recorded: tuple[Scorer, CudaGraphSearch] | None = None
 
     def __call__(
         self,
@@ -29,7 +29,7 @@ class Searcher:
         settings: SearchSettings,
         scorer: Scorer,
         prefixes: Sequence[Sequence[int]] | None = None,
-        check: Check = proceed,
+        check: Check = never_stop,
     ) -> list[list[Hypothesis]]:
         """See `beam_search`."""
         fused = self._fused(scorer) if prefixes is None and sources else None
@@ -38,11 +38,11 @@ class Searcher:
         model = self._model
         return fused.search(sources, rules_of(model, settings), limits_of(model, sources, settings), check)
 
-    def _fused(self, scorer: Scorer) -> FusedSearch | None:
+    def _fused(self, scorer: Scorer) -> CudaGraphSearch | None:
         """The search of fixed shape, where there is a GPU to record it."""
         network = self._model.lean
-        if self._model.device.type != "cuda" or network is None or not scorer.captures:
+        if self._model.device.type != "cuda" or network is None or not scorer.supports_cuda_graph:
             return None
         if self._recorded is None or self._recorded[0] is not scorer:
-            self._recorded = (scorer, FusedSearch(self._model, network, scorer))
+            self._recorded = (scorer, CudaGraphSearch(self._model, network, scorer))
         return self._recorded[1]

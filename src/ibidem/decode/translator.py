@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ibidem.decode.explaining import Part, explain
-from ibidem.decode.mounts import Given, Mount, join_scorers, open_memories
-from ibidem.decode.search import SearchSettings, proceed
-from ibidem.decode.searcher import Searcher
+from ibidem.decode.mounts import Given, LoadedMemory, join_scorers, open_memories
+from ibidem.decode.search import SearchSettings, never_stop
+from ibidem.decode.searcher import BeamSearcher
 from ibidem.decode.splitting import PIECE_TOKENS, Piece, split_text
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
@@ -93,14 +93,16 @@ class Translator:
                 target_language=target_language or (identity.target_language if identity else None),
                 source_prefix=source_prefix or (identity.source_prefix if identity else ""),
             )
-        self.mounts = [Mount(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened]
+        self.mounts = [
+            LoadedMemory(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened
+        ]
         self.scorer: Scorer = self._join()
         self._own_scorer = self.scorer
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.piece_tokens = piece_tokens
         self.work = Work()
-        self._searcher = Searcher(self.model)
+        self._searcher = BeamSearcher(self.model)
 
     def refresh(self) -> None:
         """Take up what was added to the memories, or removed from them, by anybody; called before every batch.
@@ -124,7 +126,7 @@ class Translator:
         return join_scorers([mount.scorer_with(combiner) for mount in self.mounts], self.mounts)
 
     def translate(
-        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = proceed
+        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = never_stop
     ) -> list[str]:
         """One translation for each text, in order; prefixes are beginnings of the translations, forced.
 
@@ -162,7 +164,7 @@ class Translator:
         ]
 
     def explain(
-        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = proceed
+        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = never_stop
     ) -> list[Explanation]:
         """Translate each text as `translate` does, and say for every word who decided on it.
 
@@ -172,7 +174,7 @@ class Translator:
         return self.explain_found(given, self.search(given, prefixes=prefixes, check=check), check=check)
 
     def explain_found(
-        self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]], *, check: Check = proceed
+        self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]], *, check: Check = never_stop
     ) -> list[Explanation]:
         """Explain the best hypotheses that `search` found for these texts."""
         parts = [
@@ -187,7 +189,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
-        check: Check = proceed,
+        check: Check = never_stop,
     ) -> list[list[list[Hypothesis]]]:
         """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is long."""
         pieces = self.split(texts)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.native import native
-from ibidem.native.lookup import look_up
+from ibidem.native import look_up, native
 
 if TYPE_CHECKING:
     from torch import Tensor

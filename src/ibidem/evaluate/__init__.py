@@ -1,5 +1,6 @@
 """Quality, significance and speed of translations, and the machine they were measured on."""
 
+from ibidem.evaluate.bench.report import BenchSettings, run_bench
 from ibidem.evaluate.comparison import Comparison, compare
 from ibidem.evaluate.machine import describe_machine
 from ibidem.evaluate.quality import Score, score
@@ -7,6 +8,7 @@ from ibidem.evaluate.speed import Speed
 from ibidem.evaluate.systems import SystemResult, evaluate_systems
 
 __all__ = [
+    "BenchSettings",
     "Comparison",
     "Score",
     "Speed",
@@ -14,5 +16,6 @@ __all__ = [
     "compare",
     "describe_machine",
     "evaluate_systems",
+    "run_bench",
     "score",
 ]

@@ -1,10 +1,14 @@
 """From a corpus to a memory: every stage of the paper's recipe, and the recipe that runs them all."""
 
 from ibidem.learn.card import describe_memory, write_card
+from ibidem.learn.chunks import make_batches
 from ibidem.learn.cluster import ClusterSettings
 from ibidem.learn.cluster.stage import cluster_memory
 from ibidem.learn.compact import CompactSettings
+from ibidem.learn.compact.reduction import TrainingData, train_compactor
+from ibidem.learn.compact.settings import parse_objectives
 from ibidem.learn.compact.stage import compact_memory
+from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.grid import tune_fixed
@@ -12,35 +16,55 @@ from ibidem.learn.indexing import index_memory
 from ibidem.learn.maintenance import maintain
 from ibidem.learn.metak import MetaKSettings, train_adaptive
 from ibidem.learn.prune import PruneSettings
+from ibidem.learn.prune.clusters import cluster_costs
+from ibidem.learn.prune.groups import group_entries
+from ibidem.learn.prune.neighbourhood import NeighbourGraph, build_neighbour_graph, count_needed
+from ibidem.learn.prune.parts import EntryGroups
+from ibidem.learn.prune.settings import PAPER_SETTINGS
 from ibidem.learn.prune.stage import prune_memory, restore_memory
+from ibidem.learn.prune.strategies import PruneEntries, prune_entries
 from ibidem.learn.recipe import LearnSettings, learn
-from ibidem.learn.scribe import Added, Correction, Scribe, create_memory
+from ibidem.learn.scribe import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.tuning import TuneSettings, tune
 
 __all__ = [
+    "PAPER_SETTINGS",
     "Added",
     "ClusterSettings",
     "CompactSettings",
     "Correction",
+    "EntryGroups",
     "Examples",
     "ExtractSettings",
     "LearnSettings",
+    "MemoryWriter",
     "MetaKSettings",
+    "NeighbourGraph",
+    "PruneEntries",
     "PruneSettings",
-    "Scribe",
+    "TrainingData",
     "TuneSettings",
+    "build_neighbour_graph",
+    "cluster_costs",
     "cluster_memory",
     "compact_memory",
+    "count_needed",
     "create_memory",
     "describe_memory",
     "extract",
     "gather_examples",
+    "group_entries",
     "index_memory",
     "learn",
     "maintain",
+    "make_batches",
+    "parse_objectives",
+    "prune_entries",
     "prune_memory",
     "restore_memory",
     "train_adaptive",
+    "train_compactor",
+    "translation_costs",
     "tune",
     "tune_fixed",
     "write_card",

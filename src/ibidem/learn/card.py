@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import CommittedError
-from ibidem.memory.files import replace_file
-from ibidem.wording import in_words
+from ibidem.memory import replace_file
+from ibidem.wording import join_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ def describe_memory(memory: Memory) -> str:
 
 
 def _table(facts: Mapping[str, Any]) -> str:
-    rows = [f"| {name.replace('_', ' ')} | {_cell(in_words(value))} |" for name, value in facts.items()]
+    rows = [f"| {name.replace('_', ' ')} | {_cell(join_words(value))} |" for name, value in facts.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
 
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ibidem.combine import FixedCombiner
-from ibidem.combine.adaptive import choices
-from ibidem.combine.mixing import kernel
+from ibidem.combine import FixedCombiner, distance_kernel, neighbour_counts
 
 if TYPE_CHECKING:
     from ibidem.learn.examples import Examples
@@ -32,7 +30,7 @@ def tune_fixed(examples: Examples, *, k: int | None = None) -> list[GridPoint]:
     """All points of the grid, best first; with `k`, only those of that k, else of 1, 2, 4, … neighbours."""
     scale = examples.typical_distance()
     widest = examples.distances.shape[1]
-    sizes = [k] if k is not None else choices(1 << (widest.bit_length() - 1))
+    sizes = [k] if k is not None else neighbour_counts(1 << (widest.bit_length() - 1))
     points: list[GridPoint] = []
     for size in sizes:
         for share in TEMPERATURES:
@@ -45,7 +43,7 @@ def tune_fixed(examples: Examples, *, k: int | None = None) -> list[GridPoint]:
 
 def vote_for_gold(examples: Examples, temperature: float) -> Tensor:
     """The neighbours' probability [n] of the true token; NaN where there is no neighbour at all."""
-    votes = kernel(examples.distances, temperature)
+    votes = distance_kernel(examples.distances, temperature)
     agreed = (votes * (examples.values == examples.gold[:, None])).sum(dim=1)
     total = votes.sum(dim=1)
     return torch.where(total > 0, agreed / total, torch.nan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ibidem.errors import LockedMemoryError
 from ibidem.learn.indexing import index_memory
 from ibidem.progress import Progress, silent
-from ibidem.retrieve.settings import EXACT_BELOW
+from ibidem.retrieve import EXACT_BELOW
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ibidem.combine import AdaptiveCombiner, MetaK
-from ibidem.combine.adaptive import spread
-from ibidem.combine.mixing import aggregate, first_occurrences, kernel
+from ibidem.combine import AdaptiveCombiner, MetaK, aggregate, distance_kernel, first_occurrences, spread_choices
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 
@@ -67,9 +65,12 @@ class _Prepared:
 
     @classmethod
     def of(cls, network: MetaK, examples: Examples, temperature: float) -> _Prepared:
-        values, votes = examples.values, kernel(examples.distances, temperature)
+        values, votes = examples.values, distance_kernel(examples.distances, temperature)
         agrees = (values == examples.gold[:, None]).to(votes.dtype)
-        alone = [spread(choice.expand(len(votes), -1), votes) for choice in torch.eye(network.outer.out_features).log()]
+        alone = [
+            spread_choices(choice.expand(len(votes), -1), votes)
+            for choice in torch.eye(network.outer.out_features).log()
+        ]
         base = torch.stack([weights.base for weights in alone], dim=1)
         parts = (
             network.features(examples.distances, values),

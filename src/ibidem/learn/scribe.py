@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.compact import compact_keys
-from ibidem.decode.mounting import check_complete, check_identity
+from ibidem.decode import check_complete, check_identity
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks
 from ibidem.learn.extraction import STAGE, extract_chunk, identify
@@ -17,8 +17,7 @@ from ibidem.learn.maintenance import maintain
 from ibidem.memory import Memory, remove_pairs
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys, compactor_of
-from ibidem.text import Counts, Pair
-from ibidem.text.pair import join_lines
+from ibidem.text import Counts, Pair, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +65,7 @@ def _open_or_create(path: Path, model: BaseModel) -> Memory:
     return Memory.open(path)
 
 
-class Scribe:
+class MemoryWriter:
     """Writes into a memory: a change is on disk when its call returns, and translators use it from their next batch on.
 
     Any number of threads and processes may write: each waits for the others for up to `patience` seconds, and raises

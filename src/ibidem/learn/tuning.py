@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ibidem.combine import FixedCombiner
-from ibidem.combine.adaptive import choices
-from ibidem.combine.storing import StoredCombiner, store_adaptive, store_fixed
-from ibidem.decode import Translator
-from ibidem.decode.mounting import check_complete, check_identity, token_ids
+from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, store_adaptive, store_fixed
+from ibidem.decode import Translator, check_complete, check_identity, load_values
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card
@@ -48,7 +45,7 @@ class TuneSettings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise UsageError(f"Unknown objective '{self.objective}': use one of {', '.join(OBJECTIVES)}.")
-        choices(self.k)
+        neighbour_counts(self.k)
 
     def check(self, dev: object | None) -> None:
         """Refuse, before any work is done, what cannot be tuned without a dev set."""
@@ -73,7 +70,7 @@ def read_dev(corpus: Corpus) -> DevSet:
     return DevSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.description, None)
 
 
-def borrow_dev(memory: Memory, count: int) -> DevSet:
+def sample_dev(memory: Memory, count: int) -> DevSet:
     """A seeded sample of the memory's own pairs; each one's own entries are hidden while it is scored.
 
     Only pairs that share neither side with another one: a twin elsewhere in the memory would give the answer away.
@@ -133,9 +130,9 @@ def tune(
     if known and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
-    dev_set = given or borrow_dev(memory, settings.borrowed)
+    dev_set = given or sample_dev(memory, settings.borrowed)
     found = index or open_index(memory, setting, model.device)
-    values = token_ids(memory, model.device)
+    values = load_values(memory, model.device)
     examples = gather_examples(
         model,
         found,

@@ -13,7 +13,7 @@ import ibidem
 from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import json_copy, write_artefact
 from ibidem.memory.committing import commit_leftovers, settle_ends
-from ibidem.memory.files import make_directory, remove, reported_writes
+from ibidem.memory.files import make_directory, remove_file, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
@@ -193,7 +193,7 @@ class Edit:
         wanted = folder / f"{stage}-{digest[:16]}"
         for other in folder.glob(f"{stage}-*"):
             if other != wanted:
-                remove(other)
+                remove_file(other)
         with reported_writes(self._memory.path):
             make_directory(wanted)
         return wanted
@@ -201,7 +201,7 @@ class Edit:
     def clear_workspace(self, stage: str) -> None:
         """Remove the unfinished work of a stage that is done."""
         for folder in (self._memory.path / WORK).glob(f"{stage}-*"):
-            remove(folder)
+            remove_file(folder)
 
     def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
         """Write bytes, or a copy of a file, as the artefact of this name from the next commit on."""

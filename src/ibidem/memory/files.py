@@ -69,7 +69,7 @@ def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
     return digester.digest()
 
 
-def link(source: Path, target: Path) -> None:
+def link_file(source: Path, target: Path) -> None:
     """Give a file that never changes a second name; a copy where the file system has no hard links."""
     try:
         os.link(source, target)
@@ -113,7 +113,7 @@ def commit_file(beside: Path, path: Path, done: str) -> None:
         ) from error
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file or a directory if the system lets us."""
     # Windows keeps what a reader has mapped: such a file stays until a later writer sweeps.
     with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.documents import is_sealed, seal_document
 from ibidem.memory.ends import ACCEPT_LOSS, ENDS
 from ibidem.memory.fields import parse
-from ibidem.memory.files import TEMPORARY, commit_file, make_directory, prepare_file, remove, replace_file
+from ibidem.memory.files import TEMPORARY, commit_file, make_directory, prepare_file, remove_file, replace_file
 from ibidem.memory.journal import JOURNALS, list_journals
 from ibidem.memory.lock import LOCK
 from ibidem.memory.manifest import (
@@ -170,7 +170,7 @@ def sweep(folder: Path) -> None:
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):
-            remove(path)
+            remove_file(path)
     try:
         kept = kept_manifests(folder)
     except DamagedMemoryError:
@@ -182,10 +182,10 @@ def sweep(folder: Path) -> None:
     _remove_others(folder / SNAPSHOTS, SNAPSHOT_FILE, {record.file for record in _kept(folder)[1]})
     first = min(manifest.journal for manifest in kept)
     for path in set(list_journals(folder, 0)) - set(list_journals(folder, first)):
-        remove(path)
+        remove_file(path)
 
 
 def _remove_others(place: Path, pattern: str, kept: set[str]) -> None:
     for path in place.glob("*"):
         if path.name not in kept and re.fullmatch(pattern, path.name):
-            remove(path)
+            remove_file(path)

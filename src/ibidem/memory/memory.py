@@ -37,7 +37,7 @@ from ibidem.memory.removals import REMOVED_ENTRIES, REMOVED_PAIRS, read_removed
 from ibidem.memory.segment import Segment
 from ibidem.memory.state import State, read_state
 from ibidem.memory.verification import verify
-from ibidem.memory.writer import Writer, check_fit
+from ibidem.memory.writer import SegmentWriter, check_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,7 +189,7 @@ class Memory:
                 edit.close()
 
     @contextlib.contextmanager
-    def writing(self, patience: float = 10.0) -> Iterator[Writer]:
+    def writing(self, patience: float = 10.0) -> Iterator[SegmentWriter]:
         """Hold the writer's lock and record changes in the journal, each committed at once.
 
         Raises LockedMemoryError if another writer holds the lock for longer than `patience` seconds.
@@ -198,7 +198,7 @@ class Memory:
             newest = self._refreshed(beyond=True)
             if newest.manifest.format < FORMAT:  # whose readers would not look for a journal
                 newest = Edit(newest).commit()
-            yield Writer(newest)
+            yield SegmentWriter(newest)
 
     def sealed(self) -> Memory:
         """The newest generation of this memory, with its journal sealed."""

@@ -16,7 +16,7 @@ from ibidem.memory.arrays import ArrayRecord, StoredArray
 from ibidem.memory.damage import DamagedFile, unreadable
 from ibidem.memory.digests import BLOCK_BYTES, blocks_of
 from ibidem.memory.fields import parse
-from ibidem.memory.files import link, remove, rename, sync_directory, temporary, write_blocks
+from ibidem.memory.files import link_file, remove_file, rename, sync_directory, temporary, write_blocks
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
 from ibidem.memory.manifest import SegmentRecord
@@ -59,13 +59,13 @@ def _seal(
 ) -> SegmentRecord:
     beside = temporary(folder)
     for left_over in (beside, folder):  # of an earlier try, whose rename may even have come through
-        remove(left_over)
+        remove_file(left_over)
     beside.mkdir()
     records = {}
     for name, dtype in DTYPES.items():
         if name in linked:
             file, record = linked[name]
-            link(file, beside / f"{name}.bin")
+            link_file(file, beside / f"{name}.bin")
             records[name] = asdict(record)
         elif name in arrays:
             array = np.ascontiguousarray(arrays[name], dtype)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ibidem.memory.pairs import SegmentData
 
 
-class Writer:
+class SegmentWriter:
     """Records changes for one who holds the lock; made by `Memory.writing`."""
 
     def __init__(self, memory: Memory) -> None:

@@ -13,12 +13,12 @@ from ibidem.errors import ModelError, UsageError
 from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.languages import LanguagePair
-from ibidem.model.lean import LeanDecoding, LeanNetwork, supports_lean
+from ibidem.model.lean import FastMarian, FastMarianDecoding, supports_lean
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native import NativeEngine, supports_native
-from ibidem.model.padding import flatten, pad
-from ibidem.native.linear import NativeLinear
-from ibidem.text.language import same_language
+from ibidem.model.padding import flatten, pad_ids
+from ibidem.native import NativeLinear
+from ibidem.text import same_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,14 +32,14 @@ _LOGIT_BYTES = 256 << 20
 class States(NamedTuple):
     """Teacher-forced decoder states of a batch, rows in the order of the targets' tokens, pads left out.
 
-    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target; said: [n]
+    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target; log_probs: [n]
     the model's log-probabilities of the values, where they were made on the way.
     """
 
     keys: Tensor
     values: Tensor
     lengths: list[int]
-    said: Tensor | None = None
+    log_probs: Tensor | None = None
 
 
 class BaseModel:
@@ -145,12 +145,12 @@ class BaseModel:
     @torch.inference_mode()
     def log_probs(self, states: States) -> Tensor:
         """The base model's log-probability of each value [n], in fp32."""
-        if states.said is not None:
-            return states.said
+        if states.log_probs is not None:
+            return states.log_probs
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
         return torch.cat(parts) if parts else torch.empty(0, device=self.device)
 
-    def follow(
+    def force_decode(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
@@ -175,17 +175,17 @@ class BaseModel:
         decoding = self.start(sources)
         wanted, real = self.pad(targets)
         fed = torch.tensor(self.tokens.start, device=self.device).expand(len(sources), -1)
-        keys, said = [], []
+        keys, log_probs = [], []
         for position in range(wanted.shape[1]):
             check()
             step = decoding.step(fed)
             fed = wanted[:, position : position + 1]
             keys.append(step.states)
-            said.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
+            log_probs.append(step.logits.log_softmax(dim=1).gather(1, fed)[:, 0])
         known = real.bool()
         values = torch.from_numpy(flatten(targets)).to(self.device)
         lengths = [len(ids) for ids in targets]
-        return States(torch.stack(keys, dim=1)[known], values, lengths, torch.stack(said, dim=1)[known])
+        return States(torch.stack(keys, dim=1)[known], values, lengths, torch.stack(log_probs, dim=1)[known])
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
@@ -210,19 +210,19 @@ class BaseModel:
         return decoding
 
     @cached_property
-    def lean(self) -> LeanNetwork | None:
+    def lean(self) -> FastMarian | None:
         """The network laid out for fast decoding, where its architecture allows."""
         if not supports_lean(self._network) or len(self.tokens.start) != 1:
             return None
         linear = (NativeLinear if self._native else Int8Linear) if self._int8 else PlainLinear
-        return LeanNetwork(self._network, self._projection, self._bias, linear)
+        return FastMarian(self._network, self._projection, self._bias, linear)
 
     @cached_property
     def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
         """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
         if self.lean is None:
             return None
-        return NativeEngine(self.lean).start if self._native else partial(LeanDecoding, self.lean)
+        return NativeEngine(self.lean).start if self._native else partial(FastMarianDecoding, self.lean)
 
     @property
     def _native(self) -> bool:
@@ -230,7 +230,7 @@ class BaseModel:
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
-        return pad(sequences, self.tokens.pad, self.device)
+        return pad_ids(sequences, self.tokens.pad, self.device)
 
 
 def _output_projection(network: Any) -> nn.Linear:

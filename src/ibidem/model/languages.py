@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from ibidem.errors import ModelError, UsageError
-from ibidem.text.language import primary, same_language
+from ibidem.text import primary_language, same_language
 
 _TAG = re.compile(r"[A-Za-z]{2,8}(?:[-_.@][A-Za-z0-9]+)*")
 _MARIAN_CODE = re.compile(r">>([^<>]+)<<")
@@ -64,7 +64,7 @@ def settle_languages(name: str, own: LanguagePair, given: LanguagePair) -> Langu
 
 def is_family(tag: str) -> bool:
     """Whether a tag names several languages, as `roa` or ROMANCE does, rather than one."""
-    code = primary(tag)
+    code = primary_language(tag)
     return code in _FAMILIES or not 2 <= len(code) <= 3
 
 

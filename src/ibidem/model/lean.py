@@ -104,7 +104,7 @@ class Sources(NamedTuple):
     mask: Tensor
 
 
-class LeanNetwork:
+class FastMarian:
     """The weights of a Marian or FSMT model, laid out for decoding."""
 
     def __init__(
@@ -193,10 +193,10 @@ class LeanNetwork:
         return x
 
 
-class LeanDecoding:
+class FastMarianDecoding:
     """A batch of translations being written, `beam` hypotheses a sentence; see `Decoding`."""
 
-    def __init__(self, network: LeanNetwork, ids: Tensor, mask: Tensor, beam: int) -> None:
+    def __init__(self, network: FastMarian, ids: Tensor, mask: Tensor, beam: int) -> None:
         self._network = network
         self._beam = beam
         encoded = network.encode(ids, mask)

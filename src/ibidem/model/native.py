@@ -12,14 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ibidem.model.decoding import Step
-from ibidem.native import native
-from ibidem.native.decoder import Layer, NativeDecoder, NativeSteps, Norm
-from ibidem.native.encoder import EncoderLayer as NativeEncoderLayer
-from ibidem.native.encoder import NativeEncoder
-from ibidem.native.linear import Activation, NativeLinear
+from ibidem.native import Activation, Layer, NativeDecoder, NativeEncoder, NativeLinear, NativeSteps, Norm, native
+from ibidem.native import EncoderLayer as NativeEncoderLayer
 
 if TYPE_CHECKING:
-    from ibidem.model.lean import DecoderLayer, EncoderLayer, LeanNetwork
+    from ibidem.model.lean import DecoderLayer, EncoderLayer, FastMarian
     from ibidem.model.linear import Linear
 
 _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: Activation.SWISH}
@@ -35,7 +32,7 @@ def supports_native(network: Any) -> bool:
 class NativeEngine:
     """Starts decodings of a lean network whose linear layers are native."""
 
-    def __init__(self, network: LeanNetwork) -> None:
+    def __init__(self, network: FastMarian) -> None:
         self._network = network
         self.encoder = _encoder(network)
         embedding = network.embed_target
@@ -77,7 +74,7 @@ class NativeDecoding:
         self._steps.reorder(rows)
 
 
-def _encoder(network: LeanNetwork) -> NativeEncoder | None:
+def _encoder(network: FastMarian) -> NativeEncoder | None:
     """The network's encoder; None where native code does not know its activation."""
     activations = {_ACTIVATIONS.get(type(layer.feed.activation)) for layer in network.encoder}
     activation = activations.pop() if len(activations) == 1 else None

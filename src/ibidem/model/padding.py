@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def pad(sequences: Sequence[Sequence[int]], filling: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_ids(sequences: Sequence[Sequence[int]], filling: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Tokens [n, longest], filled up at their ends, and a mask [n, longest], 1 where they are real.
 
     In numpy: making a tensor of lists of lists takes many times as long, which tells while learning on a GPU.

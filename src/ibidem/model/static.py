@@ -14,10 +14,10 @@ from torch import Tensor
 from ibidem.model.lean import Sources, hide
 
 if TYPE_CHECKING:
-    from ibidem.model.lean import LeanNetwork
+    from ibidem.model.lean import FastMarian
 
 
-class Shape(NamedTuple):
+class StaticShape(NamedTuple):
     """Room for so many sentences, hypotheses of each, source tokens and steps."""
 
     batch: int
@@ -26,10 +26,10 @@ class Shape(NamedTuple):
     steps: int
 
 
-class StaticDecoding:
+class CudaStaticDecoding:
     """Translations being written in fixed room: `load` sources, then `step` and `reorder` in turn."""
 
-    def __init__(self, network: LeanNetwork, shape: Shape) -> None:
+    def __init__(self, network: FastMarian, shape: StaticShape) -> None:
         batch, beam, source, steps = shape
         self._network = network
         self._shape = shape

@@ -20,7 +20,7 @@ from ibidem.model.languages import (
 )
 from ibidem.model.marian import MarianPieces, pieces_of
 from ibidem.model.spans import Spans
-from ibidem.text.language import same_language
+from ibidem.text import same_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -108,8 +108,8 @@ class NativeBeams:
             count = self._result(self.handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
             if count < 0:
                 return None
-            unasked = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
-            return Finished(room[:count], score.value, bool(cut.value), unasked)
+            skipped = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
+            return Finished(room[:count], score.value, bool(cut.value), skipped)
 
         found = []
         for sentence in range(self._sentences):

@@ -107,7 +107,7 @@ class NativeConsultation:
         self._address = ctypes.addressof(self._parts)
         self._consult, self._choose = require().consult, require().choose
 
-    def __call__(self, states: Tensor, together: int = 1) -> Answer:
+    def __call__(self, states: Tensor, group_size: int = 1) -> Answer:
         """What is found for states [rows, d]; together: see `Ivf.search`."""
         plain, k = self._checked(states), self._metak.k
         rows = len(plain)
@@ -117,7 +117,7 @@ class NativeConsultation:
             self._address,
             plain.data_ptr(),
             rows,
-            together,
+            group_size,
             *(one.data_ptr() for one in (near, entries, values, base, weights)),
             search_threads(rows, self._threads),
         )

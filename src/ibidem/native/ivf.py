@@ -171,7 +171,7 @@ class Ivf:
         probing: Probing,
         live: NDArray[np.uint16] | None = None,
         threads: int | None = None,
-        together: int = 1,
+        group_size: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Distances [q, k] float32 and entries [q, k] int64 of about the nearest keys; inf and -1 where there are none.
 
@@ -189,7 +189,7 @@ class Ivf:
             None if live is None else live.ctypes.data,
             plain.data_ptr(),
             len(plain),
-            together,
+            group_size,
             distances.data_ptr(),
             entries.data_ptr(),
             search_threads(len(plain), threads),

@@ -42,7 +42,7 @@ class Setting:
     smoke: bool = False
 
 
-class Bench:
+class Workspace:
     """Made of a setting; the model is loaded when it is first needed."""
 
     def __init__(self, setting: Setting) -> None:

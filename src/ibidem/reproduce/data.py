@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import UsageError
-from ibidem.text import Corpus
-from ibidem.text.stream import COMPRESSED, Stream
+from ibidem.text import COMPRESSED, Corpus, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

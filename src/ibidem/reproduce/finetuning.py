@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ibidem.learn.chunks import make_batches
-from ibidem.model.padding import pad
+from ibidem.learn import make_batches
+from ibidem.model import pad_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,10 +110,10 @@ def measure_loss(model: BaseModel, text: Encoded, rows: Sequence[int], smoothing
     """The cross-entropy of some pairs summed over their tokens, in nats, and the number of tokens."""
     tokens, device = model.tokens, model.device
     targets = [text.targets[row] for row in rows]
-    sources, mask = pad([text.sources[row] for row in rows], tokens.pad, device)
-    inputs, _ = pad([[*tokens.start, *ids[:-1]] for ids in targets], tokens.pad, device)
+    sources, mask = pad_ids([text.sources[row] for row in rows], tokens.pad, device)
+    inputs, _ = pad_ids([[*tokens.start, *ids[:-1]] for ids in targets], tokens.pad, device)
     prompt = [_IGNORED] * (len(tokens.start) - 1)
-    labels, _ = pad([[*prompt, *ids] for ids in targets], _IGNORED, device)
+    labels, _ = pad_ids([[*prompt, *ids] for ids in targets], _IGNORED, device)
     mixed = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
     with mixed:
         logits = model.network(input_ids=sources, attention_mask=mask, decoder_input_ids=inputs, use_cache=False).logits

@@ -14,13 +14,13 @@ from ibidem.evaluate import describe_machine
 from ibidem.reproduce.declaration import digest
 
 if TYPE_CHECKING:
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.rows.row import Row
 
 COMMIT = "IBIDEM_COMMIT"
 
 
-def trace(bench: Bench, row: Row, seconds: float) -> dict[str, Any]:
+def trace(bench: Workspace, row: Row, seconds: float) -> dict[str, Any]:
     """All that is needed to measure a row again, and to tell whether it was the same; no path of this machine."""
     texts = bench.read_texts(row.texts)
     for stage in row.stages:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
 from ibidem.reproduce import TABLES
-from ibidem.reproduce.bench import Bench
+from ibidem.reproduce.bench import Workspace
 from ibidem.reproduce.data import find_changed
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.report import write_table
@@ -54,7 +54,7 @@ def name_tables(names: Sequence[str]) -> list[str]:
     return [name for name in TABLES if name in wanted]
 
 
-def survey(names: Sequence[str], plan: Plan, results: Results, bench: Bench | None, choice: Choice) -> State:
+def survey(names: Sequence[str], plan: Plan, results: Results, bench: Workspace | None, choice: Choice) -> State:
     """Where the chosen rows of some tables stand; raises UsageError where results belong to other texts.
 
     Without a bench, since there is no data, nothing can be run.
@@ -85,7 +85,7 @@ def reproduce(
     names: Sequence[str], plan: Plan, setting: Setting, choice: Choice, say: Callable[[str], None]
 ) -> tuple[dict[str, str], Report]:
     """Run the rows that are missing, then write every table; the Markdown of each, and what became of the rows."""
-    bench = Bench(setting)
+    bench = Workspace(setting)
     state = survey(names, plan, Results(setting.results), bench, choice)
     say(f"{len(state.done)} rows done, {len(state.ready)} to run, {len(state.hindered)} that cannot be run here")
     report = run_rows(setting, state.ready, minutes=choice.minutes, say=say) if state.ready else Report()

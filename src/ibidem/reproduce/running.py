@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ibidem.errors import IbidemError, UsageError
-from ibidem.memory.lock import writer_lock
-from ibidem.reproduce.bench import Bench, Setting, below
+from ibidem.memory import writer_lock
+from ibidem.reproduce.bench import Setting, Workspace, below
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.provenance import trace
 from ibidem.reproduce.results import Results
@@ -43,7 +43,7 @@ class Report:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def find_obstacle(bench: Bench, thing: Row | Stage) -> str | None:
+def find_obstacle(bench: Workspace, thing: Row | Stage) -> str | None:
     """Why a row cannot be measured here: a text or a library that is missing; None if it can.
 
     A compactor that is there needs neither.
@@ -60,7 +60,7 @@ def find_obstacle(bench: Bench, thing: Row | Stage) -> str | None:
     return next((obstacle for source in sources if (obstacle := find_obstacle(bench, source))), None)
 
 
-def _made_on_gpu(bench: Bench, thing: Stage | Row) -> bool:
+def _made_on_gpu(bench: Workspace, thing: Stage | Row) -> bool:
     return isinstance(thing, Indexed) and thing.is_made_on(bench.device)
 
 
@@ -79,7 +79,7 @@ def run_rows(
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     setting.work.mkdir(parents=True, exist_ok=True)
     with writer_lock(setting.work):
-        bench = Bench(setting)
+        bench = Workspace(setting)
         if setting.jobs > 1:
             bench.check_model()
         else:
@@ -104,7 +104,7 @@ class Todo:
     things: dict[str, Stage | Row]
 
 
-def plan_tasks(bench: Bench, rows: Iterable[Row]) -> Todo:
+def plan_tasks(bench: Workspace, rows: Iterable[Row]) -> Todo:
     """The rows, and the stages they need that are not there; what a stage that is there was made from is not needed."""
     tasks: dict[str, Task] = {}
     things: dict[str, Stage | Row] = {}
@@ -135,7 +135,7 @@ def plan_tasks(bench: Bench, rows: Iterable[Row]) -> Todo:
     return Todo(list(tasks.values()), things)
 
 
-def perform(bench: Bench, thing: Stage | Row) -> None:
+def perform(bench: Workspace, thing: Stage | Row) -> None:
     """Make a stage, or measure a row and keep its result."""
     if isinstance(thing, Stage):
         bench.make(thing)
@@ -161,7 +161,7 @@ def name_thing(thing: Stage | Row) -> str:
 class Run:
     """Tasks being performed until none is left that fits; what failed is noted by name."""
 
-    bench: Bench
+    bench: Workspace
     schedule: Schedule
     things: dict[str, Stage | Row]
     deadline: float

@@ -20,24 +20,23 @@ from ibidem.learn import (
     CompactSettings,
     ExtractSettings,
     MetaKSettings,
+    NeighbourGraph,
     PruneSettings,
+    TrainingData,
     TuneSettings,
+    build_neighbour_graph,
     cluster_memory,
     compact_memory,
     extract,
     index_memory,
     prune_memory,
+    train_compactor,
     tune,
 )
-from ibidem.learn.compact.reduction import Material, train_compactor
-from ibidem.learn.prune.neighbourhood import Surroundings, find_surroundings
-from ibidem.memory import Memory
-from ibidem.memory.files import link
-from ibidem.memory.generations import WORK
-from ibidem.memory.lock import LOCK
+from ibidem.memory import LOCK, WORK, Memory, link_file
 from ibidem.model import load_model
 from ibidem.reproduce.finetuning import Encoded, FineTuningSettings, fine_tune
-from ibidem.retrieve.settings import is_for_gpu
+from ibidem.retrieve import is_for_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
 
 COMPACTOR = "compactor.safetensors"
 WEIGHTS = "weights.safetensors"
@@ -78,7 +77,7 @@ class Stage(ABC):
         """A guess at its seconds, from what an H200 took with several processes side by side."""
 
     @abstractmethod
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         """Make it in an empty folder, or go on in one that a killed run left; what should be known of it."""
 
 
@@ -97,7 +96,7 @@ class Extracted(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 10 + pairs(self.corpus) * 2e-4
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         settings = ExtractSettings(batch_tokens=bench.batch_tokens)
         memory = extract(bench.model, bench.train(self.corpus), folder, seed=SHARED_SEED, settings=settings)
         return {"pairs": memory.pairs, "entries": memory.entries}
@@ -117,7 +116,7 @@ class Clustered(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5 + pairs(self.memory.corpus) * 6e-5
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         memory = cluster_memory(memory, self.settings, device=bench.device)
         notes = memory.manifest.stages["cluster"]
@@ -144,9 +143,9 @@ class Trained(Stage):
             seconds += self.settings.updates * (0.008 if "prediction" in names else 0.005)
         return seconds
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = Memory.open(bench.folder(self.memory))
-        material = Material(
+        material = TrainingData(
             memory.keys,
             memory.values(),
             memory.clusters(),
@@ -178,7 +177,7 @@ class Compacted(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5 + pairs(_corpus(self.memory)) * 4e-5
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         compactor = bench.folder(self.compactor) / COMPACTOR
         compact_memory(memory, self.compactor.settings, compactor=compactor, device=bench.device)
@@ -199,16 +198,16 @@ class Surrounded(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 10 + pairs(_corpus(self.memory)) * 1.5e-4
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = Memory.open(bench.folder(self.memory))
-        surroundings = find_surroundings(memory, self.count, device=bench.device)
+        surroundings = build_neighbour_graph(memory, self.count, device=bench.device)
         for name, array in surroundings._asdict().items():
             np.save(folder / f"{name}.npy", array)
         return {}
 
-    def read(self, folder: Path) -> Surroundings:
+    def read(self, folder: Path) -> NeighbourGraph:
         """What was found, as it lies on the disk."""
-        return Surroundings(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in Surroundings._fields))
+        return NeighbourGraph(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in NeighbourGraph._fields))
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ class Pruned(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5 + pairs(_corpus(self.memory)) * 4e-5
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         around = self.surroundings
         surroundings = None if around is None else around.read(bench.folder(around))
@@ -257,7 +256,7 @@ class Indexed(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 60 + pairs(_corpus(self.memory)) * 2e-4
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         if self.is_made_on(bench.device):
             return {}
@@ -285,7 +284,7 @@ class Tuned(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 30 + pairs(_corpus(self.memory)) * 2e-5
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(bench.folder(self.memory), folder)
         setting = self.memory.setting if isinstance(self.memory, Indexed) else "exact"
         settings = TuneSettings(k=self.k, metak=self.settings)
@@ -309,7 +308,7 @@ class FineTuned(Stage):
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 15 + self.settings.updates / 10 + pairs(self.corpus) * 1e-4
 
-    def make(self, bench: Bench, folder: Path) -> dict[str, Any]:
+    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
         model = load_model(bench.setting.model, device=bench.setting.device)
         train, dev = (
             Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], bench.batch_tokens // 4)
@@ -331,7 +330,7 @@ def copy_memory(source: Path, target: Path) -> Memory:
             (target / below).mkdir(parents=True, exist_ok=True)
         else:
             (target / below).parent.mkdir(parents=True, exist_ok=True)
-            link(path, target / below)
+            link_file(path, target / below)
     return Memory.open(target)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings
-from ibidem.learn.prune.neighbourhood import count_needed
+from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_needed
 from ibidem.reproduce.stages import (
     SHARED_SEED,
     Clustered,

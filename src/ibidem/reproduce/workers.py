@@ -92,7 +92,7 @@ class Workers:
 
 def serve(connection: Connection, setting: Setting) -> None:
     """The life of a worker: perform one task after another until there is none."""
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.running import perform
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
@@ -100,7 +100,7 @@ def serve(connection: Connection, setting: Setting) -> None:
     warnings.simplefilter("ignore")
     if setting.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(setting.threads)  # faiss, which is not loaded yet, heeds it
-    bench = Bench(setting)
+    bench = Workspace(setting)
     while (given := _next(connection)) is not None:
         key, thing = given
         started, failure = time.perf_counter(), None

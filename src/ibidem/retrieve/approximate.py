@@ -42,7 +42,7 @@ class FaissIndex:
     selector: Any = None
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         return False
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
     from ibidem.retrieve.neighbours import Index, Neighbours
 
-ARTEFACT = "compactor"
+INDEX_ARTEFACT = "compactor"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class CompactedIndex:
     compactor: Compactor
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         """Whether a search can be recorded."""
-        return self.index.captures
+        return self.index.supports_cuda_graph
 
     @property
     def size(self) -> int:
@@ -58,7 +58,7 @@ def compactor_of(memory: Memory) -> Compactor | None:
     """The compactor that made a memory's compact keys; None where it has none."""
     if memory.layout.compact is None:
         return None
-    stored = memory.artefact(ARTEFACT)
+    stored = memory.artefact(INDEX_ARTEFACT)
     if stored is None:
         raise DamagedMemoryError(f"{memory.path} has compact keys, but no compactor: restore it from a copy.")
     compactor = restore_compactor(stored.path.read_bytes())

@@ -46,7 +46,7 @@ class ExactIndex:
     Keys that are not finite are never anybody's neighbours.
     """
 
-    captures = False
+    supports_cuda_graph = False
 
     def __init__(
         self,

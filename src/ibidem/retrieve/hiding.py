@@ -45,7 +45,7 @@ class FilteredIndex:
     hidden: Tensor
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         return False
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Part:
+class IndexPart:
     """An index and what its numbers mean in the whole: `first` is that of its first key.
 
     gone: [n] int64, rising, the keys that the whole no longer counts: those after them move down.
@@ -51,15 +51,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class JoinedIndex:
+class CompositeIndex:
     """Indexes of consecutive entries as one index; the parts' distances must mean the same."""
 
-    parts: Sequence[Part]
+    parts: Sequence[IndexPart]
     size: int
     dimension: int
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         return False
 
     @property
@@ -78,9 +78,9 @@ class JoinedIndex:
         return Neighbours(distances.gather(1, order), entries.gather(1, order))
 
 
-def main_part(index: Index, gone: NDArray[np.int64], hidden: NDArray[np.int64]) -> Part:
+def main_part(index: Index, gone: NDArray[np.int64], hidden: NDArray[np.int64]) -> IndexPart:
     """The part of an index from which some keys are `gone` and some more are `hidden`; both rise."""
-    return Part(hide(index, np.union1d(gone, hidden)), 0, torch.from_numpy(gone))
+    return IndexPart(hide(index, np.union1d(gone, hidden)), 0, torch.from_numpy(gone))
 
 
 def exact_part(
@@ -90,14 +90,14 @@ def exact_part(
     like: Index,
     device: torch.device | str,
     code: Callable[[Floats], Floats] | None = None,
-) -> Part:
+) -> IndexPart:
     """An exact index of keys [n, d], numbered from `first`, whose distances compare with those of the index `like`.
 
     code: gives the keys as the codes of `like` would be read, in place of `recode`.
     """
     nothing = torch.empty(0, dtype=torch.int64)
     if not isinstance(like, FaissIndex):
-        return Part(hide(ExactIndex(ArrayKeys(keys), device), hidden), first, nothing)
+        return IndexPart(hide(ExactIndex(ArrayKeys(keys), device), hidden), first, nothing)
     coded = recode(like.index, np.ascontiguousarray(keys, dtype=np.float32)) if code is None else code(keys)
     index = ExactIndex(ArrayKeys(coded), device)
-    return Part(hide(index, hidden), first, nothing, like if is_transformed(like.index) else None)
+    return IndexPart(hide(index, hidden), first, nothing, like if is_transformed(like.index) else None)

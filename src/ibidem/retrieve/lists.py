@@ -76,7 +76,7 @@ class ListIndex:
         self._fused = can_fuse(self._keys) and keys.dimension >= 32 and _few_enough(self.lists)
         self.size = keys.size
         self.dimension = keys.dimension
-        self.captures = place.type == "cuda"
+        self.supports_cuda_graph = place.type == "cuda"
         self.nprobe = min(nprobe, self.lists)
         self.code_bytes = code_bytes
         self.recall: float | None = None

@@ -43,7 +43,7 @@ class Index(Protocol):
         ...
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         """Whether a search can be recorded in a CUDA graph: it stays on the device and never waits for it."""
         ...
 

@@ -15,7 +15,7 @@ from ibidem.retrieve.compacted import accept_states
 from ibidem.retrieve.ivf import NAME, load_native
 from ibidem.retrieve.keys import FirstKeys
 from ibidem.retrieve.scan import exact_index
-from ibidem.retrieve.sealed import SealedIndex, join
+from ibidem.retrieve.sealed import BaseIndex, join
 from ibidem.retrieve.settings import ExactSettings, is_for_gpu, resolve
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
     return accept_states(join(parts, memory.entries, memory.dimension), memory, device)
 
 
-def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> SealedIndex:
+def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> BaseIndex:
     """The memory's index, in the space of its keys; one that is built now covers all its sealed entries.
 
     An index is derived data: one that is damaged or does not fit is not used, and search goes on with one built now.
@@ -66,10 +66,10 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Se
             said = str(damage).removesuffix(".")
             warnings.warn(f"{said}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
         index = build_index(keys, wanted, seed=memory.manifest.seed, device=device)
-    return SealedIndex(index, keys.size, len(memory.removed_entries))
+    return BaseIndex(index, keys.size, len(memory.removed_entries))
 
 
-def _load_stored(memory: Memory, stored: Artefact) -> SealedIndex:
+def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
     """The stored index, of whatever kind; refused where the memory cannot have had as many entries as it covers."""
     try:
         size, removals = int(stored.info["size"]), int(stored.info.get("removals", 0))
@@ -78,9 +78,9 @@ def _load_stored(memory: Memory, stored: Artefact) -> SealedIndex:
     ever = memory.entries + len(memory.removed_entries) - removals
     keys = FirstKeys(memory.search_keys, min(size, ever))
     if stored.info.get("kind") != NAME:
-        return SealedIndex(load_index(stored.path, stored.info, keys), size, removals)
+        return BaseIndex(load_index(stored.path, stored.info, keys), size, removals)
     index = load_native(stored.path, stored.info, keys)
     if native() is None:
         note = f"The index of {memory.path} is read without ibidem's native library, which is slow;"
         warnings.warn(f"{note} `ibidem index -m {memory.path}` builds one for this machine.", stacklevel=3)
-    return SealedIndex(index, size, removals)
+    return BaseIndex(index, size, removals)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ibidem.native.triton import runs_triton
+from ibidem.native import runs_triton
 from ibidem.retrieve.codes import NO_CODE, Codes, make_codes
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.held import TILE, HeldKeys, check_device, fits, held_type
@@ -70,7 +70,7 @@ class ScanIndex:
             self._starts = torch.arange(0, tiles + GROUP, GROUP, device=place).clamp_(max=tiles).int()
         self.size = keys.size
         self.dimension = keys.dimension
-        self.captures = place.type == "cuda"
+        self.supports_cuda_graph = place.type == "cuda"
 
     @property
     def description(self) -> str:

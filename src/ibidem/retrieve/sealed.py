@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.memory.removals import numbers_among, serials_of
+from ibidem.memory import numbers_among, serials_of
 from ibidem.retrieve.approximate import FaissIndex
 from ibidem.retrieve.coding import Recoder
-from ibidem.retrieve.joined import JoinedIndex, Part, exact_part, main_part
+from ibidem.retrieve.joined import CompositeIndex, IndexPart, exact_part, main_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SealedIndex:
+class BaseIndex:
     """An index of a memory's first `covered` entries, as they were numbered when it was built.
 
     removals: how many entries had been taken out of the memory by then, of those that `Memory.removed_entries` names.
@@ -40,7 +40,7 @@ class SealedIndex:
         own = np.sort(numbers_among(memory.removed_entries[self.removals :], known))
         return own[own < self.covered]
 
-    def parts(self, memory: Memory, hidden: NDArray[np.int64], device: torch.device | str) -> list[Part]:
+    def parts(self, memory: Memory, hidden: NDArray[np.int64], device: torch.device | str) -> list[IndexPart]:
         """All sealed entries of the memory as parts to join: this index, and what came after it, if anything.
 
         hidden: the numbers of entries, rising, that must not be found.
@@ -56,7 +56,7 @@ class SealedIndex:
             parts.append(exact_part(keys, newer, hidden[hidden >= newer] - newer, self.index, device, code))
         return parts
 
-    def tail_part(self, memory: Memory, device: torch.device | str) -> Part:
+    def tail_part(self, memory: Memory, device: torch.device | str) -> IndexPart:
         """The entries of the memory's tail."""
         coder = self._recoder
         code = None if coder is None else coder.tail
@@ -68,8 +68,8 @@ class SealedIndex:
         return Recoder(self.index.index) if isinstance(self.index, FaissIndex) else None
 
 
-def join(parts: Sequence[Part], size: int, dimension: int) -> Index:
+def join(parts: Sequence[IndexPart], size: int, dimension: int) -> Index:
     """The parts as one index; a part that is all of it, and in which nothing moved, is its own index."""
     if len(parts) == 1 and not parts[0].first and not len(parts[0].gone) and parts[0].view is None:
         return parts[0].index
-    return JoinedIndex(parts, size, dimension)
+    return CompositeIndex(parts, size, dimension)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
-from ibidem.native.triton import has_triton
+from ibidem.native import has_triton
 from ibidem.retrieve.ivf.settings import NAME, NativeSettings, resolve_native, suits
 from ibidem.retrieve.library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 from ibidem.retrieve.partition import default_lists

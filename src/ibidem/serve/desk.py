@@ -6,18 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ibidem.decode import BaseScorer, BlendedScorer, Translator, join_explanations
-from ibidem.decode.search import proceed
-from ibidem.decode.splitting import Piece
+from ibidem.decode import BaseScorer, EnsembleScorer, Piece, Translator, join_explanations, never_stop
 from ibidem.errors import UsageError
 from ibidem.serve.choice import Choice, Line
-from ibidem.text.language import primary
+from ibidem.text import primary_language
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode import Explanation, Hypothesis, Scorer
-    from ibidem.decode.search import Check
+    from ibidem.decode import Check, Explanation, Hypothesis, Scorer
     from ibidem.model import BaseModel
 
 
@@ -36,7 +33,7 @@ class Desk:
                 f"The model {translator.model.name} does not say which languages it translates: name them with "
                 "--source-language and --target-language."
             )
-        self.source, self.target = primary(source), primary(target)
+        self.source, self.target = primary_language(source), primary_language(target)
         self.mounts = {mount.memory.path.resolve().name: mount for mount in translator.mounts}
         if len(self.mounts) < len(translator.mounts):
             raise UsageError("Two memories have folders of the same name, by which clients call them: rename one.")
@@ -92,7 +89,7 @@ class Desk:
         explanation = join_explanations(line, explanations) if explanations else None
         return Line(" ".join(part.translation for part in parts), (), explanation)
 
-    def translate(self, choice: Choice, lines: Sequence[str], check: Check = proceed) -> list[Line]:
+    def translate(self, choice: Choice, lines: Sequence[str], check: Check = never_stop) -> list[Line]:
         """The translation of each line; check: is called before every decoding step, and may end the work."""
         translator = self._translator
         translator.scorer = self._join(choice.memories)
@@ -125,4 +122,4 @@ class Desk:
         scorers = [mount.scorer for mount in mounts]
         if len(scorers) == 1:
             return scorers[0]
-        return BlendedScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()
+        return EnsembleScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from ibidem.errors import IbidemError
 from ibidem.serve.citations import file_name
 from ibidem.serve.refusal import ClosingError, Refusal
-from ibidem.text import Corpus, Pair
-from ibidem.text.limits import ReadLimits
+from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
     from ibidem.serve.settings import Limits

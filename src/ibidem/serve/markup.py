@@ -11,12 +11,12 @@ import html
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.text.inline import Code, Loss, Pieces, Request, Role, translate_pieces
+from ibidem.text import Code, Loss, Pieces, Request, Role, translate_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ibidem.text.inline import Translate
+    from ibidem.text import Translate
 
 # An unclosed declaration extends to the end, as in HTML: continuing after each `<!` or `<?` would be quadratic.
 _MARKUP = re.compile(

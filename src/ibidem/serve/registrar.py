@@ -8,18 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import IbidemError, LockedMemoryError, UsageError
-from ibidem.learn import Scribe
+from ibidem.learn import MemoryWriter
 from ibidem.progress import Progress, silent
 from ibidem.serve.citations import file_name
 from ibidem.serve.refusal import Refusal
 from ibidem.serve.schemas import MemoryInfo
-from ibidem.text import Counts, Pair
-from ibidem.text.pair import join_lines
+from ibidem.text import Counts, Pair, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ibidem.decode.mounts import Mount
+    from ibidem.decode import LoadedMemory
     from ibidem.memory import Memory, StoredPair
     from ibidem.model import BaseModel
 
@@ -46,10 +45,12 @@ class Registrar:
     Sealing journals and merging indexes is done in a thread of its own, while translating goes on.
     """
 
-    def __init__(self, model: BaseModel, mounts: Mapping[str, Mount], *, read_only: bool = False) -> None:
+    def __init__(self, model: BaseModel, mounts: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
         self._mounts = mounts
         self._scribes = {
-            name: Scribe(mount.memory, model, patience=_PATIENCE) for name, mount in mounts.items() if not read_only
+            name: MemoryWriter(mount.memory, model, patience=_PATIENCE)
+            for name, mount in mounts.items()
+            if not read_only
         }
         self._maintenance = ThreadPoolExecutor(1, "ibidem-maintenance")
         self._due: set[str] = set()
@@ -121,7 +122,7 @@ class Registrar:
         self._maintenance.shutdown(wait=True, cancel_futures=True)
 
     @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[Scribe]:
+    def _writing(self, name: str) -> Iterator[MemoryWriter]:
         """The scribe of a memory; what is wrong is told without naming a folder."""
         if name not in self._mounts:
             raise Refusal(404, f"There is no memory {name[:40]}")

@@ -18,7 +18,7 @@ from ibidem.serve.layout import lay_out
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.refusal import Refusal
 from ibidem.serve.registrar import Registrar, Written
-from ibidem.text.language import primary
+from ibidem.text import primary_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ibidem.decode.splitting import Piece
+    from ibidem.decode import Piece
     from ibidem.serve.choice import Choice, Line
     from ibidem.serve.desk import Desk
     from ibidem.serve.gate import Gate
@@ -209,9 +209,9 @@ class Service:
     def check_languages(self, source: str | None, target: str | None) -> None:
         """Refuse a pair that the model does not translate; `auto` and nothing stand for its own."""
         desk = self.desk
-        if source not in (None, "", "auto") and primary(str(source)) != desk.source:
+        if source not in (None, "", "auto") and primary_language(str(source)) != desk.source:
             raise Refusal(400, f"{_short(source)} is not supported: this server translates from {desk.source}")
-        if target not in (None, "") and primary(str(target)) != desk.target:
+        if target not in (None, "") and primary_language(str(target)) != desk.target:
             raise Refusal(400, f"{_short(target)} is not supported: this server translates to {desk.target}")
 
     def choose_memories(self, given: Sequence[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:

@@ -27,7 +27,7 @@ zul:zu
 _TWO_LETTERS = dict(code.split(":") for code in _CODES.split())
 
 
-def primary(tag: str) -> str:
+def primary_language(tag: str) -> str:
     """Return what spellings of a language share: `de` for de, DE, de-DE, de_AT.UTF-8, deu_Latn."""
     subtag = _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
     return _TWO_LETTERS.get(subtag, subtag)
@@ -36,7 +36,7 @@ def primary(tag: str) -> str:
 def same_language(first: str, second: str) -> bool:
     """Whether two tags name the same language: de and deu_Latn do, zho_Hans and zho_Hant do not."""
     one, other = (re.sub(r"[-_]", "-", tag.strip()).lower() for tag in (first, second))
-    return one == other or (primary(first) == primary(second) and not ("-" in one and "-" in other))
+    return one == other or (primary_language(first) == primary_language(second) and not ("-" in one and "-" in other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,11 @@ class Languages:
     @classmethod
     def from_tags(cls, source: str, target: str, catalogue: str | None) -> Languages:
         """Reduce the user's tags, and refuse those that name no language or not two different ones."""
-        languages = cls(primary(source), primary(target), None if catalogue is None else primary(catalogue))
+        languages = cls(
+            primary_language(source),
+            primary_language(target),
+            None if catalogue is None else primary_language(catalogue),
+        )
         for tag, subtag in ((source, languages.source), (target, languages.target)):
             if not _PRIMARY.fullmatch(subtag):
                 raise UsageError(f"{tag!r} is not a language tag. Use one such as 'de', 'en' or 'pt-BR'.")
@@ -68,7 +72,7 @@ class Languages:
 
     def match(self, tag: str) -> str | None:
         """Return the side's subtag that this tag means, or None for a third language."""
-        subtag = primary(tag)
+        subtag = primary_language(tag)
         return subtag if subtag in (self.source, self.target) else None
 
 

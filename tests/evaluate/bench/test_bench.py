@@ -10,14 +10,14 @@ import torch
 
 from ibidem.combine import Weights, best_candidates
 from ibidem.errors import UsageError
-from ibidem.evaluate.bench import Contender, Race, Round, dense_candidates, grow_keys, race, time_search
+from ibidem.evaluate.bench import Benchmark, Round, System, dense_candidates, grow_keys, run_benchmark, time_search
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth
 from ibidem.evaluate.bench.report import BenchSettings
 from ibidem.retrieve import ArrayKeys
 
 
 def test_ratios_compare_the_same_rounds() -> None:
-    done = Race(
+    done = Benchmark(
         batch=2,
         beam=1,
         sentences=8,
@@ -37,16 +37,16 @@ def test_ratios_compare_the_same_rounds() -> None:
 def test_every_contender_gets_every_sentence_in_every_round() -> None:
     seen: dict[str, list[int]] = {"a": [], "b": []}
 
-    def contender(name: str) -> Contender:
+    def contender(name: str) -> System:
         def translate(batch: list[list[int]], beam: int) -> int:  # type: ignore[misc]
             assert beam == 3
             assert len(batch) <= 2
             seen[name] += [ids[0] for ids in batch]
             return len(batch)
 
-        return Contender(name, translate)  # type: ignore[arg-type]
+        return System(name, translate)  # type: ignore[arg-type]
 
-    done = race([contender("a"), contender("b")], [[i] * (i + 1) for i in range(5)], batch=2, beam=3, rounds=2)
+    done = run_benchmark([contender("a"), contender("b")], [[i] * (i + 1) for i in range(5)], batch=2, beam=3, rounds=2)
     warmed = 5
     for numbers in seen.values():
         assert sorted(numbers[warmed:]) == sorted(list(range(5)) * 2)
@@ -55,20 +55,20 @@ def test_every_contender_gets_every_sentence_in_every_round() -> None:
         "b": [5, 5],
     }
     with pytest.raises(UsageError, match="at least one sentence"):
-        race([contender("a")], [], batch=1, beam=1)
+        run_benchmark([contender("a")], [], batch=1, beam=1)
 
 
 def test_contenders_take_turns_within_a_round() -> None:
     order: list[str] = []
 
-    def contender(name: str) -> Contender:
+    def contender(name: str) -> System:
         def translate(batch: list[list[int]], beam: int) -> int:  # type: ignore[misc]  # noqa: ARG001
             order.append(name)
             return 1
 
-        return Contender(name, translate)  # type: ignore[arg-type]
+        return System(name, translate)  # type: ignore[arg-type]
 
-    race([contender("a"), contender("b")], [[i] for i in range(20)], batch=1, beam=1, rounds=1)
+    run_benchmark([contender("a"), contender("b")], [[i] for i in range(20)], batch=1, beam=1, rounds=1)
     turns = ["".join(group) for _, group in groupby(order)]
     assert max(map(len, turns)) <= 6  # two or three batches a heat, and the last of one may begin the next
     assert order.count("a") == order.count("b") == 40

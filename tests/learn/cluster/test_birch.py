@@ -41,12 +41,12 @@ def test_subclusters_are_those_of_scikit_learn() -> None:
 
 
 def test_what_is_just_dense_to_dbscan_is_just_a_cluster() -> None:
-    for gap, together in ((0.999, True), (1.001, False)):
+    for gap, group_size in ((0.999, True), (1.001, False)):
         labels = birch(np.float32([[0.0, 3.0], [gap, 3.0]]), derive_threshold(1.0, 2), 1)
-        assert labels.tolist() == ([0, 0] if together else [0, 1])
-    for reach, together in ((0.99, True), (1.01, False)):
+        assert labels.tolist() == ([0, 0] if group_size else [0, 1])
+    for reach, group_size in ((0.99, True), (1.01, False)):
         star = np.concatenate([np.zeros((1, 5)), reach * np.eye(5)[:3]]).astype(np.float32)
-        assert (birch(star, derive_threshold(1.0, 4), 4).tolist() == [0] * 4) is together
+        assert (birch(star, derive_threshold(1.0, 4), 4).tolist() == [0] * 4) is group_size
 
 
 def test_the_threshold_is_given_or_derived() -> None:

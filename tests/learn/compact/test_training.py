@@ -14,8 +14,8 @@ from ibidem.compact import Compactor, NetworkCompactor, compact_keys, store_comp
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.compact import (
     CompactSettings,
-    Material,
     TrainedCompactor,
+    TrainingData,
     parse_objectives,
     train_compactor,
     train_network,
@@ -287,7 +287,7 @@ def test_clusters_must_be_given_to_train_on_them(sample: Clustered) -> None:
 
 
 def test_one_function_trains_by_every_method(sample: Clustered) -> None:
-    material = Material(sample.keys, sample.values, sample.labels, 24, torch.randn(24, 40))
+    material = TrainingData(sample.keys, sample.values, sample.labels, 24, torch.randn(24, 40))
     kinds = []
     for method in ("network", "pca", "svd"):
         trained = train_compactor(material, quick(method=method))

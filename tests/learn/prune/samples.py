@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.learn.prune import Entries, Parts
+from ibidem.learn.prune import EntryGroups, PruneEntries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def zipf_entries(seed: int = 0, tokens: int = 30_000, families: int = 600, *, held: float = 1.0) -> Entries:
+def zipf_entries(seed: int = 0, tokens: int = 30_000, families: int = 600, *, held: float = 1.0) -> PruneEntries:
     """Sentences of 1 to 25 tokens with Zipf's frequencies; of the tokens, a share is held as entries."""
     generator = np.random.default_rng(seed)
     weights = 1 / np.arange(1, families + 1)
@@ -21,14 +21,14 @@ def zipf_entries(seed: int = 0, tokens: int = 30_000, families: int = 600, *, he
     offsets = np.append(offsets[offsets < tokens], tokens)
     rows = np.flatnonzero(generator.random(tokens) < held)
     costs = (generator.exponential(1, size=tokens) ** 1.5).astype(np.float32)
-    return Entries(costs[rows], values, offsets, rows)
+    return PruneEntries(costs[rows], values, offsets, rows)
 
 
-def as_sets(parts: Parts) -> set[frozenset[int]]:
+def as_sets(parts: EntryGroups) -> set[frozenset[int]]:
     return {frozenset(part) for part in as_lists(parts)}
 
 
-def as_lists(parts: Parts) -> list[list[int]]:
+def as_lists(parts: EntryGroups) -> list[list[int]]:
     """The members of every part; what Parts promises is checked on the way."""
     assert sorted(parts.order.tolist()) == list(range(len(parts.order)))
     assert parts.bounds[0] == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import PruneSettings, prune
+from ibidem.learn.prune import PruneSettings, prune_entries
 from ibidem.learn.prune.agreement import REACH, group_agreeing
 
 from .samples import as_lists, zipf_entries
@@ -87,7 +87,7 @@ def test_groups_grow_until_the_rate_can_be_reached() -> None:
     values = entries.values[entries.rows]
     same = np.argsort(values[near] != values[:, None], axis=1, kind="stable")  # those of the same token first
     entries = replace(entries, near=np.take_along_axis(near, same, 1))
-    found = [prune(entries, PruneSettings(groups="agreeing", rate=rate)) for rate in (0.1, 0.5, 0.9)]
+    found = [prune_entries(entries, PruneSettings(groups="agreeing", rate=rate)) for rate in (0.1, 0.5, 0.9)]
     assert [pruned.rate for pruned in found] == pytest.approx([0.1, 0.5, 0.9], abs=0.005)
     assert found[0].agreeing == 3
     assert found[0].agreeing >= found[1].agreeing >= found[2].agreeing == 0
@@ -96,4 +96,4 @@ def test_groups_grow_until_the_rate_can_be_reached() -> None:
 
 def test_bare_entries_have_no_surroundings() -> None:
     with pytest.raises(UsageError, match="prune a memory"):
-        prune(zipf_entries(tokens=100), PruneSettings(groups="agreeing"))
+        prune_entries(zipf_entries(tokens=100), PruneSettings(groups="agreeing"))

@@ -19,7 +19,7 @@ from ibidem.learn.prune.birch import grow_trees
 from ibidem.learn.prune.clusters import SCALES, SPLITTERS
 from ibidem.learn.prune.dbscan import connect_densely, label_densely
 from ibidem.learn.prune.greedy import cover_greedily
-from ibidem.learn.prune.parts import Parts
+from ibidem.learn.prune.parts import EntryGroups
 from ibidem.learn.prune.settings import METHODS
 from ibidem.learn.prune.windows import open_windows
 
@@ -184,11 +184,11 @@ def test_clusters_lie_inside_groups_and_are_narrow(method: str) -> None:
 
 def test_on_the_scale_of_perplexity_easy_tokens_are_alike_and_hard_ones_are_not() -> None:
     costs = np.array([0.01, 0.2, 0.6, 4.0, 4.1, 4.5, 200.0, 300.0], dtype=np.float32)
-    everything = Parts(np.arange(8), np.array([0, 8]))
+    everything = EntryGroups(np.arange(8), np.array([0, 8]))
     apart = cluster_costs(costs, everything, PruneSettings(scale="perplexity"), 1.5)
     assert as_sets(apart) == {frozenset(s) for s in ({0, 1, 2}, {3}, {4}, {5}, {6, 7})}
-    together = cluster_costs(costs, everything, PruneSettings(scale="log"), 1.5)
-    assert frozenset({3, 4, 5}) in as_sets(together)
+    group_size = cluster_costs(costs, everything, PruneSettings(scale="log"), 1.5)
+    assert frozenset({3, 4, 5}) in as_sets(group_size)
 
 
 def test_every_scale_has_its_function() -> None:

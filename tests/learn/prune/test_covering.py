@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ibidem.combine import FixedCombiner
 from ibidem.learn.prune import PruneSettings
 from ibidem.learn.prune.covering import Cover, remove_covered
-from ibidem.learn.prune.neighbourhood import Neighbourhood, Surroundings, _leave_out
+from ibidem.learn.prune.neighbourhood import NeighbourGraph, Neighbourhood, _leave_out
 
 
 @dataclass
@@ -68,7 +68,7 @@ def test_what_is_said_without_an_entry_is_the_mixture() -> None:
     values = torch.tensor([7, 7, 8, 7])
     log_probs = torch.tensor([0.2, 0.5, 0.1, 0.9]).log()
     combiner = FixedCombiner(2, 0.6, 2.0)
-    found = Neighbourhood(Surroundings(near, distances), values, log_probs, combiner, torch.device("cpu"))
+    found = Neighbourhood(NeighbourGraph(near, distances), values, log_probs, combiner, torch.device("cpu"))
     kept = np.array([True, False, True, True])
     said = found.look(np.array([0, 1]), kept)
     votes = np.exp(-np.array([2.0, 4.0]) / 2)

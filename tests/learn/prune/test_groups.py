@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ibidem.learn.prune import group_entries
 from ibidem.learn.prune import parts as module
-from ibidem.learn.prune.parts import Parts, refine, split_by_number
+from ibidem.learn.prune.parts import EntryGroups, refine, split_by_number
 
 from .samples import as_lists, bounds_of, zipf_entries
 
@@ -56,7 +56,7 @@ def test_the_start_of_a_sentence_is_no_token() -> None:
 
 
 def test_numbers_split_parts_and_noise_stands_alone() -> None:
-    parts = Parts(np.array([4, 1, 5, 0, 2, 3]), bounds_of([4, 2]))
+    parts = EntryGroups(np.array([4, 1, 5, 0, 2, 3]), bounds_of([4, 2]))
     split = refine(parts, np.array([1, 0, 0, -1, 1, -1]), split_by_number)
     assert as_lists(split) == [[5], [1], [4, 0], [3], [2]]
 

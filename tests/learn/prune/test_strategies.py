@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import AS_PRINTED, Entries, PruneSettings, cluster_costs, group_entries, parts, prune
+from ibidem.learn.prune import (
+    PAPER_SETTINGS,
+    PruneEntries,
+    PruneSettings,
+    cluster_costs,
+    group_entries,
+    parts,
+    prune_entries,
+)
 from ibidem.learn.prune.clusters import EPSILONS
 from ibidem.learn.prune.settings import METHODS, STRATEGIES
 from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
@@ -22,7 +30,7 @@ from .samples import as_lists, zipf_entries
 ON_BARE_ENTRIES = tuple(strategy for strategy in STRATEGIES if strategy != "covered")
 
 
-def with_places(entries: Entries, seed: int = 0) -> Entries:
+def with_places(entries: PruneEntries, seed: int = 0) -> PruneEntries:
     """Add clusters of keys, numbered inside the family, a tenth of them noise, and distances, some of them equal."""
     generator = np.random.default_rng(seed)
     clusters = generator.integers(0, 3, size=len(entries))
@@ -31,9 +39,9 @@ def with_places(entries: Entries, seed: int = 0) -> Entries:
     return replace(entries, clusters=clusters, distances=distances)
 
 
-def one_family(costs: list[float]) -> Entries:
+def one_family(costs: list[float]) -> PruneEntries:
     size = len(costs)
-    return Entries(
+    return PruneEntries(
         np.array(costs, dtype=np.float32), np.zeros(size, dtype=np.int32), np.array([0, size]), np.arange(size)
     )
 
@@ -42,7 +50,7 @@ def one_family(costs: list[float]) -> Entries:
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.4, 0.7])
 def test_the_rate_asked_for_is_achieved(strategy: str, rate: float) -> None:
     entries = with_places(zipf_entries(held=0.8))
-    pruned = prune(entries, PruneSettings(strategy=strategy, rate=rate))
+    pruned = prune_entries(entries, PruneSettings(strategy=strategy, rate=rate))
     assert pruned.kept.shape == (len(entries),)
     assert pruned.kept.dtype == np.bool_
     assert pruned.rate == pytest.approx(1 - np.mean(pruned.kept), abs=1e-12)
@@ -57,8 +65,8 @@ def test_the_rate_asked_for_is_achieved(strategy: str, rate: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_cost_cluster_keeps_its_share(method: str) -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    settings = replace(AS_PRINTED, rate=0.3, method=method, epsilon=0.5)
-    pruned = prune(entries, settings)
+    settings = replace(PAPER_SETTINGS, rate=0.3, method=method, epsilon=0.5)
+    pruned = prune_entries(entries, settings)
     groups = group_entries(entries.values, entries.offsets, entries.rows)
     clusters = cluster_costs(entries.costs, groups, settings, 0.5)
     assert pruned.clusters == len(clusters)
@@ -72,15 +80,18 @@ def test_every_cost_cluster_keeps_its_share(method: str) -> None:
 
 def test_bigram_groups_are_finer() -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    token, bigram = prune(entries, AS_PRINTED), prune(entries, replace(AS_PRINTED, groups="ngram"))
+    token, bigram = (
+        prune_entries(entries, PAPER_SETTINGS),
+        prune_entries(entries, replace(PAPER_SETTINGS, groups="ngram")),
+    )
     assert bigram.groups > 10 * token.groups
     assert bigram.rate == token.rate
 
 
 def test_the_authors_rule_leaves_pairs_alone() -> None:
     entries = zipf_entries(tokens=5000, families=80)
-    settings = replace(AS_PRINTED, rate=0.7, groups="ngram", rule="floor")
-    pruned = prune(entries, settings)
+    settings = replace(PAPER_SETTINGS, rate=0.7, groups="ngram", rule="floor")
+    pruned = prune_entries(entries, settings)
     groups = group_entries(entries.values, entries.offsets, entries.rows, 2)
     assert pruned.rate < 0.6
     for cluster in as_lists(cluster_costs(entries.costs, groups, settings, 1.5)):
@@ -90,7 +101,7 @@ def test_the_authors_rule_leaves_pairs_alone() -> None:
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.3, 0.6, 0.9])
 def test_groups_are_as_long_and_epsilon_as_small_as_the_rate_allows(rate: float) -> None:
     entries = zipf_entries(tokens=5000, families=30)
-    found = prune(entries, PruneSettings(rate=rate))
+    found = prune_entries(entries, PruneSettings(rate=rate))
     assert found.rate == pytest.approx(rate, abs=0.005)
     enough = len(entries) * (1 - 1.05 * rate)
     settings = PruneSettings(rate=rate, groups="ngram")
@@ -100,7 +111,7 @@ def test_groups_are_as_long_and_epsilon_as_small_as_the_rate_allows(rate: float)
     sizes = [len(cluster_costs(entries.costs, groups, settings, epsilon)) for epsilon in EPSILONS]
     fitting = [epsilon for epsilon, clusters in zip(EPSILONS, sizes, strict=True) if clusters <= enough]
     assert found.epsilon == (fitting[0] if fitting else EPSILONS[-1])
-    again = prune(
+    again = prune_entries(
         entries, PruneSettings(rate=rate, groups="ngram", group_n=found.grouped_tokens, epsilon=found.epsilon)
     )
     assert np.array_equal(again.kept, found.kept)
@@ -109,7 +120,9 @@ def test_groups_are_as_long_and_epsilon_as_small_as_the_rate_allows(rate: float)
 @pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
 def test_the_same_seed_gives_the_same_mask(strategy: str) -> None:
     entries = with_places(zipf_entries(tokens=3000))
-    first, again, other = (prune(entries, PruneSettings(strategy=strategy, seed=seed)).kept for seed in (5, 5, 6))
+    first, again, other = (
+        prune_entries(entries, PruneSettings(strategy=strategy, seed=seed)).kept for seed in (5, 5, 6)
+    )
     assert first.tolist() == again.tolist()
     assert (first.tolist() != other.tolist()) == (strategy in ("cost-clusters", "random"))
 
@@ -118,7 +131,10 @@ def test_the_same_seed_gives_the_same_mask(strategy: str) -> None:
 def test_samples_are_uniform(strategy: str) -> None:
     """All choices of three entries of six are equally likely: chi-squared of 19 degrees, one in a thousand."""
     entries = one_family([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
-    draws = [prune(entries, replace(AS_PRINTED, strategy=strategy, rate=0.5, seed=seed)).kept for seed in range(1000)]
+    draws = [
+        prune_entries(entries, replace(PAPER_SETTINGS, strategy=strategy, rate=0.5, seed=seed)).kept
+        for seed in range(1000)
+    ]
     triples = Counter(tuple(np.flatnonzero(kept).tolist()) for kept in draws)
     assert len(triples) == 20
     assert sum((count - 50) ** 2 / 50 for count in triples.values()) < 43.8
@@ -127,15 +143,17 @@ def test_samples_are_uniform(strategy: str) -> None:
 def test_cost_clusters_spare_the_rare_costs() -> None:
     """What random pruning may lose, the cost clusters keep: the one entry of another cost."""
     entries = one_family([0.1] * 9 + [8.0])
-    settings = replace(AS_PRINTED, rate=0.5)
-    assert all(prune(entries, replace(settings, seed=seed)).kept[9] for seed in range(20))
-    assert not all(prune(entries, replace(settings, strategy="random", seed=seed)).kept[9] for seed in range(20))
+    settings = replace(PAPER_SETTINGS, rate=0.5)
+    assert all(prune_entries(entries, replace(settings, seed=seed)).kept[9] for seed in range(20))
+    assert not all(
+        prune_entries(entries, replace(settings, strategy="random", seed=seed)).kept[9] for seed in range(20)
+    )
 
 
 def test_low_probabilities_cost_most_and_high_ones_least() -> None:
     entries = one_family([3, 1, 4, 1, 5, 9, 2, 6])
-    low = prune(entries, PruneSettings(strategy="low-probability", rate=0.25))
-    high = prune(entries, PruneSettings(strategy="high-probability", rate=0.25))
+    low = prune_entries(entries, PruneSettings(strategy="low-probability", rate=0.25))
+    high = prune_entries(entries, PruneSettings(strategy="high-probability", rate=0.25))
     assert np.flatnonzero(~low.kept).tolist() == [5, 7]
     assert np.flatnonzero(~high.kept).tolist() == [1, 3]
     assert (low.clusters, low.groups) == (1, 1)
@@ -143,14 +161,14 @@ def test_low_probabilities_cost_most_and_high_ones_least() -> None:
 
 @pytest.mark.parametrize("strategy", ["low-probability", "high-probability"])
 def test_of_equal_costs_the_earlier_entries_are_kept(strategy: str) -> None:
-    kept = prune(one_family([2.0] * 8), PruneSettings(strategy=strategy, rate=0.25)).kept
+    kept = prune_entries(one_family([2.0] * 8), PruneSettings(strategy=strategy, rate=0.25)).kept
     assert np.flatnonzero(~kept).tolist() == [6, 7]
 
 
 def test_low_and_high_drop_inside_every_family() -> None:
     entries = zipf_entries(tokens=4000, families=60)
     for strategy, sign in (("low-probability", 1), ("high-probability", -1)):
-        kept = prune(entries, PruneSettings(strategy=strategy, rate=0.3)).kept
+        kept = prune_entries(entries, PruneSettings(strategy=strategy, rate=0.3)).kept
         for family in as_lists(group_entries(entries.values, entries.offsets, entries.rows)):
             costs, held = sign * entries.costs[family], kept[family]
             assert held.any()
@@ -159,7 +177,7 @@ def test_low_and_high_drop_inside_every_family() -> None:
 
 def test_spatial_pruning_drops_the_far_entries_of_each_cluster() -> None:
     size = 9
-    entries = Entries(
+    entries = PruneEntries(
         np.zeros(size, dtype=np.float32),
         np.array([7, 7, 7, 7, 7, 7, 7, 8, 8]),
         np.array([0, size]),
@@ -167,25 +185,25 @@ def test_spatial_pruning_drops_the_far_entries_of_each_cluster() -> None:
         distances=np.array([1, 9, 2, 5, 99, 3, 5, 8, 4], dtype=np.float32),
         clusters=np.array([0, 0, 0, 1, -1, 1, 1, 0, 0]),
     )
-    pruned = prune(entries, PruneSettings(strategy="spatial", rate=0.3))
+    pruned = prune_entries(entries, PruneSettings(strategy="spatial", rate=0.3))
     assert np.flatnonzero(~pruned.kept).tolist() == [1, 6, 7]
     assert (pruned.clusters, pruned.groups) == (4, 2)
 
 
 def test_spatial_pruning_says_what_it_needs() -> None:
     with pytest.raises(UsageError, match=r"cluster the keys first, or use the strategy cost-clusters"):
-        prune(one_family([1.0]), PruneSettings(strategy="spatial"))
+        prune_entries(one_family([1.0]), PruneSettings(strategy="spatial"))
     with pytest.raises(UsageError, match="neighbours of every entry"):
-        prune(one_family([1.0]), PruneSettings(strategy="covered"))
+        prune_entries(one_family([1.0]), PruneSettings(strategy="covered"))
 
 
 @pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
 def test_blocks_do_not_show(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Worked through in many blocks, each part keeps as many as in one; only what chance decides may differ."""
     entries, settings = with_places(zipf_entries(tokens=3000)), PruneSettings(strategy=strategy, rate=0.3)
-    whole, cut = prune(entries, settings), parts.cut_blocks
+    whole, cut = prune_entries(entries, settings), parts.cut_blocks
     monkeypatch.setattr(parts, "cut_blocks", lambda bounds: cut(bounds, size=100))
-    pruned = prune(entries, settings)
+    pruned = prune_entries(entries, settings)
     assert (pruned.clusters, pruned.groups, pruned.rate) == (whole.clusters, whole.groups, whole.rate)
     families = entries.values[entries.rows]
     assert np.bincount(families[pruned.kept]).tolist() == np.bincount(families[whole.kept]).tolist()
@@ -196,7 +214,7 @@ def test_blocks_do_not_show(strategy: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
 def test_an_empty_memory_stays_empty(strategy: str) -> None:
     entries = with_places(one_family([]))
-    pruned = prune(entries, PruneSettings(strategy=strategy, groups="ngram"))
+    pruned = prune_entries(entries, PruneSettings(strategy=strategy, groups="ngram"))
     assert (pruned.kept.tolist(), pruned.clusters, pruned.groups, pruned.rate) == ([], 0, 0, 0.0)
 
 
@@ -220,9 +238,9 @@ def test_arrays_that_do_not_belong_together_are_refused(wrong: dict[str, Any], m
         "offsets": np.array([0, 4]),
         "rows": np.array([0, 1, 3]),
     }
-    Entries(**right)
+    PruneEntries(**right)
     with pytest.raises(UsageError, match=re.escape(message)):
-        Entries(**{**right, **wrong})
+        PruneEntries(**{**right, **wrong})
 
 
 def test_every_strategy_has_its_function() -> None:

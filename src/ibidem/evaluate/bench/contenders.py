@@ -9,35 +9,34 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import BaseScorer, Searcher, SearchSettings, beam_search
+from ibidem.decode import BaseScorer, BeamSearcher, SearchSettings, beam_search
 
 if TYPE_CHECKING:
-    from ibidem.decode import Scorer
-    from ibidem.decode.search import Best
+    from ibidem.decode import BestTokens, Scorer
     from ibidem.model import BaseModel
 
 Batch = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Contender:
+class System:
     """A name, and a way to translate a batch with a beam; it gives the number of tokens of the translations."""
 
     name: str
     translate: Callable[[Batch, int], int]
 
 
-def base_contender(model: BaseModel, name: str = "base") -> Contender:
+def base_contender(model: BaseModel, name: str = "base") -> System:
     """The base model alone, in our own search."""
     return memory_contender(model, BaseScorer(), name)
 
 
-def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", best: Best | None = None) -> Contender:
+def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", best: BestTokens | None = None) -> System:
     """The base model with a scorer, in our own search; best: another way to mix, and then all hypotheses ask."""
-    searcher = Searcher(model)
+    searcher = BeamSearcher(model)
 
     def translate(batch: Batch, beam: int) -> int:
-        settings = SearchSettings(beam=beam, ask_within=None if best is None else math.inf)
+        settings = SearchSettings(beam=beam, retrieval_margin=None if best is None else math.inf)
         found = (
             searcher(batch, settings, scorer)
             if best is None
@@ -45,10 +44,10 @@ def memory_contender(model: BaseModel, scorer: Scorer, name: str = "memory", bes
         )
         return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
 
-    return Contender(name, translate)
+    return System(name, translate)
 
 
-def generate_contender(model: BaseModel, name: str = "generate()") -> Contender:
+def generate_contender(model: BaseModel, name: str = "generate()") -> System:
     """The base model alone, by transformers' own `generate()`."""
 
     @torch.inference_mode()
@@ -67,4 +66,4 @@ def generate_contender(model: BaseModel, name: str = "generate()") -> Contender:
         ends = found.eq(model.tokens.eos).long().argmax(dim=1)
         return int(torch.where(found.eq(model.tokens.eos).any(dim=1), ends + 1, found.shape[1]).sum())
 
-    return Contender(name, translate)
+    return System(name, translate)

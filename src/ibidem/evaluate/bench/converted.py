@@ -15,7 +15,7 @@ import torch
 
 from ibidem.decode import SearchSettings
 from ibidem.errors import UsageError
-from ibidem.evaluate.bench.contenders import Batch, Contender
+from ibidem.evaluate.bench.contenders import Batch, System
 
 if TYPE_CHECKING:
     from ibidem.model import BaseModel
@@ -26,7 +26,7 @@ def has_ctranslate2() -> bool:
     return find_spec("ctranslate2") is not None
 
 
-def converted_contender(model: BaseModel, name: str = "CTranslate2") -> Contender:
+def converted_contender(model: BaseModel, name: str = "CTranslate2") -> System:
     """The base model alone by CTranslate2: in int8 on a CPU with as many threads as torch has, in float16 on a GPU."""
     translator = _convert(model)
     eos = str(model.tokens.eos)
@@ -43,7 +43,7 @@ def converted_contender(model: BaseModel, name: str = "CTranslate2") -> Contende
         )
         return sum(len(one.hypotheses[0]) + 1 for one in found)
 
-    return Contender(name, translate)
+    return System(name, translate)
 
 
 def _convert(model: BaseModel) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.combine import Candidates
-from ibidem.decode.mounts import mount
-from ibidem.evaluate.bench.contenders import Contender, memory_contender
+from ibidem.decode import load_memory
+from ibidem.evaluate.bench.contenders import System, memory_contender
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +29,6 @@ def dense_candidates(
     return Candidates(*mixed.topk(min(count, mixed.shape[1]), dim=1))
 
 
-def published_contender(memory: Memory, model: BaseModel, name: str = "paper's index and mixture") -> Contender:
+def published_contender(memory: Memory, model: BaseModel, name: str = "paper's index and mixture") -> System:
     """The memory with IVF1024,PQ64 and a full-vocabulary mixture."""
-    return memory_contender(model, mount(memory, model, index="paper"), name, dense_candidates)
+    return memory_contender(model, load_memory(memory, model, index="paper"), name, dense_candidates)

@@ -19,7 +19,7 @@ from ibidem.progress import Progress, silent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.evaluate.bench.contenders import Contender
+    from ibidem.evaluate.bench.contenders import System
 
     Batches = Sequence[Sequence[Sequence[int]]]
 
@@ -44,7 +44,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Race:
+class Benchmark:
     """All rounds of all contenders for one size of batch and one beam."""
 
     batch: int
@@ -81,8 +81,8 @@ class Race:
         }
 
 
-def race(
-    contenders: Sequence[Contender],
+def run_benchmark(
+    contenders: Sequence[System],
     sources: Sequence[Sequence[int]],
     *,
     batch: int,
@@ -90,7 +90,7 @@ def race(
     rounds: int = 3,
     device: torch.device | None = None,
     progress: Progress = silent,
-) -> Race:
+) -> Benchmark:
     """Translate all sources with each contender, `rounds` times, after a round that does not count.
 
     Caches, pages and threads are cold at first, and rooms for the largest batch are made when it comes.
@@ -113,7 +113,7 @@ def race(
         if number:
             for name, measured in found.items():
                 done[name].append(measured)
-    return Race(batch, beam, len(sources), done)
+    return Benchmark(batch, beam, len(sources), done)
 
 
 def cut_batches(sources: Sequence[Sequence[int]], batch: int) -> list[list[Sequence[int]]]:
@@ -122,7 +122,7 @@ def cut_batches(sources: Sequence[Sequence[int]], batch: int) -> list[list[Seque
     return [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
 
 
-def _run(contender: Contender, batches: Batches, beam: int, device: torch.device | None) -> Round:
+def _run(contender: System, batches: Batches, beam: int, device: torch.device | None) -> Round:
     _wait(device)
     began, began_processor = time.perf_counter(), time.process_time()
     tokens = sum(contender.translate(batch, beam) for batch in batches)

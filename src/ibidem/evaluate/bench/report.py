@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ibidem.decode.mounts import mount
+from ibidem.decode import load_memory
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
 from ibidem.evaluate.bench.converted import converted_contender
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search
 from ibidem.evaluate.bench.published import published_contender
-from ibidem.evaluate.bench.racing import Race, cut_batches, race
+from ibidem.evaluate.bench.racing import Benchmark, cut_batches, run_benchmark
 from ibidem.evaluate.bench.shares import measure_shares
 from ibidem.evaluate.machine import describe_machine
 from ibidem.progress import Progress, silent
@@ -67,7 +67,7 @@ def run_bench(
     """Race the memory against the base model and others on the texts; figures as JSON holds them."""
     encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.longest_source]
     sources = encoded[: settings.sentences]
-    scorer = mount(memory, model, index=index)
+    scorer = load_memory(memory, model, index=index)
     contenders = [base_contender(model), memory_contender(model, scorer)]
     if "generate" in settings.against:
         contenders.append(generate_contender(model))
@@ -75,11 +75,11 @@ def run_bench(
         contenders.append(published_contender(memory, model))
     if "ctranslate2" in settings.against:
         contenders.append(converted_contender(model))
-    races: list[Race] = []
+    races: list[Benchmark] = []
     shares = {}
     for beam in settings.beams:
         for batch in settings.batches:
-            found = race(
+            found = run_benchmark(
                 contenders,
                 sources,
                 batch=batch,

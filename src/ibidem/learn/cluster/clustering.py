@@ -21,7 +21,7 @@ from ibidem.learn.cluster.report import describe
 from ibidem.learn.cluster.scale import derive_eps
 from ibidem.learn.cluster.settings import ClusterSettings
 from ibidem.progress import Progress, silent
-from ibidem.retrieve.held import check_device
+from ibidem.retrieve import check_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.files import make_directory, remove, replace_file
+from ibidem.memory import make_directory, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ class Journal:
             self.notes = state["notes"]
         else:
             for name in (STATE, LOG):
-                remove(folder / name)
+                remove_file(folder / name)
         with _reported(folder):
             self._log: BinaryIO = (folder / LOG).open("a+b")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode.mounting import check_complete
+from ibidem.decode import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster.clustering import cluster_keys

@@ -1,7 +1,7 @@
 """Training of compactors: the Compact Network with each of the paper's objectives, PCA and SVD."""
 
 from ibidem.learn.compact.pca import train_pca
-from ibidem.learn.compact.reduction import Material, train_compactor
+from ibidem.learn.compact.reduction import TrainingData, train_compactor
 from ibidem.learn.compact.settings import CompactSettings, parse_objectives
 from ibidem.learn.compact.svd import train_svd
 from ibidem.learn.compact.trained import TrainedCompactor
@@ -9,8 +9,8 @@ from ibidem.learn.compact.training import train_network
 
 __all__ = [
     "CompactSettings",
-    "Material",
     "TrainedCompactor",
+    "TrainingData",
     "parse_objectives",
     "train_compactor",
     "train_network",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ibidem.memory.files import make_directory, replace_file
+from ibidem.memory import make_directory, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from ibidem.retrieve.keys import Keys
+    from ibidem.retrieve import Keys
 
 _READ_ROWS = 16384
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from ibidem.learn.compact.settings import CompactSettings
     from ibidem.learn.compact.trained import TrainedCompactor
-    from ibidem.retrieve.keys import Keys
+    from ibidem.retrieve import Keys
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainingData:
     """What compactors are trained on; each method takes what it needs.
 
     values, labels: [entries], for the network; labels None where nothing was clustered.
@@ -40,11 +40,13 @@ class Material:
     output_matrix: torch.Tensor | None = None
 
 
-Trainer = Callable[["Material", "CompactSettings", torch.device, "Path | None", Progress], "TrainedCompactor | None"]
+Trainer = Callable[
+    ["TrainingData", "CompactSettings", torch.device, "Path | None", Progress], "TrainedCompactor | None"
+]
 
 
 def train_compactor(
-    material: Material,
+    material: TrainingData,
     settings: CompactSettings,
     *,
     device: torch.device | str = "cpu",
@@ -56,7 +58,7 @@ def train_compactor(
 
 
 def _network(
-    material: Material, settings: CompactSettings, device: torch.device, workspace: Path | None, progress: Progress
+    material: TrainingData, settings: CompactSettings, device: torch.device, workspace: Path | None, progress: Progress
 ) -> TrainedCompactor:
     return train_network(
         material.keys,
@@ -71,7 +73,7 @@ def _network(
 
 
 def _pca(
-    material: Material, settings: CompactSettings, device: torch.device, _workspace: Path | None, progress: Progress
+    material: TrainingData, settings: CompactSettings, device: torch.device, _workspace: Path | None, progress: Progress
 ) -> TrainedCompactor:
     return train_pca(
         material.keys,
@@ -84,7 +86,11 @@ def _pca(
 
 
 def _svd(
-    material: Material, settings: CompactSettings, device: torch.device, _workspace: Path | None, _progress: Progress
+    material: TrainingData,
+    settings: CompactSettings,
+    device: torch.device,
+    _workspace: Path | None,
+    _progress: Progress,
 ) -> TrainedCompactor:
     if material.output_matrix is None:
         raise UsageError("The method svd needs the base model's output matrix: give the model, or choose pca.")
@@ -92,7 +98,11 @@ def _svd(
 
 
 def _none(
-    _material: Material, _settings: CompactSettings, _device: torch.device, _workspace: Path | None, _progress: Progress
+    _material: TrainingData,
+    _settings: CompactSettings,
+    _device: torch.device,
+    _workspace: Path | None,
+    _progress: Progress,
 ) -> None:
     return None
 

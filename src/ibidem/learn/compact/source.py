@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.retrieve.keys import Keys
+    from ibidem.retrieve import Keys
 
     Ids = NDArray[np.int64]
 

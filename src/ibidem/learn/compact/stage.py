@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from ibidem.compact import compact_keys, load_compactor, store_compactor
-from ibidem.decode.mounting import check_complete, check_identity
+from ibidem.decode import check_complete, check_identity
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.compact.given import read_given
-from ibidem.learn.compact.reduction import Material, train_compactor
+from ibidem.learn.compact.reduction import TrainingData, train_compactor
 from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
 from ibidem.progress import Progress, silent
-from ibidem.retrieve.compacted import ARTEFACT
+from ibidem.retrieve import INDEX_ARTEFACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ def compact_memory(
                 "give fewer."
             )
         wanted = compact_digest(settings, compactor, stored(memory, "cluster"), extracted(memory))
-        if not again and is_done(memory, STAGE, wanted, ARTEFACT):
+        if not again and is_done(memory, STAGE, wanted, INDEX_ARTEFACT):
             if memory.layout.keys and not keep_keys:
                 edit.drop_array("keys")
                 memory = edit.commit()
@@ -92,7 +92,7 @@ def compact_memory(
             warnings.warn("Training did not make the compactor any better: try other settings, or pca.", stacklevel=2)
         edit.put_array("compact", _in_parts(compact_keys(chosen, memory.keys, device=device, progress=progress)))
         payload = store_compactor(chosen, {"model": memory.identity.name, "model_fingerprint": _model_of(memory)})
-        edit.put_artefact(ARTEFACT, "safetensors", payload, chosen.summary())
+        edit.put_artefact(INDEX_ARTEFACT, "safetensors", payload, chosen.summary())
         _forget_dependents(edit)
         if not keep_keys:
             edit.drop_array("keys")
@@ -121,7 +121,7 @@ def uncompact_memory(memory: Memory) -> Memory:
         if edit.memory.entries < edit.memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         edit.drop_array("compact")
-        edit.remove_artefact(ARTEFACT)
+        edit.remove_artefact(INDEX_ARTEFACT)
         edit.remove_stage(STAGE)
         _forget_dependents(edit)
         return edit.commit()
@@ -137,7 +137,7 @@ def _train(
 ) -> TrainedCompactor:
     if model is not None:
         check_identity(memory, model)
-    material = Material(
+    material = TrainingData(
         memory.keys,
         memory.values(),
         memory.clusters(),

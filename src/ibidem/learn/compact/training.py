@@ -26,7 +26,7 @@ from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.compact.triplets import Triplets
 from ibidem.learn.compact.updating import PlainUpdate, RecordedUpdate, measure
 from ibidem.progress import Progress, silent
-from ibidem.retrieve.keys import ArrayKeys
+from ibidem.retrieve import ArrayKeys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.learn.compact.settings import CompactSettings
-    from ibidem.retrieve.keys import Keys
+    from ibidem.retrieve import Keys
 
 _SAMPLE = 4096
 _VALIDATION_BATCHES = 4

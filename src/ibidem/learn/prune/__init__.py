@@ -2,17 +2,17 @@
 
 from ibidem.learn.prune.clusters import cluster_costs
 from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.parts import Parts
-from ibidem.learn.prune.settings import AS_PRINTED, PruneSettings
-from ibidem.learn.prune.strategies import Entries, Pruned, prune
+from ibidem.learn.prune.parts import EntryGroups
+from ibidem.learn.prune.settings import PAPER_SETTINGS, PruneSettings
+from ibidem.learn.prune.strategies import Pruned, PruneEntries, prune_entries
 
 __all__ = [
-    "AS_PRINTED",
-    "Entries",
-    "Parts",
+    "PAPER_SETTINGS",
+    "EntryGroups",
+    "PruneEntries",
     "PruneSettings",
     "Pruned",
     "cluster_costs",
     "group_entries",
-    "prune",
+    "prune_entries",
 ]

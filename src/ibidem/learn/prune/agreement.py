@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.learn.prune.parts import Parts
+from ibidem.learn.prune.parts import EntryGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _BLOCK = 1 << 18
 _NOBODY = np.iinfo(np.int64).max
 
 
-def group_agreeing(values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int, seed: int) -> Parts:
+def group_agreeing(values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int, seed: int) -> EntryGroups:
     """Group entries of one token around some of them, where the nearest entries agree.
 
     values [entries]; near [entries, K] the nearest others, nearest first, -1 where there is none; agreeing: so many of
@@ -36,7 +36,7 @@ def group_agreeing(values: NDArray[np.integer[Any]], near: NDArray[np.int32], ag
     order = np.lexsort((centres, values))
     opens = np.ones(len(values), np.bool_)
     np.not_equal(centres[order[1:]], centres[order[:-1]], out=opens[1:])
-    return Parts.opened(order, opens)
+    return EntryGroups.opened(order, opens)
 
 
 class _Looks:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune.parts import Parts, split_by_number
+from ibidem.learn.prune.parts import EntryGroups, split_by_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SURELY = 1 - 1e-6
 
 
-def grow_trees(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float) -> Parts:
+def grow_trees(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float) -> EntryGroups:
     """The subclusters of scikit-learn's Birch(threshold=epsilon, n_clusters=None) inside each group of costs [m].
 
     No radius is greater than half the range, so a group within 2 epsilon is one cluster for certain and needs

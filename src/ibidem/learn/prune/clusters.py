@@ -10,7 +10,7 @@ import numpy as np
 from ibidem.learn.prune.birch import grow_trees
 from ibidem.learn.prune.dbscan import connect_densely
 from ibidem.learn.prune.greedy import cover_greedily
-from ibidem.learn.prune.parts import Parts, refine
+from ibidem.learn.prune.parts import EntryGroups, refine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ibidem.learn.prune.settings import PruneSettings
 
-    Splitter = Callable[..., Parts]
+    Splitter = Callable[..., EntryGroups]
 
 SPLITTERS: dict[str, Callable[[PruneSettings], Splitter]] = {
     "greedy": lambda _: cover_greedily,
@@ -40,19 +40,23 @@ EPSILONS = tuple(10.0 ** (half / 2) for half in range(-4, 11))
 _SPARE = 0.05
 
 
-def cluster_costs(costs: NDArray[np.float32], groups: Parts, settings: PruneSettings, epsilon: float) -> Parts:
+def cluster_costs(
+    costs: NDArray[np.float32], groups: EntryGroups, settings: PruneSettings, epsilon: float
+) -> EntryGroups:
     """Cut groups into clusters of entries with similar costs [entries]; a group's clusters stay together."""
     split = partial(SPLITTERS[settings.method](settings), epsilon=epsilon)
     return refine(groups, SCALES[settings.scale](costs), split)
 
 
-def cluster_finely(costs: NDArray[np.float32], groups: Parts, settings: PruneSettings) -> tuple[Parts, float]:
+def cluster_finely(
+    costs: NDArray[np.float32], groups: EntryGroups, settings: PruneSettings
+) -> tuple[EntryGroups, float]:
     """The clusters of the smallest epsilon tried that can give up the rate and a little more, and that epsilon.
 
     By bisection: the larger epsilon, the fewer clusters. Where none suffices it is the largest.
     """
     low, high = 0, len(EPSILONS) - 1
-    found: dict[int, Parts] = {}
+    found: dict[int, EntryGroups] = {}
     while low < high:
         middle = (low + high) // 2
         found = {middle: cluster_costs(costs, groups, settings, EPSILONS[middle])}
@@ -64,6 +68,6 @@ def cluster_finely(costs: NDArray[np.float32], groups: Parts, settings: PruneSet
     return clusters, EPSILONS[high]
 
 
-def can_give_up(parts: Parts, entries: int, rate: float) -> bool:
+def can_give_up(parts: EntryGroups, entries: int, rate: float) -> bool:
     """Whether parts of so many entries, one of each kept, can give up the rate and a little more."""
     return len(parts) <= entries * (1 - (1 + _SPARE) * rate)

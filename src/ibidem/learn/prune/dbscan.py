@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.learn.prune.parts import Parts, split_by_number
+from ibidem.learn.prune.parts import EntryGroups, split_by_number
 from ibidem.learn.prune.windows import Windows, open_windows
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _NOISE = -1
 
 
-def connect_densely(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float, min_samples: int) -> Parts:
+def connect_densely(
+    costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float, min_samples: int
+) -> EntryGroups:
     """DBSCAN's clusters inside groups bounds[i]:bounds[i + 1] of costs [m]; every noise point is one of its own."""
     return split_by_number(label_densely(costs, bounds, epsilon, min_samples), bounds)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.learn.prune.parts import Parts
+from ibidem.learn.prune.parts import EntryGroups
 from ibidem.learn.prune.windows import Windows, open_windows
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ROUNDS = 32
 
 
-def cover_greedily(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float) -> Parts:
+def cover_greedily(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float) -> EntryGroups:
     """Again and again make a cluster of the free entry with most free entries within epsilon, and of these.
 
     costs [m] of groups bounds[i]:bounds[i + 1] -> clusters inside the groups, numbered by rising cost. Where
@@ -42,7 +42,7 @@ def cover_greedily(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilo
         starts, ends = starts[free], ends[free]
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         opens[_cover_run(windows, start, end)] = True
-    return Parts.opened(windows.order, opens)
+    return EntryGroups.opened(windows.order, opens)
 
 
 def _fullest_windows(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.learn.prune.parts import Parts
+from ibidem.learn.prune.parts import EntryGroups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +16,7 @@ _START = 0
 
 def group_entries(
     values: NDArray[np.integer[Any]], offsets: NDArray[np.int64], rows: NDArray[np.int64], n: int = 1
-) -> Parts:
+) -> EntryGroups:
     """Group entries by the n tokens that end at them; before a sentence stands a symbol that is no token.
 
     values [tokens] of all tokens from 0 up, offsets [pairs + 1], rows [entries] the tokens that are entries,
@@ -35,7 +35,7 @@ def group_entries(
             # Ranks are below the number of entries, so that the product fits in 63 bits for any corpus.
             keys = _rank(keys) * width + before
     order = np.argsort(keys, kind="stable")
-    return Parts.opened(order, _changes(keys[order]))
+    return EntryGroups.opened(order, _changes(keys[order]))
 
 
 def _rank(keys: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -35,14 +35,14 @@ def count_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64
     members = distinct * often
     small = 0  # that many of the distinct sizes keep one
     while True:
-        left, together = wanted - int(often[:small].sum()), int(members[small:].sum())
-        fewer = int(np.searchsorted(distinct, -(-together // left)))  # size * left < together
+        left, group_size = wanted - int(often[:small].sum()), int(members[small:].sum())
+        fewer = int(np.searchsorted(distinct, -(-group_size // left)))  # size * left < together
         if fewer <= small:
             break
         small = fewer
     large = sizes >= distinct[small]
     # Both factors are at most the number of entries: no overflow below three thousand million.
-    ends = (left * np.cumsum(sizes[large]) + together // 2) // together
+    ends = (left * np.cumsum(sizes[large]) + group_size // 2) // group_size
     kept[large] = np.diff(ends, prepend=0)
     return kept
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from ibidem.decode.mounting import load_combiner, place
+from ibidem.decode import load_combiner, place_combiner
 from ibidem.errors import UsageError
 from ibidem.learn.prune.covering import Cover
 from ibidem.progress import Progress, silent
@@ -27,7 +27,7 @@ _SPARE = 2
 _ROWS = 1 << 15
 
 
-class Surroundings(NamedTuple):
+class NeighbourGraph(NamedTuple):
     """The nearest entries of every entry, itself left out, nearest first.
 
     entries [n, K] int32, -1 where there is none; distances [n, K] float32.
@@ -45,7 +45,7 @@ class Neighbourhood:
     this is weighed.
     """
 
-    surroundings: Surroundings
+    surroundings: NeighbourGraph
     values: Tensor
     log_probs: Tensor
     combiner: Combiner
@@ -75,11 +75,13 @@ def count_needed(k: int) -> int:
     return _SPARE * k
 
 
-def find_surroundings(memory: Memory, count: int, *, device: torch.device, progress: Progress = silent) -> Surroundings:
+def build_neighbour_graph(
+    memory: Memory, count: int, *, device: torch.device, progress: Progress = silent
+) -> NeighbourGraph:
     """Search for every entry, which does not depend on any combiner."""
     index = _open_index(memory, device)
     keys, size = memory.search_keys, memory.entries
-    found = Surroundings(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
+    found = NeighbourGraph(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
     # Entries of one token look into the same lists, one after the other.
     order = np.argsort(memory.values(), kind="stable")
     for start in range(0, size, _ROWS):
@@ -93,18 +95,18 @@ def find_surroundings(memory: Memory, count: int, *, device: torch.device, progr
 
 
 def provide_surroundings(
-    memory: Memory, count: int, found: Surroundings | None, *, device: torch.device, progress: Progress
-) -> Surroundings:
+    memory: Memory, count: int, found: NeighbourGraph | None, *, device: torch.device, progress: Progress
+) -> NeighbourGraph:
     """So many nearest entries of each: of those that were found before, or found now."""
     if found is None:
-        return find_surroundings(memory, count, device=device, progress=progress)
+        return build_neighbour_graph(memory, count, device=device, progress=progress)
     if found.entries.shape[0] != memory.entries or found.entries.shape[1] < count:
         raise UsageError(f"The neighbours must be {count} or more of each of {memory.entries} entries: find them anew.")
-    return Surroundings(found.entries[:, :count], found.distances[:, :count])
+    return NeighbourGraph(found.entries[:, :count], found.distances[:, :count])
 
 
 def see_neighbourhood(
-    memory: Memory, surroundings: Surroundings | None, device: torch.device, progress: Progress
+    memory: Memory, surroundings: NeighbourGraph | None, device: torch.device, progress: Progress
 ) -> Neighbourhood:
     """Weigh neighbours that were found before, or now; raises UsageError where no combiner was tuned to do so."""
     combiner = load_combiner(memory)
@@ -120,7 +122,7 @@ def see_neighbourhood(
         surroundings,
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
         torch.from_numpy(np.asarray(memory.token_log_probs()[memory.rows()], np.float32)).to(device),
-        place(combiner, device),
+        place_combiner(combiner, device),
         device,
     )
 

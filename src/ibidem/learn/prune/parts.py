@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class EntryGroups:
     """Part i holds order[bounds[i]:bounds[i + 1]]; every entry is in one part, and no part is empty.
 
     order [entries] int64, bounds [parts + 1] int64.
@@ -26,7 +26,7 @@ class Parts:
     bounds: NDArray[np.int64]
 
     @classmethod
-    def opened(cls, order: NDArray[np.int64], opens: NDArray[np.bool_]) -> Parts:
+    def opened(cls, order: NDArray[np.int64], opens: NDArray[np.bool_]) -> EntryGroups:
         """Parts of an order [entries] whose first members are marked [entries]."""
         return cls(order, np.append(np.flatnonzero(opens), len(order)))
 
@@ -38,18 +38,20 @@ class Parts:
         """The number of entries of each part [parts]."""
         return np.diff(self.bounds)
 
-    def blocks(self) -> Iterator[tuple[slice, Parts]]:
+    def blocks(self) -> Iterator[tuple[slice, EntryGroups]]:
         """Runs of whole parts, so that work on them needs little memory: which parts, and they themselves."""
         for first, last in cut_blocks(self.bounds):
             begin, end = self.bounds[first], self.bounds[last]
-            yield slice(first, last), Parts(self.order[begin:end], self.bounds[first : last + 1] - begin)
+            yield slice(first, last), EntryGroups(self.order[begin:end], self.bounds[first : last + 1] - begin)
 
     def numbers(self) -> NDArray[np.int64]:
         """The part of each entry, in this order [entries]."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
 
-def refine(parts: Parts, keys: NDArray[Any], split: Callable[[NDArray[Any], NDArray[np.int64]], Parts]) -> Parts:
+def refine(
+    parts: EntryGroups, keys: NDArray[Any], split: Callable[[NDArray[Any], NDArray[np.int64]], EntryGroups]
+) -> EntryGroups:
     """Cut every part into smaller ones by its entries' keys [entries]; parts stay in their order.
 
     split(keys [m], bounds) gets the keys of some whole parts, and gives parts of the numbers 0 … m - 1.
@@ -62,10 +64,10 @@ def refine(parts: Parts, keys: NDArray[Any], split: Callable[[NDArray[Any], NDAr
         order[done : done + len(block.order)] = block.order[inner.order]
         bounds.append(inner.bounds[1:] + done)
         done += len(block.order)
-    return Parts(order, np.concatenate(bounds))
+    return EntryGroups(order, np.concatenate(bounds))
 
 
-def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> Parts:
+def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> EntryGroups:
     """One part for each number inside each part; a negative number (noise) is a part of its own for each entry."""
     outer = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     order = np.lexsort((numbers, outer))
@@ -73,4 +75,4 @@ def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]
     opens = sorted_numbers < 0
     opens[bounds[:-1]] = True
     opens[1:] |= sorted_numbers[1:] != sorted_numbers[:-1]
-    return Parts.opened(order, opens)
+    return EntryGroups.opened(order, opens)

@@ -103,5 +103,5 @@ class PruneSettings:
         return self.group_n if self.grouping == "ngram" else 1
 
 
-AS_PRINTED = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")
+PAPER_SETTINGS = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")
 """Algorithm 1 with the numbers of the authors' code."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode.mounting import check_complete
+from ibidem.decode import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.digests import UNPRUNED, digest, space, stored
 from ibidem.learn.prune.agreement import REACH
-from ibidem.learn.prune.neighbourhood import Surroundings, provide_surroundings, see_neighbourhood
-from ibidem.learn.prune.strategies import Entries, prune
+from ibidem.learn.prune.neighbourhood import NeighbourGraph, provide_surroundings, see_neighbourhood
+from ibidem.learn.prune.strategies import PruneEntries, prune_entries
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def prune_memory(
     *,
     keep_unpruned: bool = True,
     again: bool = False,
-    surroundings: Surroundings | None = None,
+    surroundings: NeighbourGraph | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
@@ -64,7 +64,9 @@ def prune_memory(
             write_card(memory)
             return memory
         progress("Pruning", None, before, "entries")
-        pruned = prune(_describe_entries(memory, settings, surroundings, torch.device(device), progress), settings)
+        pruned = prune_entries(
+            _describe_entries(memory, settings, surroundings, torch.device(device), progress), settings
+        )
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
         elif keep_unpruned and earlier is None and not pruned.kept.all():
@@ -112,8 +114,12 @@ def restore_memory(memory: Memory) -> Memory:
 
 
 def _describe_entries(
-    memory: Memory, settings: PruneSettings, surroundings: Surroundings | None, device: torch.device, progress: Progress
-) -> Entries:
+    memory: Memory,
+    settings: PruneSettings,
+    surroundings: NeighbourGraph | None,
+    device: torch.device,
+    progress: Progress,
+) -> PruneEntries:
     rows, offsets = memory.rows(), memory.token_offsets()
     clusters = distances = None
     if settings.strategy == "spatial":
@@ -129,4 +135,4 @@ def _describe_entries(
     elif settings.grouping == "agreeing":
         near = provide_surroundings(memory, REACH, surroundings, device=device, progress=progress).entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
-    return Entries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage, near)
+    return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage, near)

@@ -14,7 +14,7 @@ from ibidem.learn.prune.clusters import can_give_up, cluster_costs, cluster_fine
 from ibidem.learn.prune.covering import remove_covered
 from ibidem.learn.prune.groups import group_entries
 from ibidem.learn.prune.keeping import COUNTERS
-from ibidem.learn.prune.parts import Parts, refine, split_by_number
+from ibidem.learn.prune.parts import EntryGroups, refine, split_by_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class PruneEntries:
     """What pruning looks at, checked when made; raises UsageError.
 
     costs [entries]; values [tokens] and offsets [pairs + 1] of all tokens, also of those that are no entries
@@ -83,12 +83,12 @@ class Pruned:
     epsilon: float | None = None
 
 
-def prune(entries: Entries, settings: PruneSettings) -> Pruned:
+def prune_entries(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Choose what to keep; the same entries and settings give the same choice."""
     return STRATEGIES[settings.strategy](entries, settings)
 
 
-def sample_cost_clusters(entries: Entries, settings: PruneSettings) -> Pruned:
+def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every cluster of similar cost inside a group: Algorithm 1."""
     if settings.epsilon is None:
         groups, settings = _group_as_needed(entries, settings)
@@ -100,25 +100,25 @@ def sample_cost_clusters(entries: Entries, settings: PruneSettings) -> Pruned:
     return _report(_keep_sample(clusters, _count(clusters, settings), settings.seed), clusters, groups, settings)
 
 
-def sample_groups(entries: Entries, settings: PruneSettings) -> Pruned:
+def sample_groups(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Keep a uniform sample of every group (the paper's RP: Algorithm 1 without its first step)."""
     groups = _group(entries, settings)
     return _report(_keep_sample(groups, _count(groups, settings), settings.seed), groups, groups, settings)
 
 
-def drop_low_probabilities(entries: Entries, settings: PruneSettings) -> Pruned:
+def drop_low_probabilities(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Drop the entries of highest cost of every group, as doubtful translations (the paper's LTP)."""
     groups = _group(entries, settings)
     return _report(_keep_lowest(groups, _count(groups, settings), entries.costs), groups, groups, settings)
 
 
-def drop_high_probabilities(entries: Entries, settings: PruneSettings) -> Pruned:
+def drop_high_probabilities(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Drop the entries of lowest cost of every group, which the base model knows anyway (the paper's HTP)."""
     groups = _group(entries, settings)
     return _report(_keep_lowest(groups, _count(groups, settings), -entries.costs), groups, groups, settings)
 
 
-def drop_distant(entries: Entries, settings: PruneSettings) -> Pruned:
+def drop_distant(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Drop the entries farthest from the centre of their spatial cluster (the paper's SP).
 
     A cluster never reaches over its family; an entry that is in no cluster is one of its own, and so is kept.
@@ -134,7 +134,7 @@ def drop_distant(entries: Entries, settings: PruneSettings) -> Pruned:
     return _report(kept, clusters, families, settings)
 
 
-def drop_covered(entries: Entries, settings: PruneSettings) -> Pruned:
+def drop_covered(entries: PruneEntries, settings: PruneSettings) -> Pruned:
     """Drop what the base model and the rest of the memory say anyway; clusters are those that stand for others."""
     if entries.coverage is None:
         raise UsageError("What is covered depends on the neighbours of every entry: prune a memory, not bare entries.")
@@ -143,7 +143,7 @@ def drop_covered(entries: Entries, settings: PruneSettings) -> Pruned:
     return replace(_report(left.kept, families, families, settings), clusters=int(left.supporting.sum()))
 
 
-STRATEGIES: dict[str, Callable[[Entries, PruneSettings], Pruned]] = {
+STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], Pruned]] = {
     "cost-clusters": sample_cost_clusters,
     "covered": drop_covered,
     "random": sample_groups,
@@ -153,7 +153,7 @@ STRATEGIES: dict[str, Callable[[Entries, PruneSettings], Pruned]] = {
 }
 
 
-def _group(entries: Entries, settings: PruneSettings) -> Parts:
+def _group(entries: PruneEntries, settings: PruneSettings) -> EntryGroups:
     if settings.grouping != "agreeing":
         return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
     if entries.near is None:
@@ -161,7 +161,7 @@ def _group(entries: Entries, settings: PruneSettings) -> Parts:
     return group_agreeing(entries.values[entries.rows], entries.near, settings.agreeing, settings.seed)
 
 
-def _group_as_needed(entries: Entries, settings: PruneSettings) -> tuple[Parts, PruneSettings]:
+def _group_as_needed(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
     """The first groups, from those asked for to ever larger ones, that can give up as much as is asked for."""
     for wider in _widen(settings):
         groups = _group(entries, wider)
@@ -179,11 +179,11 @@ def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
         yield replace(settings, groups="ngram", group_n=n)
 
 
-def _count(clusters: Parts, settings: PruneSettings) -> NDArray[np.int64]:
+def _count(clusters: EntryGroups, settings: PruneSettings) -> NDArray[np.int64]:
     return COUNTERS[settings.rule](clusters.sizes, settings.kept_share)
 
 
-def _keep_sample(parts: Parts, counts: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+def _keep_sample(parts: EntryGroups, counts: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     """Keep counts [parts] entries of each part, every choice of so many equally likely -> mask [entries]."""
     generator = np.random.default_rng(seed)
     kept = np.zeros(len(parts.order), dtype=np.bool_)
@@ -194,7 +194,7 @@ def _keep_sample(parts: Parts, counts: NDArray[np.int64], seed: int) -> NDArray[
     return kept
 
 
-def _keep_lowest(parts: Parts, counts: NDArray[np.int64], keys: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+def _keep_lowest(parts: EntryGroups, counts: NDArray[np.int64], keys: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     """Keep the counts [parts] entries of lowest key [entries] of each part, of equals the earlier -> mask."""
     kept = np.zeros(len(parts.order), dtype=np.bool_)
     for which, block in parts.blocks():
@@ -203,12 +203,12 @@ def _keep_lowest(parts: Parts, counts: NDArray[np.int64], keys: NDArray[np.float
     return kept
 
 
-def _first(parts: Parts, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _first(parts: EntryGroups, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the first counts [parts] places of every part [entries]."""
     return np.arange(len(parts.order)) < np.repeat(parts.bounds[:-1] + counts, parts.sizes)
 
 
-def _report(kept: NDArray[np.bool_], clusters: Parts, groups: Parts, settings: PruneSettings) -> Pruned:
+def _report(kept: NDArray[np.bool_], clusters: EntryGroups, groups: EntryGroups, settings: PruneSettings) -> Pruned:
     removed = len(kept) - int(np.count_nonzero(kept))
     rate = removed / max(1, len(kept))
     agreeing = settings.agreeing if settings.grouping == "agreeing" else 0

@@ -17,7 +17,7 @@ from ibidem.reproduce.stages import WEIGHTS, FineTuned
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 
@@ -52,7 +52,7 @@ class FineTunedTranslation:
     def expected(self, _pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 50
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         sources, references = bench.pairs(self.test, "test")
         tuned = load_model(bench.setting.model, device=bench.setting.device)
         tuned.network.load_state_dict(load_file(bench.folder(self.model) / WEIGHTS, str(bench.device)))

@@ -15,7 +15,7 @@ from ibidem.reproduce.system import System, assemble
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 
@@ -46,7 +46,7 @@ class OwnTranslation:
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 10 + 3e-5 * pairs(self.system.corpus)
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         chosen = [sentence for sentence in own_sentences() if sentence.domain == self.domain]
         references = [sentence.english for sentence in chosen]
         translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ibidem.learn import CompactSettings, MetaKSettings
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 
@@ -36,7 +36,7 @@ class ParameterCount:
     def expected(self, _pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         dimension = bench.model.dimension
         hidden = self.compact.hidden_size(dimension)
         network = NetworkCompactor(dimension, hidden, self.compact.dimension, self.compact.activation)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.model import Tokens
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 NEIGHBOURS = 10
@@ -54,7 +54,7 @@ class Picture:
     def expected(self, _pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 60
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         compact, full = (Memory.open(bench.folder(stage)) for stage in self.stages)
         values, random = full.values(), np.random.default_rng(self.seed)
         chosen = sample_tokens(values, self.tokens, self.points, bench.model.tokens, random)

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune import AS_PRINTED
-from ibidem.learn.prune.clusters import cluster_costs
-from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.strategies import Entries, prune
+from ibidem.learn import PAPER_SETTINGS, PruneEntries, cluster_costs, group_entries, prune_entries, translation_costs
 from ibidem.memory import Memory
 from ibidem.reproduce.rows.row import Measured
 from ibidem.reproduce.stages import Extracted
@@ -21,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.prune.parts import Parts
+    from ibidem.learn import EntryGroups
     from ibidem.model import Tokens
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 MOST_SHOWN = 120
@@ -52,7 +48,7 @@ class Redundancy:
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 10 + 5e-5 * pairs(self.corpus)
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         memory = Memory.open(bench.folder(Extracted(self.corpus)))
         values, offsets, rows = memory.token_values(), memory.token_offsets(), memory.rows()
         grams = [group_entries(values, offsets, rows, n) for n in range(1, self.longest + 1)]
@@ -61,14 +57,14 @@ class Redundancy:
             "ngrams": {str(n): describe_sizes(found.sizes) for n, found in enumerate(grams, start=1)},
         }
         # The authors' rounding: every cluster gives up the same share, and those of two give up nothing.
-        settings = replace(AS_PRINTED, rate=self.rate, groups="ngram", rule="floor")
+        settings = replace(PAPER_SETTINGS, rate=self.rate, groups="ngram", rule="floor")
         bigrams = grams[1]
         chosen = choose_bigram(bigrams, values, rows, bench.model.tokens)
         if chosen is None:
             return Measured(figures)
         assert settings.epsilon is not None
         costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
-        kept = prune(Entries(costs, values, offsets, rows), settings).kept
+        kept = prune_entries(PruneEntries(costs, values, offsets, rows), settings).kept
         members = bigrams.order[bigrams.bounds[chosen] : bigrams.bounds[chosen + 1]]
         clusters = number_clusters(cluster_costs(costs, bigrams, settings, settings.epsilon), len(costs))[members]
         tokens = bench.model.tokens
@@ -95,7 +91,9 @@ def describe_sizes(sizes: NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-def choose_bigram(bigrams: Parts, values: NDArray[np.int32], rows: NDArray[np.int64], tokens: Tokens) -> int | None:
+def choose_bigram(
+    bigrams: EntryGroups, values: NDArray[np.int32], rows: NDArray[np.int64], tokens: Tokens
+) -> int | None:
     """The most frequent bigram of two whole words, letters only; None where there is none."""
     for part in np.argsort(-bigrams.sizes, kind="stable")[:2000].tolist():
         row = int(rows[bigrams.order[bigrams.bounds[part]]])
@@ -108,7 +106,7 @@ def choose_bigram(bigrams: Parts, values: NDArray[np.int32], rows: NDArray[np.in
     return None
 
 
-def number_clusters(clusters: Parts, entries: int) -> NDArray[np.int64]:
+def number_clusters(clusters: EntryGroups, entries: int) -> NDArray[np.int64]:
     """[entries] the number of the cluster that each entry is in."""
     numbers = np.empty(entries, np.int64)
     numbers[clusters.order] = clusters.numbers()

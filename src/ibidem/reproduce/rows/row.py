@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 
@@ -51,6 +51,6 @@ class Row(Protocol):
         """A guess at the seconds that measuring takes."""
         ...
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         """Measure it on a bench where its stages are made."""
         ...

@@ -11,7 +11,7 @@ from ibidem.reproduce.rows.row import Measured
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 _BLOCK = 4096
@@ -39,7 +39,7 @@ class Statistics:
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 5 + (1e-4 * pairs((self.domain,)) if self.part == "train" else 0)
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         tokens, pairs, words = 0, 0, 0
         stream = iter(bench.corpus(self.domain, self.part))
         while block := list(islice(stream, _BLOCK)):

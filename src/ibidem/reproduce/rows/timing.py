@@ -6,8 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ibidem.decode import SearchSettings, Translator
-from ibidem.decode.translator import Work
+from ibidem.decode import SearchSettings, Translator, Work
 from ibidem.evaluate import Speed
 from ibidem.memory import Memory
 from ibidem.reproduce.rows.row import Measured
@@ -17,7 +16,7 @@ from ibidem.reproduce.system import System, assemble
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 
@@ -55,7 +54,7 @@ class Timing:
         loading = 4e-6 * sum(pairs(system.corpus) for system in self.systems)
         return 20 + loading + 0.005 * self.batch * self.batches * self.rounds * len(self.systems)
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         sources, _ = bench.pairs(self.test, "test")
         chosen = spread_evenly(sources, self.batch * self.batches)
         translator = Translator(bench.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
@@ -94,7 +93,7 @@ def speed_figures(rounds: Sequence[Speed]) -> dict[str, Any]:
     }
 
 
-def _size(bench: Bench, system: System) -> dict[str, Any]:
+def _size(bench: Workspace, system: System) -> dict[str, Any]:
     parts = assemble(system)
     if parts is None:
         return {}

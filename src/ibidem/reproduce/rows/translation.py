@@ -7,9 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ibidem.decode import BaseScorer, SearchSettings, Translator
-from ibidem.decode.mounting import load_combiner
-from ibidem.decode.mounts import mount
+from ibidem.decode import BaseScorer, SearchSettings, Translator, load_combiner, load_memory
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.reproduce.bench import below
@@ -21,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ibidem.decode import Scorer
-    from ibidem.reproduce.bench import Bench
+    from ibidem.reproduce.bench import Workspace
     from ibidem.reproduce.stages import Stage
 
 # The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10. They split no
 # long lines, so every row translates with piece_tokens=None.
-AUTHORS = SearchSettings(beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, ask_within=math.inf)
+AUTHORS = SearchSettings(
+    beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, retrieval_margin=math.inf
+)
 
 # Of a stage's notes, what the row says itself, or what is too long.
 _UNTOLD = ("stage", "texts", "history")
@@ -63,7 +63,7 @@ class Translation:
     def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 60 + 3e-5 * pairs(self.system.corpus)
 
-    def measure(self, bench: Bench) -> Measured:
+    def measure(self, bench: Workspace) -> Measured:
         sources, references = bench.pairs(self.test, self.part)
         translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
         translator.scorer = open_scorer(bench, self.system)
@@ -72,14 +72,14 @@ class Translation:
         return Measured(figures, {MATCHES: count_matches(translations, references)}, translations)
 
 
-def open_scorer(bench: Bench, system: System) -> Scorer:
+def open_scorer(bench: Workspace, system: System) -> Scorer:
     """What scores the next words of a system, on a bench where its stages are made."""
     parts = assemble(system)
     if parts is None:
         return BaseScorer()
     combiner = load_combiner(Memory.open(bench.folder(parts.tuned)), "adaptive")
     memory = Memory.open(bench.folder(parts.memory))
-    return mount(memory, bench.model, combiner=combiner, index=system.index)
+    return load_memory(memory, bench.model, combiner=combiner, index=system.index)
 
 
 def score_figures(translations: list[str], references: list[str]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def score_figures(translations: list[str], references: list[str]) -> dict[str, A
     }
 
 
-def describe_stages(bench: Bench, stages: tuple[Stage, ...]) -> dict[str, Any]:
+def describe_stages(bench: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:
     """The notes of all stages by kind, and the sizes of the memory that is searched, which comes first."""
     if not stages:
         return {}

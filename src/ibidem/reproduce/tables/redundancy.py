@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ibidem.learn.prune import AS_PRINTED
+from ibidem.learn import PAPER_SETTINGS
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_spread, lay_out_pairs, markdown
 from ibidem.reproduce.rows.redundancy import Redundancy
@@ -34,7 +34,7 @@ def build(plan: Plan) -> Grid:
 
     lines = {WHOLE: cell(None)}
     for n in LENGTHS:
-        lines[_name(n)] = cell(replace(AS_PRINTED, rate=RATE, n=n, groups="ngram", group_n=n))
+        lines[_name(n)] = cell(replace(PAPER_SETTINGS, rate=RATE, n=n, groups="ngram", group_n=n))
     pairs = [(WHOLE, _name(n)) for n in LENGTHS] + [(_name(n), _name(2)) for n in LENGTHS if n != 2]
     return Grid((COLUMN,), lines, tuple(pairs))
 

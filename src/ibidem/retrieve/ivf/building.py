@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native.ivf import LANES, Centroids, Ivf, arrange
+from ibidem.native import LANES, Centroids, Ivf, arrange
 from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_guides
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.ivf.training import ASSIGN_GROUPS, limit_threads, ranks, train_centroids

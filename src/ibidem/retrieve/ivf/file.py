@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.native import native
-from ibidem.native.ivf import (
+from ibidem.native import (
     COARSE_BITS,
     FINE_BITS,
     LANES,
@@ -27,6 +26,7 @@ from ibidem.native.ivf import (
     Lists,
     block_bytes,
     code_block_bytes,
+    native,
 )
 from ibidem.retrieve.ivf.plain import PlainIvf
 

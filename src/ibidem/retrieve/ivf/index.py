@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native.ivf import LANES, Probing
+from ibidem.native import LANES, Probing
 from ibidem.retrieve.ivf.file import NativeFile, open_file
 from ibidem.retrieve.ivf.settings import NAME, NativeSettings
 from ibidem.retrieve.neighbours import Neighbours, check_search
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ibidem.native.ivf import Ivf
+    from ibidem.native import Ivf
     from ibidem.retrieve.ivf.plain import PlainIvf
     from ibidem.retrieve.keys import Keys
 
@@ -45,7 +45,7 @@ class NativeIndex:
     live: NDArray[np.uint16] | None = None
 
     @property
-    def captures(self) -> bool:
+    def supports_cuda_graph(self) -> bool:
         return False
 
     @property

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.native.ivf import COARSE_BITS, FINE_BITS, LANES, NOTHING
+from ibidem.native import COARSE_BITS, FINE_BITS, LANES, NOTHING
 from ibidem.retrieve.neighbours import LARGEST_SQUARE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ibidem.native.ivf import Centroids, Lists, Probing
+    from ibidem.native import Centroids, Lists, Probing
 
 _NORM_BYTES = 4 * LANES
 _HALF_BYTES = 2 * LANES

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ibidem.errors import UsageError
-from ibidem.native import native
-from ibidem.native.ivf import MOST_DIMENSIONS
+from ibidem.native import MOST_DIMENSIONS, native
 
 NAME = "native"
 EXAMPLE = "native;nprobe=64"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.native.ivf import LANES, Centroids, Coding, Ivf, pack_centroids
+from ibidem.native import LANES, Centroids, Coding, Ivf, pack_centroids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from ibidem.errors import TextError
 from ibidem.progress import Progress, silent
 from ibidem.text.documents.segment import State
 from ibidem.text.inline import Loss, Request, plain_text, translate_pieces
-from ibidem.text.language import primary
+from ibidem.text.language import primary_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ def check_languages(document: Document, source: str | None, target: str | None) 
     """Refuse a document that says it is in other languages than those of the model; None is not known."""
     for claim in document.claims:
         expected = target if claim.is_target else source
-        if expected is not None and primary(claim.tag) != primary(expected):
+        if expected is not None and primary_language(claim.tag) != primary_language(expected):
             side = "target" if claim.is_target else "source"
             raise TextError(
                 f"{document.name}, line {claim.line}: its {side} language is {claim.tag!r}, but the model's is "
