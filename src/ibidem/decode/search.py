@@ -71,7 +71,7 @@ class SearchSettings:
             )
         if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
             raise UsageError(
-                f"retrieval_margin = {self.retrieval_margin} is no distance: give 0 or more, inf to let all ask."
+                f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf to search for every hypothesis."
             )
 
     def limit(self, source_length: int, longest: int) -> int:

@@ -32,8 +32,8 @@ _LOGIT_BYTES = 256 << 20
 class States(NamedTuple):
     """Teacher-forced decoder states of a batch, rows in the order of the targets' tokens, pads left out.
 
-    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target; log_probs: [n]
-    the model's log-probabilities of the values, where they were made on the way.
+    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target;
+    log_probs: [n] the model's log-probabilities of the values, or None where they were not computed.
     """
 
     keys: Tensor
