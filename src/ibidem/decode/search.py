@@ -71,7 +71,7 @@ class SearchSettings:
             )
         if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
             raise UsageError(
-                f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf to search for every hypothesis."
+                f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit."
             )
 
     def limit(self, source_length: int, longest: int) -> int:
