@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         from ibidem.facade import Memory
 
         return Memory
-    if name == "Scribe":
+    if name == "MemoryWriter":
         from ibidem.learn import MemoryWriter
 
         return MemoryWriter

@@ -55,7 +55,7 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Race the memory against the base model, transformers' generate() and the paper's settings."""
-    from ibidem.evaluate import BenchSettings, run_bench
+    from ibidem.evaluate.bench import BenchSettings, run_bench
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)

@@ -70,9 +70,7 @@ class SearchSettings:
                 "the beam is at least 1, and n-best lies between 1 and the beam."
             )
         if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
-            raise UsageError(
-                f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit."
-            )
+            raise UsageError(f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit.")
 
     def limit(self, source_length: int, longest: int) -> int:
         """The most tokens a translation may have, the end of sentence included."""

@@ -1,6 +1,5 @@
 """Quality, significance and speed of translations, and the machine they were measured on."""
 
-from ibidem.evaluate.bench.report import BenchSettings, run_bench
 from ibidem.evaluate.comparison import Comparison, compare
 from ibidem.evaluate.machine import describe_machine
 from ibidem.evaluate.quality import Score, score
@@ -8,7 +7,6 @@ from ibidem.evaluate.speed import Speed
 from ibidem.evaluate.systems import SystemResult, evaluate_systems
 
 __all__ = [
-    "BenchSettings",
     "Comparison",
     "Score",
     "Speed",
@@ -16,6 +14,5 @@ __all__ = [
     "compare",
     "describe_machine",
     "evaluate_systems",
-    "run_bench",
     "score",
 ]
