@@ -26,7 +26,7 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, list_journals, read_ends, seal_ends
 from ibidem.memory.json_document import is_sealed, parse, seal_document
-from ibidem.memory.lock import LOCK
+from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
     ARTEFACT_NAME,
@@ -119,7 +119,7 @@ def check_vacant(folder: Path) -> None:
     if not folder.is_dir():
         raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
     for path in folder.iterdir():
-        left_over = path.name in (LOCK, ENDS) or path.name.startswith(TEMPORARY)
+        left_over = path.name in (LOCK, HOLDER, ENDS) or path.name.startswith(TEMPORARY)
         empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
