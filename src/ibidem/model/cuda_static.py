@@ -1,7 +1,7 @@
-"""The lean engine with shapes that never change, so that a GPU can replay a step as it was recorded once.
+"""The decoder of `FastMarian` with constant shapes, so that a CUDA graph can replay a recorded step.
 
-Caches have room for the longest translation from the start, and the number of the step lies on the device. What is not
-written yet is hidden by the same mask that tells hypotheses apart.
+Caches have room for the longest translation from the start, and the step counter lies on the device. Positions that
+are not written yet are masked.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ibidem.model.lean import Sources, hide
+from ibidem.model.fast_marian import Sources, hide
 
 if TYPE_CHECKING:
-    from ibidem.model.lean import FastMarian
+    from ibidem.model.fast_marian import FastMarian
 
 
 class StaticShape(NamedTuple):

@@ -1,7 +1,7 @@
-"""The lean engine in native code: one call for a batch of sources and one for a step, int8 products, no copied caches.
+"""The encoder and decoder of `FastMarian` in native code with int8 products: one call a batch, one call a step.
 
-It does what `LeanDecoding` does with `Int8Linear`, which stays the way to go where the native library is missing, and
-the oracle of this one.
+`FastMarianDecoding` with `Int8Linear` computes the same. It is the fallback without the native library, and the oracle
+in the tests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from ibidem.native import Activation, Layer, NativeDecoder, NativeEncoder, Nativ
 from ibidem.native import EncoderLayer as NativeEncoderLayer
 
 if TYPE_CHECKING:
-    from ibidem.model.lean import DecoderLayer, EncoderLayer, FastMarian
+    from ibidem.model.fast_marian import DecoderLayer, EncoderLayer, FastMarian
     from ibidem.model.linear import Linear
+
 
 _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: Activation.SWISH}
 

@@ -9,9 +9,9 @@ import torch
 
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.lean import _alike
+from ibidem.model.fast_marian import _alike
 from ibidem.model.linear import supports_int8
-from ibidem.model.native import supports_native
+from ibidem.model.native_engine import supports_native
 
 if TYPE_CHECKING:
     from .zoo import Texts

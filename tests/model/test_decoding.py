@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ibidem.model.spans import Spans
+from ibidem.model.decoding import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -159,8 +159,8 @@ def test_nothing_is_loaded_in_an_unsafe_way() -> None:
         if last in ("from_pretrained", "from_config", "snapshot_download", "hf_hub_download", "pipeline"):
             seen += 1
             trusted = last.startswith("from_") and said(call, "trust_remote_code") is not False
-            if "model/pretrained.py" not in place or trusted:
-                wrong.append(f"{place}: {name} outside of pretrained.py, or without trust_remote_code=False")
+            if "model/loading.py" not in place or trusted:
+                wrong.append(f"{place}: {name} outside of loading.py, or without trust_remote_code=False")
         has_weights = last == "from_pretrained" and "state_dict" in ast.unparse(call)
         if has_weights and said(call, "use_safetensors") is not True:
             wrong.append(f"{place}: {name} without use_safetensors=True")

@@ -1,9 +1,8 @@
-"""The lean engine: Marian and FSMT networks decoded with nothing between the matrix products.
+"""Marian and FSMT networks with fewer operations around the matrix products than in transformers.
 
-What it does otherwise than transformers, at the same result: queries, keys and values come of one product; keys and
-values of the source are made once for a sentence and not for each of its hypotheses; and caches are never copied when
-hypotheses are reordered. All hypotheses of a sentence write their keys and values into one cache, and a mask says for
-each hypothesis which slot is its own history. Masked scores cost next to nothing, copies of the cache would not.
+Results equal those of transformers. One product gives queries, keys and values. The keys and values of the source are
+computed once for a sentence and not for each of its hypotheses. Caches are never copied when hypotheses are reordered:
+all hypotheses of a sentence write into one cache, and a mask selects the history of each hypothesis.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.model.linear import Linear
+
 
 # (number of the layer, keys and values [2, n, heads, beam, size] of a step) -> those [2, n, heads, slots, size] of all
 Store = Callable[[int, Tensor], Tensor]

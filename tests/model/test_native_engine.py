@@ -10,9 +10,9 @@ import torch
 
 from ibidem.decode import BaseScorer, SearchSettings, beam_search
 from ibidem.model import BaseModel, Decoding, load_model
-from ibidem.model.lean import FastMarian, FastMarianDecoding
+from ibidem.model.fast_marian import FastMarian, FastMarianDecoding
 from ibidem.model.linear import Int8Linear
-from ibidem.model.native import NativeDecoding, NativeEngine
+from ibidem.model.native_engine import NativeDecoding, NativeEngine
 from ibidem.native import NativeLinear, NativeSteps, native
 
 if TYPE_CHECKING:
