@@ -213,9 +213,8 @@ SYSTEMS: dict[str, Any] = {
 
 def table(arguments: argparse.Namespace) -> None:
     """Print the fastest point of each system with recall of at least 0.98, else its best recall, as Markdown."""
-    print(
-        "| index | settings | recall@16 | µs a query | times ours | build, processor minutes |\n|---|---|---|---|---|---|"
-    )
+    print("| index | settings | recall@16 | µs a query | times ours | build, processor minutes |")
+    print("|---|---|---|---|---|---|")
     reports = [json.loads(file.read_text()) for file in sorted(arguments.output.glob("*.json"))]
     chosen = {report["system"]: _choose(report["points"]) for report in reports}
     for report in sorted(reports, key=lambda report: chosen[report["system"]]["microseconds"]):
@@ -223,7 +222,8 @@ def table(arguments: argparse.Namespace) -> None:
         ratio = point["microseconds"] / chosen["ours"]["microseconds"]
         minutes = "" if report["system"] == "ours" else f"{report['build']['processor_seconds'] / 60:.0f}"
         name, width = report["system"], point["width"]
-        print(f"| {name} | {width} | {point['recall']:.3f} | {point['microseconds']:.0f} | {ratio:.1f} | {minutes} |")
+        figures = f"{point['recall']:.3f} | {point['microseconds']:.0f} | {ratio:.1f} | {minutes}"
+        print(f"| {name} | {width} | {figures} |")
 
 
 def _choose(points: list[dict[str, Any]]) -> dict[str, Any]:
