@@ -1,4 +1,4 @@
-"""The folder on disk that holds what was learned of one domain; it knows nothing of models or search."""
+"""The folder of a memory on disk: manifest, segments, journals, artefacts; independent of models and search."""
 
 from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
 from ibidem.memory.edit import Edit, SegmentWriter, remove_pairs

@@ -1,11 +1,8 @@
-"""TODO
+"""Artefacts: files that other packages store in a memory, such as a combiner or an index; and the lists of removals.
 
-# artefacts: Artefacts: opaque files that other rooms keep in a memory, such as a combiner or an index.
-# removals: What was taken out of a memory one by one, so that ids, and the numbers that an index knows, keep their meaning.
-
-Pairs have ids, given in the order in which they came and never given again; entries have serial numbers, which are
-the numbers that they had in the generation that `Manifest.numbering` names, or would have had. A number is the place
-among what is left: an id or a serial number less the removed ones below it.
+Pairs have ids, assigned in the order of arrival and never reused. Entries have serial numbers: their numbers in the
+generation that `Manifest.numbering` names. The number of a pair or entry is its position among those that are left: its
+id or serial number minus the number of removed ones below it.
 """
 
 from __future__ import annotations
@@ -104,7 +101,7 @@ def read_removed(folder: Path, manifest: Manifest, name: str) -> NDArray[np.int6
 
 
 def numbers_among(serials: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of what has these serial numbers; `removed` [n] rises, and none of them is asked for."""
+    """Return the numbers of given serial numbers; `removed` [n] is sorted and contains none of them."""
     return serials - np.searchsorted(removed, serials)
 
 

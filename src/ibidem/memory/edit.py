@@ -1,8 +1,4 @@
-"""TODO
-
-# edit: Changing a memory: new segments, artefacts and notes, which count once they are committed.
-# writer: Writing to a memory's journal: one change at a time, committed when the call returns.
-# removing: Removing pairs from a memory, which needs no model.
+"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Edit:
-    """The changes that a writer, who holds the lock, prepares; made by `Memory.edit`.
+    """Changes to a memory that become a new generation with `commit`; made by `Memory.edit`, which holds the lock.
 
     Raises MemoryFolderError when the disk refuses a write: the memory stays at its last generation, and the
     same call may be tried again.
@@ -119,7 +115,7 @@ class Edit:
     def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
         """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
 
-        It is asked for one segment after another, in order. Arrays that stay the same are not written again.
+        It is called for one segment after another, in order. Unchanged arrays are linked, not written again.
         """
         self._check_open()
         if name not in OF_ENTRIES:
@@ -315,7 +311,7 @@ class Edit:
             self.put_artefact(name, "bin", numbers.tobytes(), {"count": len(numbers)})
 
     def _renumber(self) -> None:
-        """Number the entries anew: what was said of them by number is no longer true."""
+        """Start a new numbering of the entries: numbers stored before are no longer valid."""
         self.remove_artefact(REMOVED_ENTRIES)
         self._draft = replace(self._draft, numbering=self._memory.generation + 1, merged=self._draft.entries)
 
@@ -365,7 +361,7 @@ def _layout_of(data: SegmentData) -> Layout:
 
 
 class SegmentWriter:
-    """Records changes for one who holds the lock; made by `Memory.writing`."""
+    """Writes changes to the journal; made by `Memory.writing`, which holds the lock."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

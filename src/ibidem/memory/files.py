@@ -101,7 +101,7 @@ def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
 
 
 def block_fault(blocks: Iterable[int]) -> str:
-    """What is said of blocks whose crc32 differs."""
+    """Describe blocks whose crc32 differs."""
     numbers = list(blocks)
     named = ", ".join(str(number) for number in numbers[:_NAMED_BLOCKS])
     more = f" and {len(numbers) - _NAMED_BLOCKS} more" if len(numbers) > _NAMED_BLOCKS else ""
@@ -109,7 +109,7 @@ def block_fault(blocks: Iterable[int]) -> str:
 
 
 def size_fault(found: int, expected: int) -> str:
-    """What is said of a file that is longer or shorter than was recorded."""
+    """Describe a file whose size differs from the recorded one."""
     return f"it has {found} bytes, and {expected} were recorded"
 
 
@@ -125,7 +125,7 @@ def check_file(
 ) -> None:
     """Read every byte of a file and compare it with what was recorded.
 
-    `advance` is told the bytes of each block as it is read. Raises DamagedFile, which names the bad blocks if
+    `advance` is called with the bytes of each block as it is read. Raises DamagedFile, which names the bad blocks if
     crcs are given.
     """
     digester = Digester()
@@ -183,7 +183,7 @@ def make_directory(path: Path) -> None:
     try:
         sync_directory(path.parent)
     except PermissionError:
-        if not existed:  # else its parent belongs to another user, who made it
+        if not existed:  # else its parent may belong to another user
             raise
 
 

@@ -1,9 +1,7 @@
-"""TODO
+"""The manifests on disk: the current generation, the previous one and snapshots; commits, and removal of other files.
 
-# generations: The manifests on disk: the current generation, the one before it, and what belongs to neither.
-# committing: Commit records of a journal: write and sync the record, then write and sync the committed end.
-
-A writer that is killed in between leaves a record beyond the committed end, which was not acknowledged.
+A journal record is committed in two steps: the record is written and synced, then the committed end. A writer that is
+killed in between leaves one record beyond the committed end, which was not acknowledged.
 """
 
 from __future__ import annotations
@@ -183,7 +181,7 @@ def first_journal(folder: Path, manifest: Manifest) -> int:
 def sweep(folder: Path) -> None:
     """Remove temporary files, and what no manifest needs of all others; only the writer may.
 
-    What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
+    The kept files are read from disk, not from the state of the writer, which may be wrong after a failed commit.
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):
@@ -211,7 +209,7 @@ def _remove_others(place: Path, pattern: str, kept: set[str]) -> None:
 def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     """Append a change to a journal and commit it; it is durable when this returns.
 
-    Only the writer who holds the lock and has read all sound records of the journal may do so. Raises OSError where
+    The caller must hold the lock and must have read all sound records of the journal. Raises OSError where
     the change is not recorded, CommittedError where it is and the disk did not confirm it, and DamagedMemoryError,
     with nothing changed, where the journal is not what was read of it.
     """

@@ -1,7 +1,4 @@
-"""TODO
-
-# verification: Checking every byte of a memory, and that what the bytes say holds together.
-# salvage: Giving up what is damaged of a memory's journals and snapshots, once its user has accepted the loss.
+"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ _TRIES = 3
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
     """All damage of one generation and of the snapshots: a row for each file, in order; empty if all is well.
 
-    `progress` is told the bytes read and the bytes in all. The lock is no part of a generation.
+    `progress` is called with the bytes read and the total bytes. The lock does not belong to a generation.
     """
     found: list[Damage] = []
 
@@ -70,7 +67,7 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
             yield
         except DamagedFile as damage:
             row = Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
-            # What a file says is checked after its bytes, and finds the damage of the bytes again.
+            # The content of a file is checked after its bytes, which reports damaged bytes a second time.
             if row.file not in {other.file for other in found}:
                 found.append(row)
 
@@ -224,7 +221,7 @@ def accept_loss(folder: Path) -> list[Damage]:
     """Make a memory usable again whose journals or snapshots are damaged, and return what was given up.
 
     The changes before the first damaged one are kept. Those after it are given up with it, in later journals too:
-    they may speak of pairs that are lost. A copy of every file that is cut stays beside it, its name ending in
+    they may refer to lost pairs. A copy of every file that is cut stays beside it, its name ending in
     `.damaged`. A snapshot is given up where its manifest, or a journal that it needs, is damaged. Damage of segments
     and artefacts is not touched. Raises LockedMemoryError while another writer is at work.
     """

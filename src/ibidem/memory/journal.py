@@ -1,20 +1,14 @@
-"""TODO
+"""Journals: changes to a memory that are committed one by one, each with one append and one fsync.
 
-# ends: The committed ends of the journals: how much of each one was acknowledged, kept outside of the journals.
+A journal is a file of records after a line that names its format. A record is a mark, the length of its content, a
+crc32 of its position and content, and the content: added pairs, with everything that a segment would store of them, and
+the ids of removed pairs.
 
-`journals.json` names, for every journal, the bytes and records up to its committed end, and a digest of them. It is
-replaced after a record is on disk and before its writer returns. So a journal that is shorter than its committed end,
-or other than its digest says, is damaged, and what lies beyond the committed end was acknowledged to no caller.
-# journal: Journals: changes to a memory that were committed one by one, each by one append and one fsync.
-
-A journal is a file of records after a line that names its format. A record is a mark, the length of what follows, a
-crc32 of its place in the file and of what follows, and then a change: pairs that were added, with all that a
-segment would hold of them, and the ids of pairs that were removed.
-
-How much of a journal is committed is recorded outside of it (`ends`). Up to there every byte must be as written, and
-nothing is ever cut off. Beyond it lies at most what a killed writer left behind: a whole record is taken over, and a
-torn one is cut off by the next writer. In memories of older formats, which have no committed ends, only a record that
-is shorter than its length says counts as torn.
+`journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
+replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
+a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
+acknowledged: a whole record is accepted, a torn one is cut off by the next writer. Memories of older formats have no
+committed ends; in them only a record that is shorter than its length field counts as torn.
 """
 
 from __future__ import annotations
@@ -250,7 +244,7 @@ class Journal:
     def append(self, change: Change) -> Journal:
         """Write a change after `end` durably; `ends` commits it.
 
-        Only the writer who holds the lock, and has read and committed all sound records, may do so. Raises
+        The caller must hold the lock and must have read and committed all sound records. Raises
         DamagedFile, and changes nothing, where the file is shorter than what was read of it; after an OSError the
         file is as before.
         """
@@ -293,7 +287,7 @@ class Journal:
                 os.close(descriptor)
 
     def truncate(self) -> None:
-        """Cut the file off after `end`, durably; for a user who accepts the loss."""
+        """Truncate the file to `end`, durably; used after the user has accepted the loss."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, self.end)
@@ -411,7 +405,7 @@ def _encode(change: Change) -> bytes:
 
 
 def _decode(record: memoryview, file: Path) -> Change:
-    """The change in a record whose checksum is right; what it says is checked all the same."""
+    """Decode and check the change in a record whose checksum is right."""
     try:
         length = _JSON_LENGTH.unpack_from(record)[0]
         fields = Fields(json.loads(bytes(record[_JSON_LENGTH.size : _JSON_LENGTH.size + length])), file)
@@ -422,7 +416,7 @@ def _decode(record: memoryview, file: Path) -> Change:
     except (ValueError, struct.error, RecursionError, MemoryFolderError) as error:
         if isinstance(error, DamagedFile):
             raise
-        raise DamagedFile(file, f"a record says what cannot be ({error})") from error
+        raise DamagedFile(file, f"a record is invalid ({error})") from error
 
 
 def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData:
@@ -433,7 +427,7 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
     shapes += [("<f2", (entries, width)) for width in widths.values() if width is not None]
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in shapes]
     if sum(sizes) != len(arrays):
-        raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays, and says {sum(sizes)}")
+        raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays instead of {sum(sizes)}")
     places = np.cumsum([0, *sizes]).tolist()
     found = iter(
         [

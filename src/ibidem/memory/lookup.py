@@ -1,10 +1,7 @@
-"""TODO
+"""Keys of a memory as one array, and sentence pairs by number, id, text and origin.
 
-# keys: The keys of a whole memory, read where they lie.
-# lookup: Sentence pairs of a memory by number, by id, by text and by origin: sealed ones, and those of the tail after them.
-
-A pair's number is its place; a pair that was removed keeps its number until the journal is sealed. Its id stays the
-same for good, and is never given to another pair.
+The number of a pair is its position. A removed pair keeps its number until the journal is sealed. The id of a pair
+never changes and is never given to another pair.
 """
 
 from __future__ import annotations
@@ -46,13 +43,13 @@ class KeyView:
     def blocks(self, rows: int = 65536) -> Iterator[NDArray[np.float16]]:
         """All keys in entry order, [rows, dimension] at a time (the last may be shorter), read-only."""
         if rows < 1:
-            raise UsageError(f"a block of {rows} rows was asked for: give at least 1")
+            raise UsageError(f"invalid block of {rows} rows: give at least 1")
         return (self.read(start, min(start + rows, self.size)) for start in range(0, self.size, rows))
 
     def read(self, start: int, stop: int) -> NDArray[np.float16]:
         """Keys start:stop, read-only; copied only where they lie in more than one segment."""
         if not 0 <= start <= stop <= self.size:
-            raise UsageError(f"entries {start} to {stop} were asked for: this memory has {self.size}")
+            raise UsageError(f"entries {start} to {stop} do not exist: this memory has {self.size}")
         parts = []
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         for number in range(first, len(self._segments)):
@@ -76,7 +73,7 @@ class KeyView:
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise UsageError(f"entries must be a 1-d array of whole numbers, not {ids.ndim}-d {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= self.size):
-            raise UsageError(f"entries {ids.min()} to {ids.max()} were asked for: this memory has {self.size}")
+            raise UsageError(f"entries {ids.min()} to {ids.max()} do not exist: this memory has {self.size}")
         ids = ids.astype(np.int64, copy=False)
         numbers = np.searchsorted(self._starts, ids, side="right") - 1
         # Opening a segment checks its sizes, so nothing is allocated on the word of a manifest alone.

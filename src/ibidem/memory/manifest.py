@@ -284,7 +284,7 @@ class Manifest:
 
 
 def newer_format(file: str, number: int) -> str:
-    """What is said of a memory that this version is too old to read."""
+    """Return the message for a memory of a newer format."""
     read = f"format {number}; this one reads up to {FORMAT}"
     return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
 

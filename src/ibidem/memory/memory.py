@@ -374,7 +374,7 @@ class Memory:
         return list(listed_snapshots(self.path, self.manifest))
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
-        """Check every byte of this generation; `progress` is told the bytes read and the bytes in all."""
+        """Check every byte of this generation; `progress` is called with the bytes read and the total bytes."""
         return verify(self.path, self.manifest, progress)
 
     def bytes_by_array(self) -> dict[str, int]:

@@ -1,7 +1,4 @@
-"""TODO
-
-# pairs: Sentence pairs with their entries: as they are given to a memory, and as they are read back.
-# pieces: Arrays for a segment: of new pairs, or of a sealed segment less some pairs, and several of them as one.
+"""Sentence pairs with their entries: as given to a memory, as read back, and as arrays of a segment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""TODO
-
-# arrays: Arrays of a sealed segment: raw little-endian files, mapped, each block verified when first touched.
-# segment: A sealed segment: a folder of arrays that is written once, at once, and never changed.
+"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArrayRecord:
-    """What segment.json says of one array."""
+    """The record of one array in segment.json."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -205,7 +202,7 @@ class Segment:
 
     @cached_property
     def records(self) -> Mapping[str, ArrayRecord]:
-        """What segment.json says of every array, checked against the manifest."""
+        """The records of all arrays in segment.json, checked against the manifest."""
         file = self.folder / RECORD
         try:
             content = file.read_bytes()

@@ -1,8 +1,7 @@
-"""TODO
+"""The tail of a memory: pairs added and removed by its journals since its segments were sealed.
 
-# tail: The tail of a memory: what its journals added and removed since its segments were sealed.
-# state: The newest state of a memory on disk: its manifest, and the tail that its journals give.
-# sealing: Sealing: what the journals say becomes part of the segments, and what was removed is really gone from them.
+`read_state` reads the newest manifest with its tail from disk. `seal_tail` turns a tail into segments, from which
+removed pairs are left out.
 """
 
 from __future__ import annotations
@@ -236,7 +235,7 @@ def read_state(folder: Path, known: State | None = None, *, beyond: bool = True)
 
 
 def stamp_of(folder: Path) -> tuple[int, ...]:
-    """What the file system says of the manifest; nothing where it says nothing."""
+    """Return inode, time and size of the manifest, or nothing if it cannot be read."""
     try:
         status = (folder / MANIFEST).stat()
     except OSError:
