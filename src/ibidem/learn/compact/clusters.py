@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.learn.cluster.labels import EXCLUDED, UNSAMPLED
+from ibidem.learn.cluster import EXCLUDED, UNSAMPLED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
