@@ -136,7 +136,7 @@ def compare(
     # sacreBLEU renames the metrics ("chrF2") but keeps their order.
     for name, (renamed, signature) in zip(metrics, signatures.items(), strict=True):
         first, second = (result for result in table[renamed] if isinstance(result, Result))
-        # The bootstrap test sets all three, which their types do not tell.
+        # The bootstrap test sets all three, though their types allow None.
         assert first.ci is not None
         assert second.ci is not None
         assert second.p_value is not None

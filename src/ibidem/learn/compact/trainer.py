@@ -62,7 +62,7 @@ def train_network(
     """Train the Compact Network f_alpha, and return the weights with the lowest validation loss.
 
     Validation uses the held-out members of the clusters; f_theta is discarded. The same arguments give the same
-    weights, whatever `resident_bytes` is.
+    weights for every `resident_bytes`.
 
     Args:
         keys: The keys of the memory, [entries, d].
