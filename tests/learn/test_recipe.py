@@ -13,13 +13,11 @@ import torch
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import (
-    ClusterSettings,
     CompactSettings,
     LearnSettings,
     MetaKSettings,
     PruneSettings,
     TuneSettings,
-    cluster_memory,
     compact_memory,
     extract,
     index_memory,
@@ -30,9 +28,6 @@ from ibidem.learn import (
     tune,
     tuning,
 )
-from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune.neighbourhood import build_neighbour_graph
-from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
 from ibidem.text import Corpus
@@ -224,44 +219,6 @@ def test_the_rivals(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: 
     assert memory.artefact("compactor") is not None
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, strategy: str) -> None:
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    if strategy == "spatial":
-        memory = cluster_memory(memory, ClusterSettings())
-    pruned = prune_memory(memory, PruneSettings(strategy=strategy, rate=0.5))
-    rows = pruned.rows()
-    assert pruned.verify() == []
-    assert pruned.entries == len(rows) == pruned.manifest.stages["prune"]["entries"]
-    np.testing.assert_array_equal(pruned.values(), memory.values()[rows])
-    np.testing.assert_array_equal(pruned.log_probs(), memory.log_probs()[rows])
-    np.testing.assert_array_equal(pruned.keys.read(0, pruned.entries), memory.keys.gather(rows))
-    # Costs are those of the whole sentences, so a pruned memory can be pruned again as if it were new.
-    costs = translation_costs(memory.log_probs(), memory.token_offsets())
-    np.testing.assert_array_equal(translation_costs(pruned.token_log_probs(), pruned.token_offsets()), costs)
-    again = prune_memory(pruned, PruneSettings(strategy=strategy, rate=0.2))
-    assert set(again.rows()) < set(rows)
-    assert again.manifest.stages["prune"]["earlier"]["entries"] == pruned.entries
-    restored = restore_memory(again)
-    np.testing.assert_array_equal(restored.values(), memory.values())
-    assert restored.verify() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(restored)
-
-
-@pytest.mark.parametrize("settings", [PruneSettings(strategy="covered"), PruneSettings(groups="agreeing")])
-def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path: Path, settings: PruneSettings) -> None:
-    settings, found = replace(settings, rate=0.3), []
-    # More of them than are needed are left aside.
-    for name, count in (("now", None), ("before", 40)):
-        memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
-        surroundings = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
-        found.append(prune_memory(memory, settings, surroundings=surroundings))
-    np.testing.assert_array_equal(found[0].rows(), found[1].rows())
-    with pytest.raises(UsageError, match="find them anew"):
-        prune_memory(found[1], settings, surroundings=surroundings, again=True)
-
-
 def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     covered = replace(WHOLE, prune=PruneSettings(strategy="covered", rate=0.3, seed=3))
     memory = run(tiny, corpus_file, tmp_path / "memory", covered)
@@ -275,18 +232,6 @@ def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corp
     untuned = extract(tiny, Corpus([corpus_file]), tmp_path / "untuned")
     with pytest.raises(UsageError, match="ibidem tune"):
         prune_memory(untuned, covered.prune)
-
-
-def test_pruning_for_good(learnt: Memory, tmp_path: Path) -> None:
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    pruned = prune_memory(memory, PruneSettings(rate=0.5), keep_unpruned=False)
-    assert pruned.snapshots() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(pruned)
-    with pytest.raises(UsageError, match="ibidem restore"):
-        cluster_memory(pruned, ClusterSettings())
-    with pytest.raises(UsageError, match="ibidem restore"):
-        compact_memory(pruned, CompactSettings(method="pca", dimension=3))
 
 
 def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
@@ -317,31 +262,6 @@ def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
 def test_extraction_notes_the_tokens_that_stand_for_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = extract(tiny, Corpus([corpus_file]), tmp_path / "memory")
     assert memory.manifest.stages["extract"]["special_tokens"] == [1, 2]
-
-
-def test_pruning_that_removes_nothing_harms_nothing(learnt: Memory, tmp_path: Path) -> None:
-    """There is nothing to go back to then, and whatever comes after must not take the memory apart."""
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    pruned = prune_memory(memory, PruneSettings(rate=1e-5))
-    assert pruned.entries == pruned.tokens
-    assert pruned.snapshots() == []
-    compacted = compact_memory(pruned, CompactSettings(method="pca", dimension=3), keep_keys=True)
-    assert compacted.verify() == []
-    assert "prune" not in compacted.manifest.stages
-    with pytest.raises(UsageError, match="prunes nothing"):
-        prune_memory(memory, PruneSettings(rate=0.0))
-
-
-def test_forgetting_a_snapshot_spares_what_the_edit_has_written(learnt: Memory, tmp_path: Path) -> None:
-    """As after a kill between restoring a memory and forgetting what it was restored from."""
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    with memory.edit() as edit:
-        edit.keep_snapshot("unpruned")
-    compacted = compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
-    assert compacted.verify() == []
-    assert compacted.snapshots() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(compacted)
 
 
 @pytest.mark.parametrize("rate", [1e-5, 0.3])

@@ -15,14 +15,21 @@ from ibidem.learn.grid import tune_fixed
 from ibidem.learn.indexing import index_memory
 from ibidem.learn.maintenance import maintain
 from ibidem.learn.metak import MetaKSettings, train_adaptive
-from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.clusters import cluster_costs
-from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.neighbourhood import NeighbourGraph, build_neighbour_graph, count_needed
-from ibidem.learn.prune.parts import EntryGroups
-from ibidem.learn.prune.settings import PAPER_SETTINGS
-from ibidem.learn.prune.stage import prune_memory, restore_memory
-from ibidem.learn.prune.strategies import PruneEntries, prune_entries
+from ibidem.learn.prune import (
+    PAPER_SETTINGS,
+    EntryGroups,
+    NeighbourGraph,
+    PruneEntries,
+    PruneSettings,
+    build_neighbour_graph,
+    cluster_costs,
+    count_needed,
+    group_entries,
+    label_densely,
+    prune_entries,
+    prune_memory,
+    restore_memory,
+)
 from ibidem.learn.recipe import LearnSettings, learn
 from ibidem.learn.scribe import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.tuning import TuneSettings, tune
@@ -55,6 +62,7 @@ __all__ = [
     "gather_examples",
     "group_entries",
     "index_memory",
+    "label_densely",
     "learn",
     "maintain",
     "make_batches",

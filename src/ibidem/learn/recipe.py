@@ -19,8 +19,7 @@ from ibidem.learn.compact.stage import (
 from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.indexing import index_digest, index_memory
-from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
+from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import accept_states, build_index
