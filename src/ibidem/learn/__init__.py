@@ -2,12 +2,8 @@
 
 from ibidem.learn.card import describe_memory, write_card
 from ibidem.learn.chunks import make_batches
-from ibidem.learn.cluster import ClusterSettings
-from ibidem.learn.cluster.stage import cluster_memory
-from ibidem.learn.compact import CompactSettings
-from ibidem.learn.compact.reduction import TrainingData, train_compactor
-from ibidem.learn.compact.settings import parse_objectives
-from ibidem.learn.compact.stage import compact_memory
+from ibidem.learn.cluster import ClusterSettings, cluster_memory
+from ibidem.learn.compact import CompactSettings, TrainingData, compact_memory, parse_objectives, train_compactor
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, extract

@@ -13,7 +13,7 @@ from ibidem.compact import compact_keys
 from ibidem.decode import check_identity
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
-from ibidem.learn.compact.given import GivenCompactor, read_given
+from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.digests import contents, extracted, given_digest
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.progress import Progress, silent

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
-from ibidem.learn.cluster import ClusterSettings
-from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
-from ibidem.learn.compact import CompactSettings
-from ibidem.learn.compact.given import read_given
-from ibidem.learn.compact.stage import (
+from ibidem.learn.cluster import ClusterSettings, cluster_digest, cluster_memory
+from ibidem.learn.compact import (
+    CompactSettings,
     compact_digest,
     compact_memory,
     drop_keys,
+    read_given,
     uncompact_memory,
 )
 from ibidem.learn.digests import UNPRUNED, extracted, stored

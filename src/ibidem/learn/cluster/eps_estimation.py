@@ -1,12 +1,12 @@
-"""The scale of a memory's keys, from which DBSCAN's eps is derived.
+"""Estimation of DBSCAN's eps from a memory's keys.
 
-The least eps at which an entry is a core point is its core distance: that to the min_samples-th nearest key of its
-family, itself being the first. With eps at a quantile q of all core distances, a share q of the entries are core
-points, whatever model the keys come from; scaled keys give a scaled eps.
+The core distance of an entry is the least eps at which it is a core point: its distance to the min_samples-th nearest
+key of its family, itself being the first. An eps at the quantile q of all core distances makes a share q of the
+entries core points, for the keys of any model; scaled keys give a scaled eps.
 
-By default that is 0.9. At the median the number of clusters is greatest; below it too few entries are dense, above it
-a family tends to one cluster, in which the meanings of its token are no longer apart, but fewer entries are noise,
-and the compact space came out better (docs/results/compact.md). The authors take an eps that leaves hardly any.
+At the median the number of clusters is largest. A lower quantile leaves too few entries dense. A higher one tends to
+one cluster a family, which no longer separates the meanings of its token, but leaves fewer entries noise; the default
+is high, because the compact space comes out better (docs/results/compact.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.learn.cluster.gathering import gather_points
+from ibidem.learn.cluster.families import gather_points
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 # Families are drawn in proportion to their entries, so that a few large ones are read and not every one.
 _DRAWS = 256
 _ENTRIES_A_DRAW = 32
-# Neighbours measured anew beyond those wanted, since rough distances may change places.
+# Candidates measured exactly beyond those wanted, because the order of rough distances may be wrong.
 _SPARE = 8
 _QUERIES_AT_ONCE = 128
 
@@ -43,12 +43,22 @@ def derive_eps(
     device: torch.device,
     progress: Progress = silent,
 ) -> tuple[float, dict[str, Any]]:
-    """Find eps, and report the core distances that it was taken from; 0 where no family is large enough.
+    """Derive eps as a quantile of the core distances of sampled entries.
 
-    Some families with at least `smallest` entries are drawn with the seed, and some entries of each; their nearest
-    keys are sought among all that will be clustered with them.
+    The seed draws families of at least `settings.smallest` entries, and entries of each. The nearest keys of an entry
+    are searched among all keys that are clustered with it.
+
+    Args:
+        keys: The keys of the memory.
+        families: The families to be clustered.
+        settings: The clustering settings: min_samples, eps_quantile, family_bound, smallest and seed are used.
+        device: Device of the computation.
+        progress: Progress callback.
+
+    Returns:
+        eps, and a report of the core distances; eps is 0 if no family is large enough.
     """
-    distances, weights = measure_core_distances(keys, families, settings, device=device, progress=progress)
+    distances, weights = _sample_core_distances(keys, families, settings, device, progress)
     if len(distances) == 0:
         return 0.0, {"sampled": 0}
     quantiles = np.quantile(distances, [*QUANTILES, settings.eps_quantile], weights=weights, method="inverted_cdf")
@@ -62,10 +72,10 @@ def derive_eps(
     return eps, report
 
 
-def measure_core_distances(
-    keys: Keys, families: Families, settings: ClusterSettings, *, device: torch.device, progress: Progress = silent
+def _sample_core_distances(
+    keys: Keys, families: Families, settings: ClusterSettings, device: torch.device, progress: Progress
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Core distances [s] of sampled entries, and how many entries each stands for [s], up to a factor."""
+    """Measure the core distances [s] of sampled entries; the weights [s] are the entries that each represents."""
     sizes = np.minimum(families.sizes, settings.family_bound)
     eligible = np.flatnonzero(sizes >= max(settings.smallest, settings.min_samples))
     ends = np.cumsum(sizes[eligible])
@@ -73,7 +83,7 @@ def measure_core_distances(
     if len(eligible) == 0:
         return distances[0], weights[0]
     random = np.random.default_rng([settings.seed, len(families), int(ends[-1])])
-    # Equal steps through the entries, laid end to end: large families are hit several times, none too often.
+    # Equal steps through the entries of all families in order: the draws of a family are proportional to its size.
     hits = (np.arange(_DRAWS) + random.random()) * (ends[-1] / _DRAWS)
     drawn, times = np.unique(np.searchsorted(ends, hits, side="right"), return_counts=True)
     for number, (family, share) in enumerate(zip(eligible[drawn].tolist(), times.tolist(), strict=True)):
@@ -93,7 +103,16 @@ def measure_core_distances(
 
 
 def core_distances(points: torch.Tensor, rows: torch.Tensor, min_samples: int) -> NDArray[np.float64]:
-    """The distance from points[rows] to their min_samples-th nearest of points [n, d], themselves the first: [r]."""
+    """Compute the distance of some points to their min_samples-th nearest point, themselves being the first.
+
+    Args:
+        points: [n, d] float32, finite.
+        rows: [r], the points whose core distances are wanted.
+        min_samples: At most n.
+
+    Returns:
+        [r] float64.
+    """
     count = min(len(points), min_samples + _SPARE)
     centred = points - points.mean(0)
     squares = centred.square().sum(1)
@@ -101,6 +120,6 @@ def core_distances(points: torch.Tensor, rows: torch.Tensor, min_samples: int) -
     for chosen in torch.split(rows, _QUERIES_AT_ONCE):
         scores = torch.addmm(squares, centred[chosen], centred.T, alpha=-2)
         nearest = scores.topk(count, largest=False, sorted=False).indices
-        true = (points[chosen, None].double() - points[nearest].double()).square_().sum(2).sqrt_()
-        found.append(true.kthvalue(min_samples, dim=1).values)
+        exact = (points[chosen, None].double() - points[nearest].double()).square_().sum(2).sqrt_()
+        found.append(exact.kthvalue(min_samples, dim=1).values)
     return torch.cat(found).cpu().numpy()

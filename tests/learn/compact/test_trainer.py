@@ -1,4 +1,4 @@
-"""Training: every row of the paper's ablation learns, and what a run promises of seeds, kills and sources."""
+"""Training: every row of the paper's ablation learns, and seeds, resumed runs and key sources give equal weights."""
 
 from __future__ import annotations
 
@@ -10,23 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.compact import Compactor, NetworkCompactor, compact_keys, store_compactor
+from ibidem.compact import Compactor, compact_keys, store_compactor
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.compact import (
     CompactSettings,
     TrainedCompactor,
-    TrainingData,
     parse_objectives,
-    train_compactor,
     train_network,
     train_pca,
 )
-from ibidem.learn.compact.batches import Batch
-from ibidem.learn.compact.checkpoint import FILE
-from ibidem.learn.compact.clusters import Clusters
-from ibidem.learn.compact.initialisation import OUTPUT_SIZE, initialise
-from ibidem.learn.compact.training import start_run
-from ibidem.learn.compact.updating import PlainUpdate, RecordedUpdate
+from ibidem.learn.compact.training_run import FILE
+from ibidem.learn.compact.triplets import Clusters
 from ibidem.retrieve import ArrayKeys
 
 from .samples import Clustered, clustered, purity, quick
@@ -87,7 +81,7 @@ def test_every_row_of_the_ablation_learns(
     losses = [loss for _, loss in history]
     assert trained.report["loss"] == min(losses)
     if (nce, objectives) == ("binary", "nce"):
-        # The least that a linear f_theta can reach, wherever it starts: see `nce_binary`.
+        # The least that a linear f_theta can reach, wherever it starts: see `BinaryNceLoss`.
         assert losses[-1] == pytest.approx(2 * math.log(2), abs=0.03)
     else:
         assert min(losses[1:]) < losses[0] - 0.01
@@ -95,8 +89,8 @@ def test_every_row_of_the_ablation_learns(
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-def test_the_network_finds_what_pca_cannot(activation: str) -> None:
-    """Neighbours of entries that training never saw share their token more often than in the keys and after PCA."""
+def test_the_network_separates_tokens_that_pca_does_not(activation: str) -> None:
+    """Nearest neighbours of unseen entries share their token more often than in the keys and after PCA."""
     sample, fresh = clustered(members=30), clustered(members=30, seed=1)
     before = purity(fresh.array, fresh.values)
     rival = purity(compacted(train_pca(sample.keys, 6).compactor, fresh), fresh.values)
@@ -106,7 +100,7 @@ def test_the_network_finds_what_pca_cannot(activation: str) -> None:
     assert found > max(before, rival) + 0.5
 
 
-def test_the_same_seed_gives_the_same_bytes_and_leaves_the_callers_draws_alone(sample: Clustered) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_keeps_the_global_generator(sample: Clustered) -> None:
     before = torch.get_rng_state()
     first = train(sample, quick())
     assert torch.equal(torch.get_rng_state(), before)
@@ -118,7 +112,7 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_callers_draws_alone(s
 
 
 @pytest.mark.parametrize("pivots", ["static", "dynamic"])
-def test_held_keys_and_streamed_keys_give_the_same_bytes(sample: Clustered, pivots: str) -> None:
+def test_resident_and_streamed_keys_give_the_same_bytes(sample: Clustered, pivots: str) -> None:
     held, streamed = (train(sample, quick(pivots=pivots), resident_bytes=room) for room in (1 << 30, 0))
     assert store_compactor(held.compactor) == store_compactor(streamed.compactor)
 
@@ -136,8 +130,10 @@ def kill_at(update: int) -> Progress:
 
 
 @pytest.mark.parametrize(("objectives", "late"), [("nce", 200), ("nce+prediction", 240)])
-def test_a_killed_run_goes_on_to_the_same_bytes(sample: Clustered, objectives: str, late: int, tmp_path: Path) -> None:
-    """Killed twice, the second time with part of its patience spent, and before the learning rate falls."""
+def test_an_interrupted_run_resumes_to_the_same_bytes(
+    sample: Clustered, objectives: str, late: int, tmp_path: Path
+) -> None:
+    """Interrupted twice, the second time with part of its patience used, before the learning rate falls."""
     settings = quick(objectives=parse_objectives(objectives), updates=400, learning_rate=0.03, patience=8)
     whole = train(sample, settings)
     best, end, rate = (whole.report[name] for name in ("best_update", "updates", "learning_rate"))
@@ -153,10 +149,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(sample: Clustered, objectives: s
         with pytest.raises(KilledError):
             train(sample, settings, workspace=tmp_path / "work", progress=kill_at(update))
     resumed = train(sample, settings, workspace=tmp_path / "work", progress=watch)
-    assert seen[0] == late, "it should have gone on from the validation before"
+    assert seen[0] == late, "it should resume from the last validation"
     assert store_compactor(resumed.compactor) == store_compactor(whole.compactor)
     assert {**resumed.report, "seconds": 0} == {**whole.report, "seconds": 0}
-    # A finished run is not run again.
+    # A finished run is not repeated.
     seen.clear()
     done = train(sample, settings, workspace=tmp_path / "work", progress=watch)
     assert not seen
@@ -164,7 +160,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(sample: Clustered, objectives: s
     assert [file.name for file in (tmp_path / "work").iterdir()] == [FILE]
 
 
-def test_what_another_run_left_is_not_taken_up(sample: Clustered, tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_run_is_ignored(sample: Clustered, tmp_path: Path) -> None:
     settings = quick(updates=40)
     train(sample, replace(settings, learning_rate=0.1), workspace=tmp_path)
     clean = store_compactor(train(sample, settings).compactor)
@@ -178,7 +174,7 @@ def test_what_another_run_left_is_not_taken_up(sample: Clustered, tmp_path: Path
 
 
 def test_the_best_weights_are_a_copy(sample: Clustered) -> None:
-    """A run that goes on past its best ends with the weights it had there, and stops when it has waited enough."""
+    """A run that continues past its lowest loss returns the weights of that loss, and stops after its patience."""
     wild = quick(learning_rate=0.03, updates=400, patience=4)
     long = train(sample, wild)
     best, updates = long.report["best_update"], long.report["updates"]
@@ -189,13 +185,13 @@ def test_the_best_weights_are_a_copy(sample: Clustered) -> None:
     assert not long.compactor(torch.zeros(1, 40)).requires_grad
 
 
-def test_the_learning_rate_falls_to_its_floor(sample: Clustered) -> None:
+def test_the_learning_rate_falls_to_its_minimum(sample: Clustered) -> None:
     trained = train(sample, quick(updates=400, patience=1000, learning_rate=0.2, final_learning_rate=0.08))
     assert trained.report["learning_rate"] == pytest.approx(0.08)
 
 
 def test_gradients_are_clipped(sample: Clustered) -> None:
-    """Adam undoes a common scale, except where it is as small as its epsilon."""
+    """Adam cancels a common scale of the gradients, unless it is as small as its epsilon."""
     clipped, free = (train(sample, quick(clip=clip)) for clip in (1e-8, 1e8))
     assert abs(clipped.report["loss"] - free.report["loss"]) > 0.1  # type: ignore[operator]
 
@@ -204,7 +200,7 @@ def test_held_out_members_are_not_trained_on(sample: Clustered) -> None:
     """Moving a held-out entry changes the validation loss and no weight; moving any other changes the weights."""
     settings = quick(updates=200, validate_every=200, held_out=0.3, batch=48)
     clusters = Clusters.of(sample.values, sample.labels, held_out=0.3, seed=settings.seed)
-    taking, numbers = clusters.taking_part(), clusters.numbers()
+    taking, numbers = clusters.clustered(), clusters.training_labels()
     trained = train(sample, settings)
     assert trained.report["best_update"] == 200
     assert trained.report["entries"] == taking.sum()
@@ -218,7 +214,7 @@ def test_held_out_members_are_not_trained_on(sample: Clustered) -> None:
         assert other.report["loss"] != trained.report["loss"]
 
 
-def test_without_held_out_members_training_ones_judge(sample: Clustered) -> None:
+def test_without_held_out_members_training_members_validate(sample: Clustered) -> None:
     trained = train(sample, quick(held_out=0.0))
     assert trained.report["entries_held_out"] == 0
     assert trained.report["loss"] < 4
@@ -237,27 +233,8 @@ def test_noise_and_excluded_entries_change_nothing(sample: Clustered) -> None:
     assert store_compactor(train(moved, quick()).compactor) == store_compactor(train(sample, quick()).compactor)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
-def test_training_starts_centred_and_in_proportion(activation: str, size: float) -> None:
-    draw = torch.Generator().manual_seed(0)
-    keys = size * (torch.randn(2000, 40, generator=draw) + 3)
-    network = NetworkCompactor(40, 32, 8, activation)
-    initialise(network, keys, torch.Generator().manual_seed(1))
-    compact = network(keys).detach()
-    assert float(compact.mean(dim=0).abs().max()) < 0.01
-    assert float(compact.square().mean().sqrt()) == pytest.approx(OUTPUT_SIZE, rel=0.01)
-    assert float(compact.std(dim=0).min()) > OUTPUT_SIZE / 4
-
-
-def test_equal_keys_do_not_spoil_the_start() -> None:
-    network = NetworkCompactor(4, 3, 2, "tanh")
-    initialise(network, torch.ones(5, 4), torch.Generator().manual_seed(1))
-    assert bool(torch.isfinite(network(torch.ones(5, 4))).all())
-
-
-def test_compact_keys_fit_float16_with_room_to_spare(sample: Clustered) -> None:
-    """Dot products have no temperature, so their size grows; it stays far from what float16 holds."""
+def test_compact_keys_stay_far_below_the_range_of_float16(sample: Clustered) -> None:
+    """Dot products have no temperature, so compact keys grow; they stay far below the range of float16."""
     trained = train(sample, quick(updates=400, patience=1000))
     largest = trained.report["largest"]
     assert isinstance(largest, float)
@@ -265,39 +242,25 @@ def test_compact_keys_fit_float16_with_room_to_spare(sample: Clustered) -> None:
     assert 0.1 < largest < 100
 
 
-def test_a_run_that_goes_astray_says_so(sample: Clustered) -> None:
+def test_a_run_that_diverges_is_reported(sample: Clustered) -> None:
     array = sample.array.copy()
     array[:, 0] = 60000
     broken = Clustered(ArrayKeys(array), sample.values, sample.labels)
-    with pytest.raises(UsageError, match=r"went astray: at update .*Lower the learning rate"):
+    with pytest.raises(UsageError, match=r"diverged: at update .*Lower the learning rate"):
         train(broken, quick(learning_rate=1e30, clip=1e30))
 
 
-def test_keys_that_are_no_numbers_are_refused_at_once(sample: Clustered) -> None:
+def test_keys_that_are_not_finite_are_rejected(sample: Clustered) -> None:
     array = sample.array.copy()
     array[sample.labels >= 0, 3] = np.nan
     with pytest.raises(MemoryFolderError, match="ibidem verify"):
         train(Clustered(ArrayKeys(array), sample.values, sample.labels), quick())
 
 
-def test_clusters_must_be_given_to_train_on_them(sample: Clustered) -> None:
+def test_training_on_clusters_needs_their_labels(sample: Clustered) -> None:
     with pytest.raises(UsageError, match="cluster the memory first, or train without clusters"):
         train_network(sample.keys, sample.values, None, 24, quick())
     assert train_network(sample.keys, sample.values, None, 24, quick(clusters=False)).report["clusters"] == 24
-
-
-def test_one_function_trains_by_every_method(sample: Clustered) -> None:
-    material = TrainingData(sample.keys, sample.values, sample.labels, 24, torch.randn(24, 40))
-    kinds = []
-    for method in ("network", "pca", "svd"):
-        trained = train_compactor(material, quick(method=method))
-        assert trained is not None
-        assert trained.compactor.dimension == 6
-        kinds.append(trained.compactor.summary()["kind"])
-    assert kinds == ["network", "pca", "svd"]
-    assert train_compactor(material, quick(method="none")) is None
-    with pytest.raises(UsageError, match="needs the base model's output matrix"):
-        train_compactor(replace(material, output_matrix=None), quick(method="svd"))
 
 
 @pytest.mark.gpu
@@ -309,24 +272,3 @@ def test_a_cuda_device_gives_the_same_bytes_from_every_source(sample: Clustered)
     np.testing.assert_allclose(here, there, rtol=2e-3, atol=2e-3)
     rival = train_pca(sample.keys, 6, device="cuda").compactor
     assert purity(here, sample.values) > purity(compacted(rival.to("cpu"), sample), sample.values) + 0.3
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("objectives", ["nce", "nce+ranking", "nce+prediction"])
-def test_a_recorded_update_is_the_plain_one(objectives: str) -> None:
-    """Also after the learning rate has changed."""
-    settings = quick(objectives=parse_objectives(objectives))
-    generator = torch.Generator().manual_seed(1)
-    keys = torch.randn(24, 3 * 16, 12, generator=generator).cuda()
-    words = torch.randint(0, 40, (24, 2, 16), generator=generator).cuda()
-    found = []
-    for kind in (PlainUpdate, RecordedUpdate):
-        run = start_run(keys[0].cpu(), 40, settings, torch.device("cuda"))
-        apply = kind(run, settings.clip)
-        for number in range(24):
-            if number == 12:
-                run.optimizer.param_groups[0]["lr"] *= 0.5
-            apply(Batch(keys[number, :16], keys[number, 16:], words[number]))
-        found.append([parameter.detach().cpu() for parameter in run.network.parameters()])
-    for plain, recorded in zip(*found, strict=True):
-        torch.testing.assert_close(recorded, plain, rtol=1e-5, atol=1e-6)

@@ -1,7 +1,7 @@
-"""The journal of a clustering: labels of the families that are done, so that a killed run goes on.
+"""The checkpoint of a clustering: the labels of finished families, so that an interrupted run can resume.
 
-A folder with `state.json`, which says what is being clustered and how, and `families.log`, to which every family is
-appended: its value, the number of labels, a crc32, and the labels. What is torn at its end is cut off.
+The folder holds `state.json`, the identity of the clustering, and `families.log`, to which every finished family is
+appended: its value, the number of labels, a crc32 and the labels. A torn record at the end is cut off.
 """
 
 from __future__ import annotations
@@ -29,11 +29,22 @@ LOG = "families.log"
 _HEADER = struct.Struct("<iqI")  # value, number of labels, crc32 of both and the labels
 
 
-class Journal:
-    """Opens the journal of this identity in a folder, and discards one of another."""
+class Checkpoint:
+    """Open the checkpoint of a clustering in a folder; a checkpoint of another identity is discarded.
+
+    Args:
+        folder: The folder; it is created if it does not exist.
+        identity: All that the labels depend on, as JSON.
+
+    Attributes:
+        notes: What `begin` stored in this or an earlier run; None before.
+
+    Raises:
+        MemoryFolderError: The folder or the log cannot be written.
+    """
 
     def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
-        with _reported(folder):
+        with _report_errors(folder):
             make_directory(folder)
         self._folder = folder
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
@@ -44,10 +55,10 @@ class Journal:
         else:
             for name in (STATE, LOG):
                 remove_file(folder / name)
-        with _reported(folder):
+        with _report_errors(folder):
             self._log: BinaryIO = (folder / LOG).open("a+b")
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Checkpoint:
         return self
 
     def __exit__(
@@ -56,42 +67,42 @@ class Journal:
         self._log.close()
 
     def begin(self, notes: dict[str, Any]) -> None:
-        """Keep what was found before the first family, such as eps, as `notes` of this and later runs."""
+        """Store what was computed before the first family, such as eps, as the `notes` of this and later runs."""
         content = {"identity": self._identity, "notes": notes}
-        with _reported(self._folder):
+        with _report_errors(self._folder):
             replace_file(self._folder / STATE, json.dumps(content, indent=1).encode())
         self.notes = json.loads(json.dumps(notes))
 
     def read(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Values and labels of the families that are done, and then cut off what is not sound."""
+        """Read the value and labels of each finished family, and cut off the log after the last valid record."""
         self._log.seek(0)
-        sound = 0
+        valid = 0
         while (record := _read_record(self._log)) is not None:
             yield record
-            sound = self._log.tell()
-        self._log.truncate(sound)
+            valid = self._log.tell()
+        self._log.truncate(valid)
 
     def append(self, value: int, labels: NDArray[np.int32]) -> None:
-        """Add a family; it is there for the next run when `flush` has returned."""
+        """Append a finished family; a later run finds it once `flush` has returned."""
         content = labels.astype("<i4").tobytes()
-        with _reported(self._folder):
+        with _report_errors(self._folder):
             self._log.write(_HEADER.pack(value, len(labels), _checksum(value, content)) + content)
 
     def flush(self) -> None:
-        """Hand what was appended to the system. What a power cut loses of it is only done again."""
-        with _reported(self._folder):
+        """Write appended families to the system; families lost in a power cut are clustered again."""
+        with _report_errors(self._folder):
             self._log.flush()
 
 
 @contextlib.contextmanager
-def _reported(folder: Path) -> Iterator[None]:
+def _report_errors(folder: Path) -> Iterator[None]:
     """Turn a failed write into a MemoryFolderError."""
     try:
         yield
     except OSError as error:
         raise MemoryFolderError(
-            f"The journal of the clustering could not be written to {folder}: {error.strerror}. Make room, or gain the "
-            "permission, and run again: it goes on from the families that are done."
+            f"The checkpoint of the clustering could not be written to {folder}: {error.strerror}. Free some space or "
+            "change the permissions, and run again: finished families are not clustered again."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""PCA and SVD against the oracles: scikit-learn and numpy."""
+"""PCA and SVD are those of scikit-learn and numpy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ibidem.compact import LinearCompactor
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.learn.compact import pca as module
-from ibidem.learn.compact import train_pca, train_svd
+from ibidem.learn.compact import pca_svd, train_pca, train_svd
 from ibidem.retrieve import ArrayKeys
 
 
@@ -24,15 +23,15 @@ def random_keys(seed: int, size: int, dimension: int, offset: float) -> np.ndarr
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1000), st.integers(12, 200), st.integers(2, 12), st.integers(1, 8), st.sampled_from([0, 30]))
 def test_pca_is_that_of_scikit_learn(seed: int, size: int, dimension: int, count: int, offset: float) -> None:
-    """In one pass of small blocks; about a far offset too."""
+    """The keys are read once, in small blocks; a mean far from 0 loses no digits."""
     decomposition = pytest.importorskip("sklearn.decomposition")
     count = min(count, dimension)
     array = random_keys(seed, size, dimension, offset)
-    rows, module._READ_ROWS = module._READ_ROWS, 7
+    rows, pca_svd._READ_ROWS = pca_svd._READ_ROWS, 7
     try:
         trained = train_pca(ArrayKeys(array), count)
     finally:
-        module._READ_ROWS = rows
+        pca_svd._READ_ROWS = rows
     oracle = decomposition.PCA(count, svd_solver="full").fit(array.astype(np.float64))
     compactor = trained.compactor
     assert isinstance(compactor, LinearCompactor)
@@ -62,12 +61,12 @@ def test_pca_of_a_share_is_seeded_and_near_that_of_all() -> None:
 
 
 @pytest.mark.parametrize(("size", "dimension"), [(100, 11), (100, 0), (5, 5), (1, 1), (0, 1)])
-def test_pca_that_cannot_be(size: int, dimension: int) -> None:
+def test_invalid_dimensions_of_pca_are_rejected(size: int, dimension: int) -> None:
     with pytest.raises(UsageError, match="choose a dimension from 1 to"):
         train_pca(ArrayKeys(random_keys(0, size, 10, 0)), dimension)
 
 
-def test_pca_of_what_is_no_number() -> None:
+def test_pca_rejects_keys_that_are_not_finite() -> None:
     array = random_keys(0, 50, 4, 0)
     array[30, 2] = np.inf
     with pytest.raises(MemoryFolderError, match="ibidem verify"):
@@ -96,7 +95,7 @@ def test_svd_is_that_of_numpy(seed: int, words: int, dimension: int, count: int,
         assert near == pytest.approx(np.linalg.norm(matrix[:rows] @ (one - other)), rel=1e-4)
 
 
-def test_svd_that_cannot_be() -> None:
+def test_invalid_dimensions_of_svd_are_rejected() -> None:
     with pytest.raises(UsageError, match="choose a dimension from 1 to 4"):
         train_svd(torch.zeros(30, 4), 5)
     with pytest.raises(UsageError, match="choose a dimension from 1 to 3"):

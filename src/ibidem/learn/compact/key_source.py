@@ -1,7 +1,7 @@
-"""Where training gets its rows from: keys held on the training device, or read from the memory as they are needed.
+"""Sources of keys for training: stored on the training device, or read from the memory for each batch.
 
-Both give the same rows, so the same weights. Each row is fetched in two steps: `prepare`, which may run ahead in
-another thread, and `place`, which puts the rows on the device.
+Both return the same rows, and so give the same weights. Rows are fetched in two steps: `prepare`, which may run ahead
+in another thread, and `place`, which copies the rows to the device.
 """
 
 from __future__ import annotations
@@ -26,53 +26,64 @@ if TYPE_CHECKING:
 _READ_ROWS = 65536
 _AHEAD = 4
 _CUDA_SHARE = 0.5
-# On the CPU the memory's own files are as near once the system has cached them.
+# On a CPU the memory's files are as fast once the system has cached them.
 _CPU_BYTES = 0
 
 T = TypeVar("T")
 
 
-class Source(Protocol):
-    """Rows by number."""
+class KeySource(Protocol):
+    """Rows of keys by number."""
 
     def prepare(self, ids: Ids) -> Tensor:
-        """What can be done ahead of time for the rows ids [n], without touching the device."""
+        """Read what the rows `ids` [n] need, without using the device."""
         ...
 
     def place(self, prepared: Tensor) -> Tensor:
-        """The rows on the device, [n, d], as they were stored."""
+        """Return the prepared rows on the device: [n, d], in the stored type."""
         ...
 
 
 class ResidentSource:
-    """The rows that take part, held on the device."""
+    """Hold the wanted rows on the device.
+
+    Args:
+        keys: The keys of the memory.
+        wanted: [entries] bool, the rows to hold.
+        device: The device.
+    """
 
     def __init__(self, keys: Keys, wanted: NDArray[np.bool_], device: torch.device) -> None:
         self._places = np.cumsum(wanted) - 1
         stored = torch.from_numpy(keys.gather(np.empty(0, np.int64))).dtype
         self._rows = torch.empty(int(wanted.sum()), keys.dimension, dtype=stored, device=device)
-        done = held = 0
+        done = filled = 0
         for block in keys.blocks(_READ_ROWS):
             chosen = block[wanted[done : done + len(block)]]
-            self._rows[held : held + len(chosen)] = torch.from_numpy(chosen).to(device)
-            done, held = done + len(block), held + len(chosen)
+            self._rows[filled : filled + len(chosen)] = torch.from_numpy(chosen).to(device)
+            done, filled = done + len(block), filled + len(chosen)
 
     def prepare(self, ids: Ids) -> Tensor:
-        return _pinned(torch.from_numpy(self._places[ids]), self._rows.device)
+        return _pin(torch.from_numpy(self._places[ids]), self._rows.device)
 
     def place(self, prepared: Tensor) -> Tensor:
         return self._rows[prepared.to(self._rows.device, non_blocking=True)]
 
 
 class StreamedSource:
-    """Rows read from the memory, each time they are asked for."""
+    """Read rows from the memory in each call.
+
+    Args:
+        keys: The keys of the memory.
+        device: The device.
+    """
 
     def __init__(self, keys: Keys, device: torch.device) -> None:
         self._keys = keys
         self._device = device
 
     def prepare(self, ids: Ids) -> Tensor:
-        return _pinned(torch.from_numpy(self._keys.gather(ids)), self._device)
+        return _pin(torch.from_numpy(self._keys.gather(ids)), self._device)
 
     def place(self, prepared: Tensor) -> Tensor:
         return prepared.to(self._device, non_blocking=True)
@@ -80,19 +91,29 @@ class StreamedSource:
 
 def open_source(
     keys: Keys, wanted: NDArray[np.bool_], device: torch.device, resident_bytes: int | None = None
-) -> Source:
-    """A resident source where the wanted rows [size] fit resident_bytes, else a streamed one.
+) -> KeySource:
+    """Open a resident source if the wanted rows fit, else a streamed one.
 
-    Given None: half of the free memory of a CUDA device, and nothing on the CPU.
+    Args:
+        keys: The keys of the memory.
+        wanted: [entries] bool, the rows that training reads.
+        device: The device.
+        resident_bytes: Bytes for resident rows. None: half of the free memory of a CUDA device, 0 on a CPU.
     """
-    room = _room(device) if resident_bytes is None else resident_bytes
+    room = _free_bytes(device) if resident_bytes is None else resident_bytes
     if 2 * keys.dimension * int(wanted.sum()) <= room:
         return ResidentSource(keys, wanted, device)
     return StreamedSource(keys, device)
 
 
 def run_ahead(make: Callable[[int], T], numbers: Iterable[int], ahead: int = _AHEAD) -> Iterator[T]:
-    """make(number) for each number in order, made in one other thread, at most `ahead` before they are asked for."""
+    """Yield make(number) for each number in order, computed in another thread.
+
+    Args:
+        make: The function.
+        numbers: Its arguments, one after the other.
+        ahead: Largest number of results computed before they are consumed.
+    """
     waiting: deque[Future[T]] = deque()
     pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ibidem-ahead")
     try:
@@ -106,12 +127,12 @@ def run_ahead(make: Callable[[int], T], numbers: Iterable[int], ahead: int = _AH
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _room(device: torch.device) -> int:
+def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(_CUDA_SHARE * torch.cuda.mem_get_info(device)[0])
     return _CPU_BYTES
 
 
-def _pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy only touches the device without waiting if its memory is pinned."""
+def _pin(tensor: Tensor, device: torch.device) -> Tensor:
+    """Pin the memory of a tensor for a CUDA device: only pinned memory is copied without waiting."""
     return tensor.pin_memory() if device.type == "cuda" else tensor

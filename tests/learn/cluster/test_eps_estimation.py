@@ -1,4 +1,4 @@
-"""The derived eps: a quantile of core distances, on whatever scale the keys are."""
+"""The derived eps is a quantile of core distances, on any scale of the keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.learn.cluster import ClusterSettings, cluster_keys, derive_eps, group_by_value
-from ibidem.learn.cluster import scale as scale_module
-from ibidem.learn.cluster.scale import core_distances
+from ibidem.learn.cluster import ClusterSettings, cluster_keys, derive_eps, eps_estimation, group_by_value
+from ibidem.learn.cluster.eps_estimation import core_distances
 from ibidem.retrieve import ArrayKeys
 
 from .samples import Sample, draw_families
@@ -30,7 +29,7 @@ def test_core_distances_equal_brute_force(min_samples: int) -> None:
     np.testing.assert_allclose(found, true_core_distances(sample, 0, min_samples)[::2], rtol=1e-12)
 
 
-def test_core_distances_where_rough_ones_change_places() -> None:
+def test_core_distances_are_exact_where_rough_distances_change_order() -> None:
     line = np.sort(np.random.default_rng(0).random(2000)).astype(np.float32)[:, None]
     found = core_distances(torch.from_numpy(line), torch.arange(2000), 4)
     sample = Sample(ArrayKeys(line), np.zeros(2000, np.int32))
@@ -38,8 +37,8 @@ def test_core_distances_where_rough_ones_change_places() -> None:
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
-def test_small_memories_are_measured_whole_and_that_share_becomes_core(quantile: float) -> None:
-    """Fewer entries than would be drawn: the quantile is exact, each family weighing as many entries as it has."""
+def test_small_memories_are_measured_completely(quantile: float) -> None:
+    """With fewer entries than would be drawn, the quantile is exact, and each family weighs as its entries."""
     sample = draw_families({1: 60, 2: 200, 4: 3, 7: 90})
     settings = ClusterSettings(eps_quantile=quantile)
     eps, report = derive_eps(sample.keys, group_by_value(sample.values), settings, device=CPU)
@@ -49,12 +48,12 @@ def test_small_memories_are_measured_whole_and_that_share_becomes_core(quantile:
     assert report["core_distances"]["0.5"] == pytest.approx(np.quantile(every, 0.5, method="inverted_cdf"), rel=0.02)
 
 
-def test_large_memories_are_sampled_fairly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_a_large_memory_gives_nearly_the_same_eps(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = draw_families({value: 40 + 30 * value for value in range(40)}, seed=3)
     families = group_by_value(sample.values)
     whole, _ = derive_eps(sample.keys, families, ClusterSettings(), device=CPU)
-    monkeypatch.setattr(scale_module, "_DRAWS", 60)
-    monkeypatch.setattr(scale_module, "_ENTRIES_A_DRAW", 20)
+    monkeypatch.setattr(eps_estimation, "_DRAWS", 60)
+    monkeypatch.setattr(eps_estimation, "_ENTRIES_A_DRAW", 20)
     eps, report = derive_eps(sample.keys, families, ClusterSettings(), device=CPU)
     assert report["sampled"] == 1200
     assert eps == pytest.approx(whole, rel=0.05)
@@ -63,9 +62,9 @@ def test_large_memories_are_sampled_fairly(monkeypatch: pytest.MonkeyPatch) -> N
     assert again == eps != other
 
 
-def test_an_entry_of_a_small_family_weighs_what_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_of_a_small_family_weighs_as_many_entries_as_it_represents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half the entries lie close together, in families smaller than a draw, and half far apart, in a large one."""
-    monkeypatch.setattr(scale_module, "_DRAWS", 60)
+    monkeypatch.setattr(eps_estimation, "_DRAWS", 60)
     random = np.random.default_rng(0)
     keys = random.standard_normal((4800, 12)) * np.repeat([0.01, 1.0], 2400)[:, None]
     values = np.concatenate([np.repeat(np.arange(300), 8), np.full(2400, 300)]).astype(np.int32)
@@ -88,8 +87,8 @@ def test_scaled_keys_give_a_scaled_eps_and_the_same_clusters(factor: float) -> N
         assert scaled.labels.tolist() == plain.labels.tolist()
 
 
-def test_only_what_will_be_clustered_is_measured() -> None:
-    """Excluded and tiny families have no say, and neither do keys that are not finite."""
+def test_only_clustered_entries_are_measured() -> None:
+    """Excluded and tiny families do not count, and neither do keys that are not finite."""
     sample = draw_families({1: 60, 2: 200})
     expected = derive_eps(sample.keys, group_by_value(sample.values), ClusterSettings(), device=CPU)
     noisy = 1000 * np.random.default_rng(0).standard_normal((44, 12)).astype(np.float32)
@@ -101,7 +100,7 @@ def test_only_what_will_be_clustered_is_measured() -> None:
     assert eps == pytest.approx(expected[0], rel=0.02)
 
 
-def test_no_family_is_large_enough() -> None:
+def test_eps_is_zero_if_no_family_is_large_enough() -> None:
     sample = draw_families({1: 4, 2: 3})
     assert derive_eps(sample.keys, group_by_value(sample.values), ClusterSettings(), device=CPU) == (
         0.0,

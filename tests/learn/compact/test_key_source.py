@@ -1,4 +1,4 @@
-"""Rows come the same from everywhere, and work done ahead keeps its order, its bound and its errors."""
+"""All sources return the same rows, and work done ahead keeps its order, its bound and its errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.learn.compact.source import ResidentSource, StreamedSource, open_source, run_ahead
+from ibidem.learn.compact.key_source import ResidentSource, StreamedSource, open_source, run_ahead
 from ibidem.retrieve import ArrayKeys
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def test_resident_and_streamed_rows_are_the_keys(dtype: type) -> None:
         assert np.array_equal(rows.numpy(), array[ids])
 
 
-def test_keys_are_held_where_the_wanted_ones_fit() -> None:
+def test_keys_are_resident_if_the_wanted_rows_fit() -> None:
     keys = ArrayKeys(np.zeros((100, 6), np.float16))
     wanted = np.arange(100) < 10
     assert isinstance(open_source(keys, wanted, CPU, 10 * 6 * 2), ResidentSource)
@@ -35,7 +35,7 @@ def test_keys_are_held_where_the_wanted_ones_fit() -> None:
     assert isinstance(open_source(keys, wanted, CPU), StreamedSource)
 
 
-def test_work_runs_ahead_in_order_and_no_further_than_allowed() -> None:
+def test_work_runs_ahead_in_order_and_within_its_bound() -> None:
     made: list[int] = []
 
     def make(number: int) -> int:
@@ -48,14 +48,14 @@ def test_work_runs_ahead_in_order_and_no_further_than_allowed() -> None:
     deadline = time.monotonic() + 5
     while len(made) < 4 and time.monotonic() < deadline:
         time.sleep(0.001)
-    # What is asked for, and three more, were made without being asked for; nothing beyond.
+    # Three results are computed beyond the one that was consumed, and no more.
     time.sleep(0.02)
     assert made == [0, 1, 2, 3]
     assert list(results) == [number * number for number in range(1, 20)]
     assert list(run_ahead(make, range(0))) == []
 
 
-def test_an_error_ahead_arrives_where_its_row_is_asked_for() -> None:
+def test_an_error_ahead_is_raised_when_its_result_is_consumed() -> None:
     def make(number: int) -> int:
         if number == 2:
             raise OSError("the disk is gone")
