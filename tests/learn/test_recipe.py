@@ -21,8 +21,8 @@ from ibidem.learn import (
     compact_memory,
     extract,
     index_memory,
-    indexing,
     learn,
+    maintenance,
     prune_memory,
     restore_memory,
     tune,
@@ -63,6 +63,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: BaseModel, corpus_f
     return run(tiny, corpus_file, tmp_path_factory.mktemp("recipe") / "memory", WHOLE)
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Path:
+    """The first sixty sentences as a TSV."""
+    file = tmp_path_factory.mktemp("few") / "few.tsv"
+    file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:60]), encoding="utf-8")
+    return file
+
+
 @pytest.fixture
 def memory(tmp_path: Path, finished: Memory) -> Memory:
     """A copy of the finished memory that may be changed."""
@@ -101,7 +109,7 @@ def test_a_pruned_compact_memory_translates(finished: Memory, tiny: BaseModel, s
     assert Translator(tiny, finished).translate(texts) != Translator(tiny).translate(texts)
 
 
-def test_done_is_done(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+def test_completed_stages_are_not_repeated(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     assert run(tiny, corpus_file, memory.path, WHOLE).generation == memory.generation
 
 
@@ -114,7 +122,7 @@ def test_another_rate_redoes_pruning_and_index_only(memory: Memory, tiny: BaseMo
     assert abs(changed.entries / memory.tokens - 0.4) < 0.005
 
 
-def test_no_pruning_brings_all_back(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+def test_a_rate_of_zero_restores_all_entries(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     whole = run(tiny, corpus_file, memory.path, replace(WHOLE, prune=PruneSettings(rate=0.0)))
     assert whole.entries == whole.tokens == memory.tokens
     assert "prune" not in whole.manifest.stages
@@ -128,7 +136,7 @@ def test_another_combiner_is_tuned_on_the_whole_memory(memory: Memory, tiny: Bas
     np.testing.assert_array_equal(changed.rows(), memory.rows())
 
 
-def test_tuned_on_what_pruning_left(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_tuning_after_pruning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = run(tiny, corpus_file, tmp_path / "memory", replace(WHOLE, tuned_on="pruned"))
     assert f"{memory.entries} keys" in memory.manifest.stages["tune"]["index"]
     assert run(tiny, corpus_file, memory.path, replace(WHOLE, tuned_on="pruned")).generation == memory.generation
@@ -158,7 +166,7 @@ def test_kept_keys_are_compacted_again_with_the_same_clusters(
 
 
 @pytest.mark.parametrize("label", ["Clustering", "Training the compactor", "Compacting keys", "Training Meta-k"])
-def test_killed_in_any_stage_it_goes_on(
+def test_killed_in_any_stage_it_continues(
     tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path, label: str
 ) -> None:
     def kill(found: str, _share: float | None, _done: float, _unit: str) -> None:
@@ -212,14 +220,14 @@ def test_a_compactor_of_another_model_is_refused(
 
 
 @pytest.mark.parametrize("method", ["pca", "svd"])
-def test_the_rivals(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: str) -> None:
+def test_pca_and_svd(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: str) -> None:
     settings = LearnSettings(compact=CompactSettings(method=method, dimension=5), tune=TUNE, index="exact")
     memory = run(tiny, corpus_file, tmp_path / "memory", settings)
     assert memory.layout == Layout(keys=False, compact=5, clusters=False)
     assert memory.artefact("compactor") is not None
 
 
-def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_the_strategy_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     covered = replace(WHOLE, prune=PruneSettings(strategy="covered", rate=0.3, seed=3))
     memory = run(tiny, corpus_file, tmp_path / "memory", covered)
     assert memory.manifest.stages["prune"]["achieved"] == pytest.approx(0.3, abs=0.005)
@@ -248,7 +256,7 @@ def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel,
     assert not np.array_equal(run(tiny, corpus_file, memory.path, other).rows(), finished.rows())
 
 
-def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
+def test_an_unclustered_memory_is_refused(learnt: Memory, tmp_path: Path) -> None:
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
     with pytest.raises(UsageError, match="ibidem cluster"):
         compact_memory(memory, COMPACT)
@@ -259,13 +267,13 @@ def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
     assert memory.refresh().generation == memory.generation
 
 
-def test_extraction_notes_the_tokens_that_stand_for_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_extraction_notes_the_special_tokens(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = extract(tiny, Corpus([corpus_file]), tmp_path / "memory")
     assert memory.manifest.stages["extract"]["special_tokens"] == [1, 2]
 
 
 @pytest.mark.parametrize("rate", [1e-5, 0.3])
-def test_learning_settles(tmp_path: Path, tiny: BaseModel, corpus_file: Path, rate: float) -> None:
+def test_learning_again_changes_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path, rate: float) -> None:
     pruning = LearnSettings(tune=TUNE, prune=replace(PRUNE, rate=rate), index="Flat")
     for settings in (pruning, replace(pruning, tune=replace(TUNE, k=2)), replace(pruning, prune=PruneSettings(rate=0))):
         memory = run(tiny, corpus_file, tmp_path / "memory", settings)
@@ -281,16 +289,14 @@ def test_a_refused_change_leaves_the_memory_as_it_was(memory: Memory, tiny: Base
     assert (after.generation, after.entries, after.snapshots()) == (memory.generation, memory.entries, ["unpruned"])
 
 
-def test_settings_that_a_method_does_not_look_at_do_not_count(
-    tmp_path: Path, tiny: BaseModel, corpus_file: Path
-) -> None:
+def test_unused_settings_of_a_method_repeat_no_stage(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     settings = LearnSettings(compact=CompactSettings(method="pca", dimension=5), tune=TUNE, index="exact")
     memory = run(tiny, corpus_file, tmp_path / "memory", settings)
     other = replace(settings, compact=replace(settings.compact, learning_rate=1.0, activation="tanh"))
     assert run(tiny, corpus_file, memory.path, other).generation == memory.generation
 
 
-def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_a_dev_set_is_identified_by_its_content(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     dev = tmp_path / "dev.tsv"
     lines = corpus_file.read_text("utf-8").splitlines(keepends=True)
     settings = LearnSettings(tune=TUNE, index="exact")
@@ -302,12 +308,12 @@ def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corp
 
 
 @pytest.mark.parametrize("stage", ["index", "tune"])
-def test_what_was_made_for_another_space_is_not_stored(
+def test_a_result_for_another_space_is_not_stored(
     learnt: Memory, tmp_path: Path, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """Another process compacts the memory while this one tunes or indexes it."""
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    module, name = {"index": (indexing, "build_index"), "tune": (tuning, "train_by_temperature")}[stage]
+    module, name = {"index": (maintenance, "build_index"), "tune": (tuning, "train_by_temperature")}[stage]
     work = getattr(module, name)
 
     def disturbed(*given: Any, **options: Any) -> Any:
@@ -320,20 +326,47 @@ def test_what_was_made_for_another_space_is_not_stored(
         stages[stage]()
 
 
-def test_the_card_follows_every_stage(memory: Memory) -> None:
+def test_every_stage_writes_the_card(memory: Memory) -> None:
     restored = restore_memory(memory)
     assert f"{restored.tokens:,} of {restored.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
     pruned = prune_memory(restored, PruneSettings(rate=0.5))
     assert f"{pruned.entries:,} of {pruned.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
 
 
-def test_a_wrong_compactor_is_found_before_anything_is_done(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_an_invalid_compactor_is_refused_before_any_work(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     with pytest.raises(UsageError, match="cannot be opened"):
         run(tiny, corpus_file, tmp_path / "memory", LearnSettings(compactor=tmp_path / "none", tune=TUNE))
     assert not (tmp_path / "memory").exists()
 
 
-def test_more_dimensions_than_there_are(learnt: Memory, tmp_path: Path) -> None:
+def test_too_many_dimensions_are_refused(learnt: Memory, tmp_path: Path) -> None:
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
     with pytest.raises(UsageError, match="more than the 32"):
         compact_memory(memory, CompactSettings(dimension=10**9, clusters=False))
+
+
+def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    path = tmp_path / "memory"
+    first = learn(tiny, Corpus([few]), path, settings=settings)
+    files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
+    second = learn(tiny, Corpus([few]), path, settings=settings)
+    assert second.generation == first.generation
+    assert {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"} == files
+
+
+def test_learning_continues_after_a_completed_stage(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
+    staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
+    at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)
+    assert list(staged.manifest.stages) == ["extract", "index", "tune"]
+    assert staged.manifest.stages["tune"] == at_once.manifest.stages["tune"]
+
+
+def test_invalid_tuning_is_refused_before_any_work(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    with pytest.raises(UsageError, match="--dev"):
+        learn(tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu")))
+    with pytest.raises(UsageError, match="not 6"):
+        TuneSettings(k=6)
+    assert not (tmp_path / "m").exists()

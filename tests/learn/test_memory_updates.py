@@ -25,7 +25,7 @@ from ibidem.learn import (
     compact_memory,
     create_memory,
     index_memory,
-    indexing,
+    maintenance,
     prune_memory,
     restore_memory,
 )
@@ -87,7 +87,7 @@ def test_any_order_of_changes(
 ) -> None:
     index_memory(Memory.open(memory), setting)
     translator = Translator(tiny, memory, **options)
-    scribe = MemoryWriter(memory, tiny)
+    writer = MemoryWriter(memory, tiny)
     random = Random(4)
     new = iter([(f"{s.german} Und {i}.", f"{s.english} And {i}.") for i, s in enumerate(sentences)])
     for change in (
@@ -106,14 +106,14 @@ def test_any_order_of_changes(
     ):
         if change == "add":
             for _ in range(3):
-                scribe.add_pair(*next(new))
+                writer.add_pair(*next(new))
         elif change == "remove":
-            ids = [pair.id for pair in scribe.memory.sentences()]
-            scribe.remove(random.sample(ids, 20))
+            ids = [pair.id for pair in writer.memory.sentences()]
+            writer.remove(random.sample(ids, 20))
         elif change == "seal":
-            scribe.memory.sealed()
+            writer.memory.sealed()
         elif change == "index":
-            index_memory(scribe.memory, setting)
+            index_memory(writer.memory, setting)
             translator.mounts[0].reload()  # since the codes of a new index are other ones
         else:
             translator.mounts[0].reload()
@@ -123,7 +123,7 @@ def test_any_order_of_changes(
 def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentences: list[Any], step: Step) -> None:
     index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     translator = Translator(tiny, memory, combiner=CLOSE)
-    scribe = MemoryWriter(memory, tiny)
+    writer = MemoryWriter(memory, tiny)
     removed: set[int] = set()
 
     def check() -> None:
@@ -136,13 +136,13 @@ def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentenc
             assert not cited & removed
 
     for ids in ([0, 2], [5, 12, 24], list(range(30, 60))):
-        removed |= set(scribe.remove(ids))
+        removed |= set(writer.remove(ids))
         check()
-        scribe.memory.sealed()
+        writer.memory.sealed()
         check()
         translator.mounts[0].reload()
         check()
-    index_memory(scribe.memory, "exact")
+    index_memory(writer.memory, "exact")
     check()
 
 
@@ -152,8 +152,8 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
     translator = Translator(tiny, memory)
     assert isinstance(translator.scorer, MemoryScorer)
     before = mixture(translator, step)
-    scribe = MemoryWriter(memory, tiny)
-    scribe.add_pair(sentences[0].german, "Quite another translation")
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair(sentences[0].german, "Quite another translation")
     translator.refresh()
     assert isinstance(translator.scorer, OverlayScorer)
     tokens = tiny.tokens
@@ -175,7 +175,7 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
     assert untouched.any()
     torch.testing.assert_close(mixture(translator, step)[untouched], before[untouched], atol=1e-4, rtol=1e-4)
     # Sealed, it still lies over the rest; merged, it is one entry among others.
-    scribe.memory.sealed()
+    writer.memory.sealed()
     translator.refresh()
     assert isinstance(translator.scorer, OverlayScorer)
     check_like_new(translator, memory, step)
@@ -190,19 +190,19 @@ def test_pairs_come_and_go_while_an_index_is_built(
 ) -> None:
     """What was built is stored all the same, and finds what an exact index of what is left finds."""
     translator = Translator(tiny, memory, combiner=BY_HAND)
-    scribe = MemoryWriter(memory, tiny)
-    build = indexing.build_index
+    writer = MemoryWriter(memory, tiny)
+    build = maintenance.build_index
 
     def disturbed(*given: Any, **options: Any) -> Any:
         index = build(*given, **options)
         for number in range(3):
-            scribe.add_pair(f"Zusatz {number}", f"Extra {number}")
-            scribe.remove([number, 10 * number + 11])
+            writer.add_pair(f"Zusatz {number}", f"Extra {number}")
+            writer.remove([number, 10 * number + 11])
             if number < 2:
-                scribe.memory.sealed()
+                writer.memory.sealed()
         return index
 
-    monkeypatch.setattr(indexing, "build_index", disturbed)
+    monkeypatch.setattr(maintenance, "build_index", disturbed)
     built, _ = index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     assert built.merged_entries < built.entries
     assert len(built.removed_entries) > 0
@@ -254,11 +254,11 @@ def test_nothing_new_costs_nothing(tiny: BaseModel, memory: Path) -> None:
 
 def test_many_small_additions_share_what_did_not_change(tiny: BaseModel, memory: Path) -> None:
     translator = Translator(tiny, memory)
-    scribe = MemoryWriter(memory, tiny)
-    scribe.add_pair("Eins", "One")
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair("Eins", "One")
     translator.refresh()
     shelves, table = translator.mounts[0]._shelves, translator.mounts[0]._values.table
-    scribe.add_pair("Zwei", "Two")
+    writer.add_pair("Zwei", "Two")
     translator.refresh()
     assert translator.mounts[0]._shelves is shelves
     grown = translator.mounts[0]._values.table
@@ -284,11 +284,11 @@ def test_translating_while_others_write(tiny: BaseModel, memory: Path, sentences
         return threading.Thread(target=run)
 
     def write(first: int) -> None:
-        scribe = MemoryWriter(memory, tiny)
+        writer = MemoryWriter(memory, tiny)
         for number in range(first, first + 12):
-            added = scribe.add_pair(f"Satz {number}", f"Sentence {number}")
+            added = writer.add_pair(f"Satz {number}", f"Sentence {number}")
             if number % 3 == 0:
-                scribe.remove([added.id])
+                writer.remove([added.id])
 
     def keep() -> None:
         while not done.is_set():

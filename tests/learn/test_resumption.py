@@ -124,7 +124,7 @@ def test_a_pruning_is_repeated_safely_though_pairs_came_and_went_in_between(memo
 
 
 def test_a_stage_that_is_done_is_not_done_again(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, borrowed=20, metak=MetaKSettings(updates=20))
+    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
     pca = CompactSettings(method="pca", dimension=3)
     stages = {
         "cluster": lambda: cluster_memory(Memory.open(memory.path), ClusterSettings()),
@@ -150,7 +150,7 @@ def test_a_stage_that_is_done_is_not_done_again(memory: Memory, tiny: BaseModel)
 
 
 def test_a_damaged_combiner_is_tuned_anew(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, borrowed=20, metak=MetaKSettings(updates=20))
+    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
     tuned = tune(memory, tiny, settings=small)
     file = tuned.artefact("combiner_adaptive").path
     file.write_bytes(b"damaged")
