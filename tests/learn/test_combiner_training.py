@@ -120,7 +120,7 @@ def test_single_precision_is_near_the_dense_loss() -> None:
 
 
 def helpful(seed: int = 0, sentences: int = 60, width: int = 6, k: int = 4) -> Examples:
-    """A memory that is right when near and wrong when far, beside a base model that hardly knows."""
+    """Make a memory that is right when near and wrong when far, with a nearly uniform base model."""
     draw = torch.Generator().manual_seed(seed)
     rows, size = sentences * width, 50
     near = torch.rand(rows, generator=draw) < 0.6
@@ -157,7 +157,7 @@ def test_training_beats_the_base_model_and_every_fixed_mixture() -> None:
     assert adaptive < tune_fixed(fresh)[0].loss < base
 
 
-def test_the_same_seed_gives_the_same_network_and_leaves_the_callers_draws_alone() -> None:
+def test_the_same_seed_gives_the_same_network_and_keeps_the_callers_random_state() -> None:
     examples = helpful()
     before = torch.get_rng_state()
     first = train_adaptive(examples, 1.0, QUICK)
@@ -175,7 +175,7 @@ def same_weights(one: MetaK, other: MetaK) -> bool:
 
 
 def test_the_best_weights_are_a_copy() -> None:
-    """A run that goes on past its best ends with the weights it had there, not with the last ones."""
+    """A run that continues after its best validation returns the weights of that validation, not the last ones."""
     examples = helpful(sentences=12)
     wild = MetaKSettings(updates=300, validate_every=10, learning_rate=0.5, patience=30, label_smoothing=0.2)
     long = train_adaptive(examples, 1.0, wild)
@@ -187,7 +187,7 @@ def test_the_best_weights_are_a_copy() -> None:
 
 
 def test_validation_on_the_training_set() -> None:
-    """The paper's way: the loss is that of all examples, no sentence held out."""
+    """As in the paper, the loss is that of all examples, and no sentence is held out."""
     examples = helpful()
     same = train_adaptive(examples, 1.0, replace(QUICK, validation="same"))
     over_all = float(mixture_loss(same.combiner.network, examples, 1.0, 0.0).mean())

@@ -103,8 +103,8 @@ def check_rounds(server: ForkServer, path: Path, rounds: int) -> None:
         assert confirmed <= set(answer["stored"])
         torn |= {answer["stored"][-1]} - confirmed  # written, and killed before the confirmation
         assert set(answer["stored"]) == confirmed | torn
-        for votes in answer["votes"]:
-            assert max(votes) > 0.5
+        for weights in answer["weights"]:
+            assert max(weights) > 0.5
         first = len(answer["stored"])
     assert len(confirmed) >= rounds
 

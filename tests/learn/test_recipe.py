@@ -1,4 +1,4 @@
-"""The whole recipe on the tiny model: what each stage leaves, what a changed setting redoes, what a kill costs."""
+"""The whole recipe on the tiny model: results of the stages, changed settings, interruptions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PRUNE = PruneSettings(rate=0.3, seed=3)
 WHOLE = LearnSettings(compact=COMPACT, tune=TUNE, prune=PRUNE, index="Flat")
 
 
-class Killed(Exception):  # noqa: N818 (it stands for no error)
+class Killed(Exception):  # noqa: N818 (not an error)
     pass
 
 
@@ -54,7 +54,7 @@ def run(model: BaseModel, corpus: Path, path: Path, settings: LearnSettings, **o
 
 
 def timeless(memory: Memory) -> dict[str, Any]:
-    """The notes of all stages, without what a clock said."""
+    """Return the notes of all stages without durations."""
     return {name: {k: v for k, v in notes.items() if k != "seconds"} for name, notes in memory.manifest.stages.items()}
 
 

@@ -1,4 +1,4 @@
-"""A term corrected in one sentence changes other sentences with the same term, and leaves the rest alone.
+"""A term corrected in one sentence changes other sentences with the same term, and no others.
 
 Other systems keep corrections as whole sentences, and repeat the old term in the next one (modernmt#372).
 The sentences were written for this project; `benchmarks/terms.py` measures all of them.
