@@ -1,4 +1,4 @@
-"""Clusters of costs: the greedy cover against its definition, DBSCAN and BIRCH against scikit-learn."""
+"""Clusters of costs: the greedy clustering against its definition, DBSCAN and BIRCH against scikit-learn."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, Birch
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import PruneSettings, cluster_costs, group_entries
-from ibidem.learn.prune import greedy as greedy_module
+from ibidem.learn.prune import EntryGroups, PruneSettings, cluster_costs, group_entries, label_densely
+from ibidem.learn.prune import cost_clusters as module
 from ibidem.learn.prune import settings as settings_module
-from ibidem.learn.prune.birch import grow_trees
-from ibidem.learn.prune.clusters import SCALES, SPLITTERS
-from ibidem.learn.prune.dbscan import connect_densely, label_densely
-from ibidem.learn.prune.greedy import cover_greedily
-from ibidem.learn.prune.parts import EntryGroups
+from ibidem.learn.prune.cost_clusters import (
+    SCALES,
+    SPLITTERS,
+    cluster_greedily,
+    cluster_with_birch,
+    cluster_with_dbscan,
+    find_windows,
+)
 from ibidem.learn.prune.settings import METHODS
-from ibidem.learn.prune.windows import open_windows
 
 from .samples import as_sets, bounds_of, zipf_entries
 
@@ -34,8 +36,8 @@ AWKWARD = st.sampled_from([0.0, -0.0, 1e-45, 1e-38, 1e-30, 1e-17, 1.5, 1.5000001
 COSTS = st.lists(QUARTERS, max_size=40) | st.lists(AWKWARD, max_size=12) | st.lists(st.floats(0, 30, width=32))
 
 
-def cover_by_definition(costs: NDArray[np.float32], epsilon: float) -> set[frozenset[int]]:
-    """The authors' loop over the whole matrix of near pairs; of equals, the entry of lowest cost."""
+def cluster_by_definition(costs: NDArray[np.float32], epsilon: float) -> set[frozenset[int]]:
+    """Run the authors' loop over the whole matrix of near pairs; of equals, take the entry of lowest cost."""
     wide = costs.astype(np.float64)
     near = np.abs(wide[:, None] - wide[None, :]) <= epsilon
     free = np.ones(len(costs), dtype=bool)
@@ -63,7 +65,7 @@ def group_slices(bounds: NDArray[np.int64]) -> list[slice]:
 @given(COSTS, st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0.25, 1.0, 1.5, 1.3]))
 def test_windows_hold_what_is_near(costs: list[float], cuts: list[int], epsilon: float) -> None:
     array, bounds = several_groups(costs, cuts)
-    windows = open_windows(array, bounds, epsilon)
+    windows = find_windows(array, bounds, epsilon)
     groups = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     assert windows.order.tolist() == np.lexsort((array, groups)).tolist()
     wide = array.astype(np.float64)[windows.order]
@@ -76,32 +78,30 @@ def test_windows_hold_what_is_near(costs: list[float], cuts: list[int], epsilon:
 @given(
     COSTS, st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0.25, 1.0, 1.5, 1.3]), st.sampled_from([0, 1, 9])
 )
-def test_the_greedy_cover_is_that_of_the_definition(
-    costs: list[float], cuts: list[int], epsilon: float, rounds: int
-) -> None:
-    """Served together, or one by one with the heap, which few rounds leave everything to."""
+def test_greedy_clusters_equal_the_definition(costs: list[float], cuts: list[int], epsilon: float, rounds: int) -> None:
+    """Processed in rounds, or one by one with the heap, which does all the work after 0 rounds."""
     array, bounds = several_groups(costs, cuts)
     expected = {
         frozenset(entry + members.start for entry in cluster)
         for members in group_slices(bounds)
-        for cluster in cover_by_definition(array[members], epsilon)
+        for cluster in cluster_by_definition(array[members], epsilon)
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy_module, "_ROUNDS", rounds)
-        assert as_sets(cover_greedily(array, bounds, epsilon)) == expected
+        patch.setattr(module, "_ROUNDS", rounds)
+        assert as_sets(cluster_greedily(array, bounds, epsilon)) == expected
 
 
-def test_the_greedy_cover_of_many_equal_counts() -> None:
+def test_greedy_clusters_of_many_equal_counts() -> None:
     """Evenly spread costs need a round for every cluster, more than there are rounds."""
     costs = (np.random.default_rng(0).permutation(1200) / 4).astype(np.float32)
-    clusters = cover_greedily(costs, bounds_of([1200]), 0.5)
-    assert len(clusters) > greedy_module._ROUNDS
-    assert as_sets(clusters) == cover_by_definition(costs, 0.5)
+    clusters = cluster_greedily(costs, bounds_of([1200]), 0.5)
+    assert len(clusters) > module._ROUNDS
+    assert as_sets(clusters) == cluster_by_definition(costs, 0.5)
 
 
 def test_of_equal_counts_the_lowest_cost_is_the_centre() -> None:
-    """0, 1 and 2, 3: both inner entries see three; the lower takes 0, 1, 2."""
-    clusters = cover_greedily(np.array([3, 2, 1, 0], dtype=np.float32), bounds_of([4]), 1.0)
+    """Costs 0, 1, 2, 3: both inner entries have three in their window; the lower one takes 0, 1, 2."""
+    clusters = cluster_greedily(np.array([3, 2, 1, 0], dtype=np.float32), bounds_of([4]), 1.0)
     assert as_sets(clusters) == {frozenset({1, 2, 3}), frozenset({0})}
 
 
@@ -112,7 +112,7 @@ def test_of_equal_counts_the_lowest_cost_is_the_centre() -> None:
     st.sampled_from([0.25, 0.5, 1.0, 1.5]),
     st.integers(1, 5),
 )
-def test_dbscan_labels_are_those_of_scikit_learn(
+def test_dbscan_labels_equal_those_of_scikit_learn(
     costs: list[float], cuts: list[int], epsilon: float, min_samples: int
 ) -> None:
     array, bounds = several_groups(costs, cuts)
@@ -123,7 +123,7 @@ def test_dbscan_labels_are_those_of_scikit_learn(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_dbscan_of_larger_groups_is_that_of_scikit_learn(seed: int) -> None:
+def test_dbscan_of_larger_groups_equals_that_of_scikit_learn(seed: int) -> None:
     """Sparse enough for noise, and for border points between two clusters."""
     generator = np.random.default_rng(seed)
     sizes = [700, 1, 2, 400, 3]
@@ -133,7 +133,7 @@ def test_dbscan_of_larger_groups_is_that_of_scikit_learn(seed: int) -> None:
         for members in group_slices(bounds):
             reference = DBSCAN(eps=epsilon, min_samples=min_samples).fit_predict(costs[members, None].astype(float))
             assert labels[members].tolist() == reference.tolist()
-    clusters = connect_densely(costs, bounds, 0.05, 4)
+    clusters = cluster_with_dbscan(costs, bounds, 0.05, 4)
     labels = label_densely(costs, bounds, 0.05, 4)
     assert (labels == -1).any()
     for cluster in as_sets(clusters):
@@ -142,8 +142,8 @@ def test_dbscan_of_larger_groups_is_that_of_scikit_learn(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_birch_is_that_of_scikit_learn(seed: int) -> None:
-    """Also where no tree is grown, because all costs are within the threshold."""
+def test_birch_equals_that_of_scikit_learn(seed: int) -> None:
+    """Also where no tree is built, because all costs are within the threshold."""
     generator = np.random.default_rng(seed)
     sizes = [300, 1, 2, 40, 5, 17]
     costs, bounds = generator.exponential(2, sum(sizes)).astype(np.float32), bounds_of(sizes)
@@ -154,10 +154,10 @@ def test_birch_is_that_of_scikit_learn(seed: int) -> None:
             expected |= {
                 frozenset((np.flatnonzero(labels == label) + members.start).tolist()) for label in np.unique(labels)
             }
-        assert as_sets(grow_trees(costs, bounds, epsilon)) == expected
+        assert as_sets(cluster_with_birch(costs, bounds, epsilon)) == expected
 
 
-def test_birch_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_birch_without_scikit_learn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     load = builtins.__import__
 
     def without_sklearn(name: str, *rest: Any) -> Any:
@@ -167,7 +167,7 @@ def test_birch_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", without_sklearn)
     with pytest.raises(UsageError, match="pip install scikit-learn`, or use greedy"):
-        grow_trees(np.zeros(1, dtype=np.float32), bounds_of([1]), 1.5)
+        cluster_with_birch(np.zeros(1, dtype=np.float32), bounds_of([1]), 1.5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -182,13 +182,13 @@ def test_clusters_lie_inside_groups_and_are_narrow(method: str) -> None:
         assert method != "greedy" or np.ptp(costs) <= 1.0
 
 
-def test_on_the_scale_of_perplexity_easy_tokens_are_alike_and_hard_ones_are_not() -> None:
+def test_on_the_perplexity_scale_easy_tokens_are_similar_and_hard_ones_are_not() -> None:
     costs = np.array([0.01, 0.2, 0.6, 4.0, 4.1, 4.5, 200.0, 300.0], dtype=np.float32)
     everything = EntryGroups(np.arange(8), np.array([0, 8]))
     apart = cluster_costs(costs, everything, PruneSettings(scale="perplexity"), 1.5)
     assert as_sets(apart) == {frozenset(s) for s in ({0, 1, 2}, {3}, {4}, {5}, {6, 7})}
-    group_size = cluster_costs(costs, everything, PruneSettings(scale="log"), 1.5)
-    assert frozenset({3, 4, 5}) in as_sets(group_size)
+    together = cluster_costs(costs, everything, PruneSettings(scale="log"), 1.5)
+    assert frozenset({3, 4, 5}) in as_sets(together)
 
 
 def test_every_scale_has_its_function() -> None:

@@ -1,4 +1,4 @@
-"""How many entries of each cluster are kept."""
+"""The number of entries that each cluster keeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.keeping import COUNTERS, count_exactly, count_floored
+from ibidem.learn.prune.allocation import ALLOCATIONS, allocate_exactly, allocate_floored
 from ibidem.learn.prune.settings import RULES
 
 SIZES = st.lists(st.integers(1, 12) | st.integers(1, 3000), max_size=60)
@@ -19,7 +19,7 @@ RATES = st.integers(0, 99).map(lambda percent: percent / 100) | st.floats(0, 0.9
 
 
 def adjusted_share(sizes: list[int], wanted: int) -> float:
-    """By bisection: the share s at which the sum of max(1, s * size) is what is wanted."""
+    """Find by bisection the share s at which the sum of max(1, s * size) is `wanted`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -35,7 +35,7 @@ def adjusted_share(sizes: list[int], wanted: int) -> float:
 def test_exact_counts_add_up_and_are_in_proportion(sizes: list[int], rate: float) -> None:
     share = PruneSettings(rate=rate).kept_share
     wanted = math.floor(share * sum(sizes) + Fraction(1, 2))
-    kept = count_exactly(np.array(sizes, dtype=np.int64), share).tolist()
+    kept = allocate_exactly(np.array(sizes, dtype=np.int64), share).tolist()
     assert sum(kept) == max(wanted, len(sizes))
     proportion = adjusted_share(sizes, wanted)
     for size, count in zip(sizes, kept, strict=True):
@@ -46,23 +46,23 @@ def test_exact_counts_add_up_and_are_in_proportion(sizes: list[int], rate: float
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(10, 40), min_size=2, max_size=60), st.integers(0, 60), st.integers(1, 60))
 def test_every_run_of_clusters_keeps_its_share(sizes: list[int], first: int, length: int) -> None:
-    """None is too small for the share here, so the rate holds in every family too."""
-    kept = count_exactly(np.array(sizes, dtype=np.int64), Fraction(4, 5))
+    """No cluster is too small for the share here, so the rate holds in every family too."""
+    kept = allocate_exactly(np.array(sizes, dtype=np.int64), Fraction(4, 5))
     run = slice(first, first + length)
     share = math.floor(Fraction(4, 5) * sum(sizes) + Fraction(1, 2)) / sum(sizes)
     assert abs(int(kept[run].sum()) - share * sum(sizes[run])) < 1 + 1e-9
 
 
-def test_small_clusters_give_entries_up_as_often_as_others() -> None:
+def test_small_clusters_lose_entries_as_often_as_large_ones() -> None:
     """Of a thousand pairs at a rate of a tenth, two hundred lose one: rounding favours no size."""
-    kept = count_exactly(np.array([2] * 1000 + [9] * 1000, dtype=np.int64), Fraction(9, 10))
+    kept = allocate_exactly(np.array([2] * 1000 + [9] * 1000, dtype=np.int64), Fraction(9, 10))
     assert int(kept[:1000].sum()) == 1800
     assert int(kept[1000:].sum()) == 8100
 
 
 def test_more_clusters_than_entries_to_keep() -> None:
-    assert count_exactly(np.array([5, 1, 2], dtype=np.int64), Fraction(1, 10)).tolist() == [1, 1, 1]
-    assert count_exactly(np.array([], dtype=np.int64), Fraction(1, 10)).tolist() == []
+    assert allocate_exactly(np.array([5, 1, 2], dtype=np.int64), Fraction(1, 10)).tolist() == [1, 1, 1]
+    assert allocate_exactly(np.array([], dtype=np.int64), Fraction(1, 10)).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_more_clusters_than_entries_to_keep() -> None:
     ],
 )
 def test_the_authors_rule(rate: float, kept: dict[int, int]) -> None:
-    """The numbers of the authors' code, and whole shares that floats would floor to one less."""
-    counts = count_floored(np.array(list(kept), dtype=np.int64), PruneSettings(rate=rate).kept_share)
+    """The results of the authors' code, and whole shares that floating point would floor to one less."""
+    counts = allocate_floored(np.array(list(kept), dtype=np.int64), PruneSettings(rate=rate).kept_share)
     assert counts.tolist() == list(kept.values())
 
 
 def test_every_rule_has_its_function() -> None:
-    assert tuple(COUNTERS) == RULES
+    assert tuple(ALLOCATIONS) == RULES

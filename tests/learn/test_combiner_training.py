@@ -1,4 +1,4 @@
-"""Training of the Meta-k Network: its loss against the dense one, and what training promises."""
+"""Training of combiners: the grid search and the loss of Meta-k against dense mixtures, and Meta-k's training."""
 
 from __future__ import annotations
 
@@ -12,13 +12,64 @@ from hypothesis import strategies as st
 from ibidem.combine import MetaK, neighbour_counts
 from ibidem.errors import UsageError
 from ibidem.learn import Examples, MetaKSettings, train_adaptive, tune_fixed
-from ibidem.learn.metak import mixture_loss
+from ibidem.learn.combiner_training import TEMPERATURES, WEIGHTS, mixture_loss
 
 from .samples import Dense, neighbour_distribution, random_examples
 
 
+def dense_loss(dense: Dense, k: int, weight: float, temperature: float) -> float:
+    """Compute the mean of -log((1 - w) p_NMT + w p_kNN) of the true token, over whole distributions."""
+    examples, base = dense
+    losses = []
+    for row in range(len(examples)):
+        found = neighbour_distribution(
+            examples.distances[row], examples.values[row], k, temperature, examples.vocabulary_size
+        )
+        nmt = base[row].exp()
+        mixed = (1 - weight) * nmt + weight * found if found.sum() > 0 else nmt
+        assert float(mixed.sum()) == pytest.approx(1.0)
+        losses.append(-float(mixed[examples.gold[row]].log()))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("k", [None, 4])
+def test_every_grid_point_equals_the_dense_mixture(k: int | None) -> None:
+    dense = random_examples(3, rows=12)
+    points = tune_fixed(dense.examples, k=k)
+    sizes = [1, 2, 4, 8] if k is None else [k]
+    assert len(points) == len(sizes) * len(TEMPERATURES) * len(WEIGHTS)
+    assert sorted({point.combiner.k for point in points}) == sizes
+    expected = {
+        point.combiner: dense_loss(dense, point.combiner.k, point.combiner.weight, point.combiner.temperature)
+        for point in points
+    }
+    for point in points:
+        assert point.loss == pytest.approx(expected[point.combiner], rel=1e-9)
+    assert expected[points[0].combiner] == pytest.approx(min(expected.values()), rel=1e-9)
+
+
+def test_the_best_weight_depends_on_the_memory() -> None:
+    """A memory that is always right gets the greatest weight, one that is always wrong the smallest."""
+    examples = random_examples(5).examples
+    near = examples.distances.clamp(max=30)
+    right = examples.gold[:, None].expand_as(examples.values)
+    wrong = (right + 1) % examples.vocabulary_size
+    for values, weight in ((right, max(WEIGHTS)), (wrong, min(WEIGHTS))):
+        changed = type(examples)(
+            near,
+            values,
+            torch.zeros_like(near),
+            examples.gold,
+            examples.base_gold,
+            examples.base_sum,
+            examples.sentences,
+            examples.vocabulary_size,
+        )
+        assert tune_fixed(changed)[0].combiner.weight == weight
+
+
 def random_network(k: int, seed: int) -> MetaK:
-    """Weights far from the careful start of training, so that every choice matters."""
+    """Make a network with weights far from the initialisation, so that every k matters."""
     torch.manual_seed(seed)
     network = MetaK(k, 10.0).double()
     for parameter in network.parameters():
@@ -27,7 +78,7 @@ def random_network(k: int, seed: int) -> MetaK:
 
 
 def dense_losses(network: MetaK, dense: Dense, temperature: float, smoothing: float) -> torch.Tensor:
-    """Label-smoothed cross-entropy from p = sum over k of p_beta(k) p_kNN(k), over the whole vocabulary."""
+    """Compute the label-smoothed cross-entropy from p = sum over k of p_beta(k) p_kNN(k), over the whole vocabulary."""
     examples, base = dense
     chosen = network(examples.distances, examples.values).exp()
     losses = []
@@ -69,7 +120,7 @@ def test_single_precision_is_near_the_dense_loss() -> None:
 
 
 def helpful(seed: int = 0, sentences: int = 60, width: int = 6, k: int = 4) -> Examples:
-    """A memory that is right when near and wrong when far, beside a base model that hardly knows."""
+    """Make a memory that is right when near and wrong when far, with a nearly uniform base model."""
     draw = torch.Generator().manual_seed(seed)
     rows, size = sentences * width, 50
     near = torch.rand(rows, generator=draw) < 0.6
@@ -106,7 +157,7 @@ def test_training_beats_the_base_model_and_every_fixed_mixture() -> None:
     assert adaptive < tune_fixed(fresh)[0].loss < base
 
 
-def test_the_same_seed_gives_the_same_network_and_leaves_the_callers_draws_alone() -> None:
+def test_the_same_seed_gives_the_same_network_and_keeps_the_callers_random_state() -> None:
     examples = helpful()
     before = torch.get_rng_state()
     first = train_adaptive(examples, 1.0, QUICK)
@@ -124,7 +175,7 @@ def same_weights(one: MetaK, other: MetaK) -> bool:
 
 
 def test_the_best_weights_are_a_copy() -> None:
-    """A run that goes on past its best ends with the weights it had there, not with the last ones."""
+    """A run that continues after its best validation returns the weights of that validation, not the last ones."""
     examples = helpful(sentences=12)
     wild = MetaKSettings(updates=300, validate_every=10, learning_rate=0.5, patience=30, label_smoothing=0.2)
     long = train_adaptive(examples, 1.0, wild)
@@ -136,7 +187,7 @@ def test_the_best_weights_are_a_copy() -> None:
 
 
 def test_validation_on_the_training_set() -> None:
-    """The paper's way: the loss is that of all examples, no sentence held out."""
+    """As in the paper, the loss is that of all examples, and no sentence is held out."""
     examples = helpful()
     same = train_adaptive(examples, 1.0, replace(QUICK, validation="same"))
     over_all = float(mixture_loss(same.combiner.network, examples, 1.0, 0.0).mean())

@@ -1,4 +1,4 @@
-"""Adding, removing and replacing pairs, and what every other stage makes of them."""
+"""Adding, removing and replacing pairs, and the effect on every other stage."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ from ibidem.learn import (
     extract,
     index_memory,
     learn,
-    maintain,
-    maintenance,
     prune_memory,
     restore_memory,
     tune,
 )
-from ibidem.learn.extraction import identify
+from ibidem.learn.extraction import identify_model
 from ibidem.memory import Memory
 from ibidem.model import BaseModel, load_model
 from ibidem.text import Corpus, Counts, Pair
 
-# The states of a random model lie close together: it needs a combiner that looks closely.
+# The states of a random model lie close together: it needs a combiner with a low temperature.
 CLOSE = FixedCombiner(4, 0.99, 1e-5)
 
 
@@ -58,52 +56,52 @@ def texts(memory: Memory) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in memory.sentences()]
 
 
-def test_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path) -> None:
-    scribe = MemoryWriter(tmp_path / "new", tiny)
+def test_changes_are_used_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path) -> None:
+    writer = MemoryWriter(tmp_path / "new", tiny)
     translator = Translator(tiny, tmp_path / "new", combiner=CLOSE)
     bare = translator.translate(["Guten Morgen", "Gute Nacht"])
     assert bare == Translator(tiny).translate(["Guten Morgen", "Gute Nacht"])
-    assert scribe.add_pair(" Guten\tMorgen ", "Good morning\n") == (0, True)
+    assert writer.add_pair(" Guten\tMorgen ", "Good morning\n") == (0, True)
     assert translator.translate(["Guten Morgen"]) == ["Good morning"]
-    assert scribe.add_pair("Gute Nacht", "Good night") == (1, True)
+    assert writer.add_pair("Gute Nacht", "Good night") == (1, True)
     assert translator.translate(["Guten Morgen", "Gute Nacht"]) == ["Good morning", "Good night"]
-    assert scribe.replace_pair("Gute Nacht", "Good night", "Sleep well") == (2, True)
+    assert writer.replace_pair("Gute Nacht", "Good night", "Sleep well") == (2, True)
     assert translator.translate(["Gute Nacht"]) == ["Sleep well"]
-    assert scribe.replace(0, "Top of the morning") == (3, True)
+    assert writer.replace(0, "Top of the morning") == (3, True)
     assert translator.translate(["Guten Morgen"]) == ["Top of the morning"]
-    assert scribe.remove_pair("Gute Nacht", "Sleep well") == [2]
-    assert scribe.remove([3]) == [3]
+    assert writer.remove_pair("Gute Nacht", "Sleep well") == [2]
+    assert writer.remove([3]) == [3]
     assert translator.translate(["Guten Morgen", "Gute Nacht"]) == bare
-    assert scribe.memory.living_pairs == 0
+    assert writer.memory.living_pairs == 0
 
 
-def test_a_correction_takes_the_place_of_every_pair_of_its_source(tiny: BaseModel, memory: Path) -> None:
-    """Of sealed ones and of added ones, of any origin; other sources stay, and so does the pair itself."""
-    scribe = MemoryWriter(memory, tiny)
-    before = texts(scribe.memory)
+def test_a_correction_replaces_every_pair_of_its_source(tiny: BaseModel, memory: Path) -> None:
+    """Sealed and added pairs of any origin are replaced; other sources stay, and so does the pair itself."""
+    writer = MemoryWriter(memory, tiny)
+    before = texts(writer.memory)
     sealed = before[0]
-    scribe.add_pair(sealed[0], "Another")
-    scribe.add_pair("Neu", "New")
-    assert len(scribe.memory.find(sealed[0])) == 2
-    assert scribe.memory.find(sealed[0][:-1]) == []
-    (found,) = scribe.correct([(f" {sealed[0]} ", "Corrected")], origin="desk")
+    writer.add_pair(sealed[0], "Another")
+    writer.add_pair("Neu", "New")
+    assert len(writer.memory.find(sealed[0])) == 2
+    assert writer.memory.find(sealed[0][:-1]) == []
+    (found,) = writer.correct([(f" {sealed[0]} ", "Corrected")], origin="desk")
     assert found.new
     assert [(pair.source, pair.target) for pair in found.replaced] == [sealed, (sealed[0], "Another")]
-    assert scribe.memory.find(sealed[0]) == [found.id]
-    assert texts(scribe.memory) == [*before[1:], ("Neu", "New"), (sealed[0], "Corrected")]
-    assert scribe.correct([(sealed[0], "Corrected")]) == [(found.id, False, [])]
+    assert writer.memory.find(sealed[0]) == [found.id]
+    assert texts(writer.memory) == [*before[1:], ("Neu", "New"), (sealed[0], "Corrected")]
+    assert writer.correct([(sealed[0], "Corrected")]) == [(found.id, False, [])]
     with pytest.raises(UsageError, match="target of the pair is empty"):
-        scribe.correct([("Neu", "Newer"), ("Leer", " ")])
-    assert scribe.memory.find("Neu", "New"), "all or none"
+        writer.correct([("Neu", "Newer"), ("Leer", " ")])
+    assert writer.memory.find("Neu", "New"), "all or none"
     assert Memory.open(memory).verify() == []
 
 
-def test_a_pair_that_another_removes_meanwhile_is_stored_again(
+def test_a_pair_that_another_writer_removes_meanwhile_is_stored_again(
     tiny: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two who correct the same sentence at the same moment: one of the corrections stays, never none."""
-    scribe, other = MemoryWriter(tmp_path / "new", tiny), MemoryWriter(tmp_path / "new", tiny)
-    scribe.correct([("Eins", "One")])
+    """Of two concurrent corrections of one sentence, exactly one stays."""
+    writer, other = MemoryWriter(tmp_path / "new", tiny), MemoryWriter(tmp_path / "new", tiny)
+    writer.correct([("Eins", "One")])
     real = MemoryWriter._compute
 
     def interrupted(self: MemoryWriter, *given: Any) -> Any:
@@ -112,23 +110,23 @@ def test_a_pair_that_another_removes_meanwhile_is_stored_again(
         return real(self, *given)
 
     monkeypatch.setattr(MemoryWriter, "_compute", interrupted)
-    (found,) = scribe.correct([("Eins", "One")])
+    (found,) = writer.correct([("Eins", "One")])
     assert found.new
     assert texts(Memory.open(tmp_path / "new")) == [("Eins", "One")]
 
 
-def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
+def test_added_entries_equal_extracted_entries(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
     """The same keys, values and log-probabilities, sealed or not, in the model's own space."""
     pairs = list(Corpus([corpus_file]))[:30]
-    scribe = MemoryWriter(tmp_path / "added", tiny)
+    writer = MemoryWriter(tmp_path / "added", tiny)
     for pair in pairs[:10]:
-        scribe.add_pair(pair.source, pair.target, origin=pair.origin, location=pair.location)
+        writer.add_pair(pair.source, pair.target, origin=pair.origin, location=pair.location)
     counts = Counts()
-    assert [added.id for added in scribe.add(pairs[5:], counts)] == list(range(5, 30))
+    assert [added.id for added in writer.add(pairs[5:], counts)] == list(range(5, 30))
     few = tmp_path / "few.tsv"
     few.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), "utf-8")
     extracted = extract(tiny, Corpus([few]), tmp_path / "extracted")
-    for added in (scribe.memory, scribe.memory.sealed()):
+    for added in (writer.memory, writer.memory.sealed()):
         assert texts(added) == texts(extracted)
         np.testing.assert_array_equal(np.concatenate([added.values(), added.tail.values]), extracted.values())
         keys = np.concatenate([added.keys.read(0, added.entries), added.tail_keys()])
@@ -140,46 +138,46 @@ def test_what_is_added_is_what_extraction_would_store(tiny: BaseModel, tmp_path:
 
 
 def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path) -> None:
-    scribe = MemoryWriter(memory, tiny)
-    first = next(iter(scribe.memory.sentences()))
-    before = scribe.memory.living_pairs
-    assert scribe.add_pair(first.source, first.target) == (first.id, False)
+    writer = MemoryWriter(memory, tiny)
+    first = next(iter(writer.memory.sentences()))
+    before = writer.memory.living_pairs
+    assert writer.add_pair(first.source, first.target) == (first.id, False)
     pair = Pair("Ganz neu", "Brand new", "x", 1)
-    answers = scribe.add([pair, Pair(first.source, first.target, "x", 2), pair])
+    answers = writer.add([pair, Pair(first.source, first.target, "x", 2), pair])
     assert [(answer.id == first.id, answer.new) for answer in answers] == [(False, True), (True, False), (False, False)]
-    assert scribe.memory.living_pairs == before + 1
-    # Replaced by a translation that is there already, the old one goes and nothing is stored.
-    assert scribe.add_pair("Ganz neu", "All new") == (answers[0].id + 1, True)
-    assert scribe.replace_pair("Ganz neu", "All new", "Brand new") == (answers[0].id, False)
-    assert scribe.memory.living_pairs == before + 1
+    assert writer.memory.living_pairs == before + 1
+    # Replaced by a translation that is stored already, the old one is removed and nothing is stored.
+    assert writer.add_pair("Ganz neu", "All new") == (answers[0].id + 1, True)
+    assert writer.replace_pair("Ganz neu", "All new", "Brand new") == (answers[0].id, False)
+    assert writer.memory.living_pairs == before + 1
 
 
 def test_pairs_that_cannot_be_added_are_refused(tiny: BaseModel, tmp_path: Path) -> None:
-    scribe = MemoryWriter(tmp_path / "memory", tiny)
+    writer = MemoryWriter(tmp_path / "memory", tiny)
     for source, target, message in (
         ("", "x", "source of the pair is empty"),
         ("x", " \n", "target of the pair is empty"),
-        ("\ud800", "x", "no valid Unicode"),
-        ("x", "word " * 300, "longer than the model reads"),
+        ("\ud800", "x", "not valid Unicode"),
+        ("x", "word " * 300, "longer than the model's limit"),
     ):
         with pytest.raises(UsageError, match=message):
-            scribe.add_pair(source, target)
+            writer.add_pair(source, target)
     counts = Counts(read=2, kept=2)
-    answers = scribe.add([Pair("wort " * 300, "x", "f", 1), Pair("Hallo", "Hello", "f", 2)], counts)
+    answers = writer.add([Pair("wort " * 300, "x", "f", 1), Pair("Hallo", "Hello", "f", 2)], counts)
     assert answers == [(0, True)]
     assert counts.dropped == {"too long for the model": 1}
     for change in (
-        lambda: scribe.remove([5]),
-        lambda: scribe.remove_pair("Hallo", "Hullo"),
-        lambda: scribe.remove_origin("nowhere"),
-        lambda: scribe.replace(7, "x"),
-        lambda: scribe.replace_pair("Hallo", "Hullo", "x"),
-        lambda: scribe.replace(0, ""),
+        lambda: writer.remove([5]),
+        lambda: writer.remove_pair("Hallo", "Hullo"),
+        lambda: writer.remove_origin("nowhere"),
+        lambda: writer.replace(7, "x"),
+        lambda: writer.replace_pair("Hallo", "Hullo", "x"),
+        lambda: writer.replace(0, ""),
     ):
         with pytest.raises(UsageError):
             change()
-    assert texts(scribe.memory) == [("Hallo", "Hello")]
-    assert scribe.remove([]) == []
+    assert texts(writer.memory) == [("Hallo", "Hello")]
+    assert writer.remove([]) == []
 
 
 def test_another_model_and_an_unfinished_memory_are_refused(tiny: BaseModel, tiny_folder: Path, tmp_path: Path) -> None:
@@ -189,43 +187,43 @@ def test_another_model_and_an_unfinished_memory_are_refused(tiny: BaseModel, tin
         changed.projection.weight[0, 0] += 1
     with pytest.raises(MismatchError, match="another state of"):
         MemoryWriter(tmp_path / "other", changed)
-    Memory.create(tmp_path / "begun", identify(tiny))
+    Memory.create(tmp_path / "unfinished", identify_model(tiny))
     with pytest.raises(UsageError, match="unfinished"):
-        MemoryWriter(tmp_path / "begun", tiny).add_pair("Hallo", "Hello")
+        MemoryWriter(tmp_path / "unfinished", tiny).add_pair("Hallo", "Hello")
 
 
 def test_removed_by_origin(tiny: BaseModel, memory: Path) -> None:
-    scribe = MemoryWriter(memory, tiny)
-    learnt = texts(scribe.memory)
+    writer = MemoryWriter(memory, tiny)
+    learnt = texts(writer.memory)
     for number in range(3):
-        scribe.add_pair(f"Zusatz {number}", f"Extra {number}", origin="mail")
-    assert scribe.remove_origin("mail") == [len(learnt), len(learnt) + 1, len(learnt) + 2]
-    assert texts(scribe.memory) == learnt
-    origin = next(iter(scribe.memory.sentences())).origin
-    assert len(scribe.remove_origin(origin)) == len(learnt)
-    assert texts(scribe.memory) == texts(scribe.memory.sealed()) == []
+        writer.add_pair(f"Zusatz {number}", f"Extra {number}", origin="mail")
+    assert writer.remove_origin("mail") == [len(learnt), len(learnt) + 1, len(learnt) + 2]
+    assert texts(writer.memory) == learnt
+    origin = next(iter(writer.memory.sentences())).origin
+    assert len(writer.remove_origin(origin)) == len(learnt)
+    assert texts(writer.memory) == texts(writer.memory.sealed()) == []
     assert Translator(tiny, memory).translate(["Hallo"]) == Translator(tiny).translate(["Hallo"])
 
 
-SMALL = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=20), borrowed=20))
+SMALL = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=20), sampled_pairs=20))
 
 
-def test_every_stage_sees_what_was_added_and_not_what_was_removed(
+def test_every_stage_uses_added_pairs_and_no_removed_ones(
     tiny: BaseModel, tmp_path: Path, sentences: list[Any]
 ) -> None:
-    """Each stage in turn with an unsealed journal before it: none may lose a pair or bring one back."""
+    """Each stage runs after changes in the journal: none may lose a pair or restore a removed one."""
     few = tmp_path / "few.tsv"
     few.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:40]), "utf-8")
     memory = extract(tiny, Corpus([few]), tmp_path / "memory")
-    scribe = MemoryWriter(memory.path, tiny)
+    writer = MemoryWriter(memory.path, tiny)
     expected = {pair.id: pair.source for pair in memory.sentences()}
     number = 0
 
     def disturb() -> None:
         nonlocal number
-        added = scribe.add_pair(f"Neuer Satz Nummer {number}", f"New sentence number {number}")
+        added = writer.add_pair(f"Neuer Satz Nummer {number}", f"New sentence number {number}")
         expected[added.id] = f"Neuer Satz Nummer {number}"
-        scribe.remove([number * 2])
+        writer.remove([number * 2])
         del expected[number * 2]
         number += 1
 
@@ -235,7 +233,7 @@ def test_every_stage_sees_what_was_added_and_not_what_was_removed(
         assert memory.verify() == []
         return memory
 
-    small = TuneSettings(k=2, borrowed=20, metak=MetaKSettings(updates=10))
+    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=10))
     for stage in (
         lambda m: cluster_memory(m, ClusterSettings()),
         lambda m: tune(m, tiny, settings=small),
@@ -253,14 +251,14 @@ def test_every_stage_sees_what_was_added_and_not_what_was_removed(
     assert memory.layout.compact == 8
 
 
-def test_learn_goes_on_where_pairs_were_added_and_removed(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
+def test_learn_continues_after_pairs_were_added_and_removed(tiny: BaseModel, tmp_path: Path, corpus_file: Path) -> None:
     few = tmp_path / "few.tsv"
     few.write_text("".join(corpus_file.read_text("utf-8").splitlines(keepends=True)[:40]), "utf-8")
     memory = learn(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
-    scribe = MemoryWriter(memory.path, tiny)
-    scribe.add_pair("Noch ein Satz", "One more sentence")
-    scribe.remove([3, 4])
-    expected = texts(scribe.memory)
+    writer = MemoryWriter(memory.path, tiny)
+    writer.add_pair("Noch ein Satz", "One more sentence")
+    writer.remove([3, 4])
+    expected = texts(writer.memory)
     generation = memory.generation
     memory = learn(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
     assert texts(memory) == expected
@@ -269,62 +267,37 @@ def test_learn_goes_on_where_pairs_were_added_and_removed(tiny: BaseModel, tmp_p
     other.write_text("Etwas\tSomething\n", "utf-8")
     with pytest.raises(MismatchError, match="another corpus"):
         learn(tiny, Corpus([other]), tmp_path / "memory", settings=SMALL)
-    scribe = MemoryWriter(tmp_path / "by-hand", tiny)
-    scribe.add_pair("Hallo", "Hello")
+    writer = MemoryWriter(tmp_path / "by-hand", tiny)
+    writer.add_pair("Hallo", "Hello")
     with pytest.raises(MismatchError, match="name another folder"):
         learn(tiny, Corpus([few]), tmp_path / "by-hand", settings=SMALL)
-    assert texts(scribe.memory) == [("Hallo", "Hello")]
+    assert texts(writer.memory) == [("Hallo", "Hello")]
 
 
-def test_a_compact_memory_takes_pairs_without_the_models_keys(tiny: BaseModel, memory: Path) -> None:
+def test_pairs_can_be_added_to_a_memory_of_compact_keys(tiny: BaseModel, memory: Path) -> None:
     compacted = compact_memory(Memory.open(memory), CompactSettings(method="pca", dimension=16), keep_keys=False)
     assert not compacted.layout.keys
-    scribe = MemoryWriter(memory, tiny)
-    scribe.add_pair("Ein ganz neuer Satz", "A wholly new sentence")
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair("Ein ganz neuer Satz", "A wholly new sentence")
     translator = Translator(tiny, memory, combiner=CLOSE)
     assert translator.translate(["Ein ganz neuer Satz"]) == ["A wholly new sentence"]
-    scribe.memory.sealed()
+    writer.memory.sealed()
     assert translator.translate(["Ein ganz neuer Satz"]) == ["A wholly new sentence"]
     assert Memory.open(memory).verify() == []
 
 
-def test_journals_are_sealed_and_indexes_merged_when_due(
-    tiny: BaseModel, memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scribe = MemoryWriter(memory, tiny)
-    generation = scribe.memory.generation
-    scribe.add_pair("Eins", "One")
-    assert scribe.maintain().generation == generation  # nothing is due
-    monkeypatch.setattr(maintenance, "SEAL_BYTES", 100)
-    with scribe.memory.writing():
-        assert scribe.maintain().generation == generation  # it can wait until the other writer is done
-    sealed = scribe.maintain()
-    assert (sealed.generation, bool(sealed.tail)) == (generation + 1, False)
-    assert sealed.merged_entries < sealed.entries
-    monkeypatch.setattr(maintenance, "EXACT_BELOW", 2)
-    monkeypatch.setattr(maintenance, "MERGE_SHARE", 10**9)
-    merged = scribe.maintain()
-    assert merged.generation == generation + 2
-    assert merged.merged_entries == merged.entries
-    assert maintain(merged, tiny.device).generation == generation + 2
-    monkeypatch.setattr(maintenance, "SEAL_REMOVED", 0)
-    monkeypatch.setattr(maintenance, "SEAL_BYTES", 10**9)
-    scribe.remove([0])
-    assert not scribe.maintain().tail
-
-
-def test_many_writers_at_once(tiny: BaseModel, tmp_path: Path, sentences: list[Any]) -> None:
-    """Threads with a scribe each, and one that seals: every pair is there once, and every id was given once."""
+def test_many_concurrent_writers(tiny: BaseModel, tmp_path: Path, sentences: list[Any]) -> None:
+    """Threads with a writer each, which also seal: every pair is stored once, with an id of its own."""
     create_memory(tmp_path / "memory", tiny)
     answers: list[Any] = []
 
     def write(part: list[Any]) -> None:
-        scribe = MemoryWriter(tmp_path / "memory", tiny)
+        writer = MemoryWriter(tmp_path / "memory", tiny)
         for sentence in part:
-            answers.append((sentence.german, scribe.add_pair(sentence.german, sentence.english)))
+            answers.append((sentence.german, writer.add_pair(sentence.german, sentence.english)))
             if len(answers) % 5 == 0:
                 with contextlib.suppress(LockedMemoryError):  # sealing does not wait for other writers
-                    scribe.memory.sealed()
+                    writer.memory.sealed()
 
     parts = [sentences[:12], sentences[6:18], sentences[12:24]]
     threads = [threading.Thread(target=write, args=(part,)) for part in parts]

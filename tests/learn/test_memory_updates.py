@@ -1,4 +1,4 @@
-"""A translator that follows its memory gives, after every change, what one opened just then would give."""
+"""After every change of its memory, an open translator gives the results of a newly opened one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ibidem.learn import (
     compact_memory,
     create_memory,
     index_memory,
-    indexing,
+    maintenance,
     prune_memory,
     restore_memory,
 )
@@ -54,20 +54,20 @@ def step(tiny: BaseModel, sentences: list[Any]) -> Step:
 
 def mixture(translator: Translator, step: Step) -> Tensor:
     """Log-probabilities [rows, V] of the next token."""
-    votes = translator.scorer.retrieve(step.states)
-    return mix(step.logits.log_softmax(dim=1), votes.weights, votes.values)
+    retrieved = translator.scorer.retrieve(step.states)
+    return mix(step.logits.log_softmax(dim=1), retrieved.weights, retrieved.values)
 
 
-def check_like_new(translator: Translator, path: Path, step: Step, **options: Any) -> None:
-    """The followed scorer and a new one say the same, of the same entries."""
+def check_against_new(translator: Translator, path: Path, step: Step, **options: Any) -> None:
+    """Check that the open translator and a new one compute the same from the same entries."""
     translator.refresh()
     new = Translator(translator.model, path, **options)
     torch.testing.assert_close(mixture(translator, step), mixture(new, step), atol=1e-5, rtol=1e-4)
     followed, fresh = translator.scorer.retrieve(step.states), new.scorer.retrieve(step.states)
     torch.testing.assert_close(followed.distances, fresh.distances, atol=1e-4, rtol=1e-4)
     ids = [
-        {memory.sentence(memory.locate(entry)[0]).id for entry in votes.entries.unique().tolist() if entry >= 0}
-        for votes, memory in ((followed, translator.memories[0]), (fresh, new.memories[0]))
+        {memory.sentence(memory.locate(entry)[0]).id for entry in retrieved.entries.unique().tolist() if entry >= 0}
+        for retrieved, memory in ((followed, translator.memories[0]), (fresh, new.memories[0]))
     ]
     assert ids[0] == ids[1]
 
@@ -87,7 +87,7 @@ def test_any_order_of_changes(
 ) -> None:
     index_memory(Memory.open(memory), setting)
     translator = Translator(tiny, memory, **options)
-    scribe = MemoryWriter(memory, tiny)
+    writer = MemoryWriter(memory, tiny)
     random = Random(4)
     new = iter([(f"{s.german} Und {i}.", f"{s.english} And {i}.") for i, s in enumerate(sentences)])
     for change in (
@@ -106,24 +106,26 @@ def test_any_order_of_changes(
     ):
         if change == "add":
             for _ in range(3):
-                scribe.add_pair(*next(new))
+                writer.add_pair(*next(new))
         elif change == "remove":
-            ids = [pair.id for pair in scribe.memory.sentences()]
-            scribe.remove(random.sample(ids, 20))
+            ids = [pair.id for pair in writer.memory.sentences()]
+            writer.remove(random.sample(ids, 20))
         elif change == "seal":
-            scribe.memory.sealed()
+            writer.memory.sealed()
         elif change == "index":
-            index_memory(scribe.memory, setting)
+            index_memory(writer.memory, setting)
             translator.mounts[0].reload()  # since the codes of a new index are other ones
         else:
             translator.mounts[0].reload()
-        check_like_new(translator, memory, step, **options)
+        check_against_new(translator, memory, step, **options)
 
 
-def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentences: list[Any], step: Step) -> None:
+def test_removed_entries_are_never_neighbours_again(
+    tiny: BaseModel, memory: Path, sentences: list[Any], step: Step
+) -> None:
     index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     translator = Translator(tiny, memory, combiner=CLOSE)
-    scribe = MemoryWriter(memory, tiny)
+    writer = MemoryWriter(memory, tiny)
     removed: set[int] = set()
 
     def check() -> None:
@@ -136,24 +138,26 @@ def test_removed_entries_never_vote_again(tiny: BaseModel, memory: Path, sentenc
             assert not cited & removed
 
     for ids in ([0, 2], [5, 12, 24], list(range(30, 60))):
-        removed |= set(scribe.remove(ids))
+        removed |= set(writer.remove(ids))
         check()
-        scribe.memory.sealed()
+        writer.memory.sealed()
         check()
         translator.mounts[0].reload()
         check()
-    index_memory(scribe.memory, "exact")
+    index_memory(writer.memory, "exact")
     check()
 
 
-def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, sentences: list[Any], step: Step) -> None:
-    """Entries added since tuning are weighed once more; what lies far from them is as it was."""
+def test_a_correction_overlays_the_tuned_memory(
+    tiny: BaseModel, memory: Path, sentences: list[Any], step: Step
+) -> None:
+    """Entries added since tuning get a weight of their own; states far from them are unaffected."""
     index_memory(Memory.open(memory), "exact")  # an approximate one may miss a neighbour that a later one finds
     translator = Translator(tiny, memory)
     assert isinstance(translator.scorer, MemoryScorer)
     before = mixture(translator, step)
-    scribe = MemoryWriter(memory, tiny)
-    scribe.add_pair(sentences[0].german, "Quite another translation")
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair(sentences[0].german, "Quite another translation")
     translator.refresh()
     assert isinstance(translator.scorer, OverlayScorer)
     tokens = tiny.tokens
@@ -170,50 +174,50 @@ def test_a_correction_lies_over_what_was_tuned(tiny: BaseModel, memory: Path, se
         shown = [neighbour.entry for neighbour in token.neighbours]
         assert len(set(shown)) == len(shown)
         assert token.base_weight + sum(neighbour.vote for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
-    votes = translator.scorer.retrieve(step.states)
-    untouched = votes.weights.neighbours[:, votes.sources == 1].sum(dim=1) < 1e-7
+    retrieved = translator.scorer.retrieve(step.states)
+    untouched = retrieved.weights.neighbours[:, retrieved.sources == 1].sum(dim=1) < 1e-7
     assert untouched.any()
     torch.testing.assert_close(mixture(translator, step)[untouched], before[untouched], atol=1e-4, rtol=1e-4)
     # Sealed, it still lies over the rest; merged, it is one entry among others.
-    scribe.memory.sealed()
+    writer.memory.sealed()
     translator.refresh()
     assert isinstance(translator.scorer, OverlayScorer)
-    check_like_new(translator, memory, step)
+    check_against_new(translator, memory, step)
     index_memory(Memory.open(memory), "exact")
     translator.refresh()
     assert isinstance(translator.scorer, MemoryScorer)
-    check_like_new(translator, memory, step)
+    check_against_new(translator, memory, step)
 
 
-def test_pairs_come_and_go_while_an_index_is_built(
+def test_pairs_are_added_and_removed_while_an_index_is_built(
     tiny: BaseModel, memory: Path, step: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was built is stored all the same, and finds what an exact index of what is left finds."""
+    """The index is stored nevertheless, and finds what an exact index of the remaining entries finds."""
     translator = Translator(tiny, memory, combiner=BY_HAND)
-    scribe = MemoryWriter(memory, tiny)
-    build = indexing.build_index
+    writer = MemoryWriter(memory, tiny)
+    build = maintenance.build_index
 
     def disturbed(*given: Any, **options: Any) -> Any:
         index = build(*given, **options)
         for number in range(3):
-            scribe.add_pair(f"Zusatz {number}", f"Extra {number}")
-            scribe.remove([number, 10 * number + 11])
+            writer.add_pair(f"Zusatz {number}", f"Extra {number}")
+            writer.remove([number, 10 * number + 11])
             if number < 2:
-                scribe.memory.sealed()
+                writer.memory.sealed()
         return index
 
-    monkeypatch.setattr(indexing, "build_index", disturbed)
+    monkeypatch.setattr(maintenance, "build_index", disturbed)
     built, _ = index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     assert built.merged_entries < built.entries
     assert len(built.removed_entries) > 0
     translator.mounts[0].reload()
-    check_like_new(translator, memory, step, combiner=BY_HAND)
+    check_against_new(translator, memory, step, combiner=BY_HAND)
     exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.retrieve(step.states)
     found = translator.scorer.retrieve(step.states)
     torch.testing.assert_close(found.distances, exact.distances, atol=1e-3, rtol=1e-3)
 
 
-def test_another_space_is_opened_anew(tiny: BaseModel, memory: Path, step: Step) -> None:
+def test_another_space_is_loaded_again(tiny: BaseModel, memory: Path, step: Step) -> None:
     translator = Translator(tiny, memory, combiner=BY_HAND)
     MemoryWriter(memory, tiny).add_pair("Ein neuer Satz", "A new sentence")
     for stage in (
@@ -222,20 +226,20 @@ def test_another_space_is_opened_anew(tiny: BaseModel, memory: Path, step: Step)
         lambda m: compact_memory(m, CompactSettings(method="pca", dimension=8), keep_keys=False),
     ):
         stage(Memory.open(memory))
-        check_like_new(translator, memory, step, combiner=BY_HAND)
+        check_against_new(translator, memory, step, combiner=BY_HAND)
     MemoryWriter(memory, tiny).add_pair("Noch ein Satz", "One more sentence")
-    check_like_new(translator, memory, step, combiner=BY_HAND)
+    check_against_new(translator, memory, step, combiner=BY_HAND)
     assert translator.memories[0].dimension == 8
 
 
-def test_a_named_combiner_that_is_gone_is_an_error(tiny: BaseModel, memory: Path) -> None:
+def test_a_missing_named_combiner_is_an_error(tiny: BaseModel, memory: Path) -> None:
     translator = Translator(tiny, memory, combiner="adaptive")
     compact_memory(Memory.open(memory), CompactSettings(method="pca", dimension=8), keep_keys=True)
     with pytest.raises(UsageError, match="no adaptive combiner"):
         translator.translate(["Hallo"])
 
 
-def test_a_scorer_that_others_put_in_place_stays(tiny: BaseModel, memory: Path, sentences: list[Any]) -> None:
+def test_a_replaced_scorer_stays(tiny: BaseModel, memory: Path, sentences: list[Any]) -> None:
     translator = Translator(tiny, memory, combiner=CLOSE, settings=SearchSettings(beam=1))
     texts = [s.german for s in sentences[:4]]
     base = Translator(tiny, settings=SearchSettings(beam=1)).translate(texts)
@@ -244,7 +248,7 @@ def test_a_scorer_that_others_put_in_place_stays(tiny: BaseModel, memory: Path, 
     assert results[0].translations == base
 
 
-def test_nothing_new_costs_nothing(tiny: BaseModel, memory: Path) -> None:
+def test_an_unchanged_memory_is_not_loaded_again(tiny: BaseModel, memory: Path) -> None:
     translator = Translator(tiny, memory)
     scorer = translator.scorer
     translator.translate(["Hallo", "Welt"])
@@ -252,13 +256,13 @@ def test_nothing_new_costs_nothing(tiny: BaseModel, memory: Path) -> None:
     assert not translator.mounts[0].refresh()
 
 
-def test_many_small_additions_share_what_did_not_change(tiny: BaseModel, memory: Path) -> None:
+def test_additions_share_the_unchanged_parts(tiny: BaseModel, memory: Path) -> None:
     translator = Translator(tiny, memory)
-    scribe = MemoryWriter(memory, tiny)
-    scribe.add_pair("Eins", "One")
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair("Eins", "One")
     translator.refresh()
     shelves, table = translator.mounts[0]._shelves, translator.mounts[0]._values.table
-    scribe.add_pair("Zwei", "Two")
+    writer.add_pair("Zwei", "Two")
     translator.refresh()
     assert translator.mounts[0]._shelves is shelves
     grown = translator.mounts[0]._values.table
@@ -268,8 +272,8 @@ def test_many_small_additions_share_what_did_not_change(tiny: BaseModel, memory:
     np.testing.assert_array_equal(grown.numpy(), expected)
 
 
-def test_translating_while_others_write(tiny: BaseModel, memory: Path, sentences: list[Any]) -> None:
-    """One thread translates and explains, two add and remove, one seals and merges: each answer is a whole one."""
+def test_translating_during_writes(tiny: BaseModel, memory: Path, sentences: list[Any]) -> None:
+    """One thread translates and explains, two add and remove, one seals and rebuilds: each result is consistent."""
     translator = Translator(tiny, memory, settings=SearchSettings(beam=2, max_length_ratio=0, max_length_extra=8))
     done = threading.Event()
     failures: list[BaseException] = []
@@ -284,11 +288,11 @@ def test_translating_while_others_write(tiny: BaseModel, memory: Path, sentences
         return threading.Thread(target=run)
 
     def write(first: int) -> None:
-        scribe = MemoryWriter(memory, tiny)
+        writer = MemoryWriter(memory, tiny)
         for number in range(first, first + 12):
-            added = scribe.add_pair(f"Satz {number}", f"Sentence {number}")
+            added = writer.add_pair(f"Satz {number}", f"Sentence {number}")
             if number % 3 == 0:
-                scribe.remove([added.id])
+                writer.remove([added.id])
 
     def keep() -> None:
         while not done.is_set():
@@ -321,7 +325,7 @@ def test_translating_while_others_write(tiny: BaseModel, memory: Path, sentences
 
 
 def _tolerating_changes(work: Any) -> None:
-    """Work that may find, as it says, that pairs were removed or a lock is held meanwhile, and is then done again."""
+    """Repeat work that fails because pairs were removed or the lock is held meanwhile."""
     from ibidem.errors import LockedMemoryError, MismatchError
 
     while True:
@@ -331,7 +335,7 @@ def _tolerating_changes(work: Any) -> None:
             continue
 
 
-def test_an_empty_memory_is_followed_too(tiny: BaseModel, tmp_path: Path) -> None:
+def test_an_empty_memory_is_updated_too(tiny: BaseModel, tmp_path: Path) -> None:
     create_memory(tmp_path / "empty", tiny)
     translator = Translator(tiny, [tmp_path / "empty"], combiner=CLOSE)
     MemoryWriter(tmp_path / "empty", tiny).add_pair("Hallo Welt", "Hello world")

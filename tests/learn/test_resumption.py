@@ -1,4 +1,4 @@
-"""A stage that ended in an error says whether it was committed, and the same command again makes it once."""
+"""A failed stage reports whether it was committed, and the same command again completes it once."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_full_disk_at_any_step_prunes_once(
     assert committed >= 4  # the sync after the rename, and three steps of the card
 
 
-def test_pruning_again_is_asked_for(memory: Memory) -> None:
+def test_pruning_again_must_be_requested(memory: Memory) -> None:
     pruned = prune_memory(memory, PRUNE)
     same = prune_memory(pruned, PRUNE)
     assert (same.generation, same.entries) == (pruned.generation, pruned.entries)
@@ -114,7 +114,7 @@ def test_pruning_again_is_asked_for(memory: Memory) -> None:
     assert less.manifest.stages["prune"]["earlier"]["earlier"]["entries"] == pruned.entries
 
 
-def test_a_pruning_is_repeated_safely_though_pairs_came_and_went_in_between(memory: Memory) -> None:
+def test_repeated_pruning_does_nothing_although_pairs_changed(memory: Memory) -> None:
     pruned = prune_memory(memory, PRUNE)
     with pruned.writing() as writer:
         writer.record(removed=[0])
@@ -123,8 +123,8 @@ def test_a_pruning_is_repeated_safely_though_pairs_came_and_went_in_between(memo
     assert prune_memory(left, PRUNE, again=True).entries < left.entries
 
 
-def test_a_stage_that_is_done_is_not_done_again(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, borrowed=20, metak=MetaKSettings(updates=20))
+def test_a_completed_stage_is_not_repeated(memory: Memory, tiny: BaseModel) -> None:
+    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
     pca = CompactSettings(method="pca", dimension=3)
     stages = {
         "cluster": lambda: cluster_memory(Memory.open(memory.path), ClusterSettings()),
@@ -149,8 +149,8 @@ def test_a_stage_that_is_done_is_not_done_again(memory: Memory, tiny: BaseModel)
     assert dropped.manifest.stages["tune"] == after.manifest.stages["tune"]
 
 
-def test_a_damaged_combiner_is_tuned_anew(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, borrowed=20, metak=MetaKSettings(updates=20))
+def test_a_damaged_combiner_is_tuned_again(memory: Memory, tiny: BaseModel) -> None:
+    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
     tuned = tune(memory, tiny, settings=small)
     file = tuned.artefact("combiner_adaptive").path
     file.write_bytes(b"damaged")

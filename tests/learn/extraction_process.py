@@ -1,6 +1,6 @@
-"""A process that has loaded a model and forks an extraction for every folder that it is told on stdin.
+"""A fork server: loads a model once, and forks an extraction for every folder that it reads from stdin.
 
-For each it prints the child's number, and its exit status when it has ended.
+For each folder it prints the process number of the child, and its exit status when it has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A living memory: pairs added, removed and replaced one by one, and used by the very next sentence."""
+"""The memory writer: adds, removes and replaces single pairs, which the next translated sentence already uses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from ibidem.compact import compact_keys
 from ibidem.decode import check_complete, check_identity
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.learn.chunks import Chunk, cut_chunks
-from ibidem.learn.extraction import STAGE, extract_chunk, identify
+from ibidem.learn.digests import COMPACTOR_ARTEFACT
+from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model
 from ibidem.learn.maintenance import maintain
 from ibidem.memory import Memory, remove_pairs
 from ibidem.progress import Progress, silent
@@ -28,20 +28,31 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 BY_HAND = "by hand"
-# What is computed and committed at once when many pairs are added.
+# The entries that are computed and committed together when many pairs are added.
 _CHUNK_ENTRIES = 4096
 _BATCH_TOKENS = 4096
 
 
 class Added(NamedTuple):
-    """The id of a pair in the memory, and whether it is new: one that was there already is not stored again."""
+    """The result of adding a pair.
+
+    Attributes:
+        id: The id of the pair in the memory.
+        new: Whether the pair was stored; a pair that the memory already holds is not stored again.
+    """
 
     id: int
     new: bool
 
 
 class Correction(NamedTuple):
-    """The id of a pair, whether it is new, and the pairs whose place it took."""
+    """The result of correcting a pair.
+
+    Attributes:
+        id: The id of the pair in the memory.
+        new: Whether the pair was stored.
+        replaced: The pairs of the same source that were removed.
+    """
 
     id: int
     new: bool
@@ -49,13 +60,19 @@ class Correction(NamedTuple):
 
 
 def create_memory(path: str | PathLike[str], model: BaseModel, *, seed: int = 0) -> Memory:
-    """An empty memory for pairs of this model; it can be used from the first one on."""
+    """Create an empty memory for pairs of this model; it can be used from the first pair on.
+
+    Args:
+        path: The folder, which must not exist or be empty.
+        model: The base model.
+        seed: The seed of later stages.
+    """
     notes = {"corpus": "pairs added one by one", "special_tokens": model.tokens.special_ids()}
-    return Memory.create(path, identify(model), seed=seed, stages={STAGE: notes}, complete=True)
+    return Memory.create(path, identify_model(model), seed=seed, stages={STAGE: notes}, complete=True)
 
 
 def _open_or_create(path: Path, model: BaseModel) -> Memory:
-    """The memory at a path; one is made if there is none, unless another process is faster."""
+    """Open the memory at a path, or create it; another process may create it at the same time."""
     if not Memory.exists(path):
         try:
             return create_memory(path, model)
@@ -66,18 +83,35 @@ def _open_or_create(path: Path, model: BaseModel) -> Memory:
 
 
 class MemoryWriter:
-    """Writes into a memory: a change is on disk when its call returns, and translators use it from their next batch on.
+    """Adds, removes and replaces pairs of a memory.
 
-    Any number of threads and processes may write: each waits for the others for up to `patience` seconds, and raises
-    LockedMemoryError then. The model may be in use by a translator meanwhile.
+    A change is on disk when the method returns, and translators use it from their next batch on. Any number of threads
+    and processes may write at the same time. The model may be in use by a translator meanwhile.
 
-    >>> scribe = Scribe("memories/mine", translator.model)                      # doctest: +SKIP
-    >>> scribe.add_pair("Der Mandant wurde gelöscht.", "The tenant was deleted.")  # doctest: +SKIP
-    Added(id=0, new=True)
+    Example:
+        >>> from ibidem import MemoryWriter, Translator
+        >>> from ibidem.model import load_model
+        >>> model = load_model()
+        >>> writer = MemoryWriter("memories/terms", model)
+        >>> writer.add_pair("Der Mandant wurde gelöscht.", "The tenant was deleted.")
+        Added(id=0, new=True)
+        >>> Translator(model, "memories/terms").translate(["Der Mandant wurde gelöscht."])
+        ['The tenant was deleted.']
+        >>> writer.remove([0])
+        [0]
     """
 
     def __init__(self, memory: Memory | str | PathLike[str], model: BaseModel, *, patience: float = 10.0) -> None:
-        """`memory` is a memory, or a folder; where there is none yet, one is created."""
+        """Open a memory for writing.
+
+        Args:
+            memory: A memory, or its folder; a folder without a memory gets an empty one.
+            model: The base model of the memory.
+            patience: Seconds to wait for other writers before LockedMemoryError is raised.
+
+        Raises:
+            MismatchError: The memory belongs to another model.
+        """
         if not isinstance(memory, Memory):
             memory = _open_or_create(Path(memory), model)
         check_identity(memory, model)
@@ -93,27 +127,50 @@ class MemoryWriter:
 
     @property
     def memory(self) -> Memory:
-        """The newest state of the memory."""
+        """The newest state of the memory, with changes by other processes."""
         self._memory = self._memory.held()
         return self._memory
 
     def add_pair(self, source: str, target: str, *, origin: str = BY_HAND, location: int = 0) -> Added:
-        """Add one pair; raises UsageError for one that is empty, or that the model cannot read whole."""
+        """Add one pair.
+
+        Args:
+            source: The source sentence.
+            target: Its translation.
+            origin: Where the pair comes from, such as a file name.
+            location: Its position in the origin, such as a line number.
+
+        Raises:
+            UsageError: A side is empty, is not valid Unicode, or exceeds the length limit of the model.
+            LockedMemoryError: Another writer holds the lock for too long.
+        """
         return self._add_chunk(self._chunk_of(_clean_pair(source, target, origin, location)))[0]
 
     def correct(self, pairs: Iterable[tuple[str, str]], *, origin: str = BY_HAND) -> list[Correction]:
-        """Put each pair in the place of all others of the same source, as translation memories do.
+        """Add pairs, each of which replaces all other pairs of the same source, as translation memories do.
 
-        Two translations of one sentence contradict each other, and neither would be used. Raises UsageError, and
-        changes nothing, where a pair is empty or longer than the model reads.
+        Two translations of one sentence contradict each other, and neither would be used.
+
+        Args:
+            pairs: Sources and targets.
+            origin: Where the pairs come from.
+
+        Raises:
+            UsageError: A pair is invalid (see `add_pair`); nothing is changed.
         """
         chunks = [self._chunk_of(_clean_pair(source, target, origin, 0)) for source, target in pairs]
         return [self._correct(chunk) for chunk in chunks]
 
     def add(self, pairs: Iterable[Pair], counts: Counts | None = None, progress: Progress = silent) -> list[Added]:
-        """Add pairs, each some thousand tokens of them at once, and say of each in turn what came of it.
+        """Add many pairs, some thousand tokens at a time, with maintenance in between.
 
-        Pairs that the model cannot read whole are left out, and counted in `counts`. Maintenance is done on the way.
+        Args:
+            pairs: The pairs.
+            counts: Receives the number of pairs that are dropped because they exceed the length limit of the model.
+            progress: Receives the number of pairs that are done.
+
+        Returns:
+            The result for each pair that is not dropped, in order.
         """
         counts = counts if counts is not None else Counts()
         added: list[Added] = []
@@ -125,35 +182,35 @@ class MemoryWriter:
         return added
 
     def remove(self, ids: Sequence[int]) -> list[int]:
-        """Remove the pairs with these ids, all or none; raises UsageError for an id that there is not."""
+        """Remove the pairs with these ids, all or none; raise UsageError for an unknown id."""
         return remove_pairs(self._memory, ids=ids, patience=self._patience)
 
     def remove_pair(self, source: str, target: str) -> list[int]:
-        """Remove every pair with these texts, and give their ids; raises UsageError if there is none."""
+        """Remove every pair with these texts, and return their ids; raise UsageError if there is none."""
         texts = join_lines(source), join_lines(target)
         return remove_pairs(self._memory, texts=texts, patience=self._patience)
 
     def remove_origin(self, origin: str) -> list[int]:
-        """Remove every pair that came from this origin, and give their ids; raises UsageError if there is none."""
+        """Remove every pair of this origin, and return their ids; raise UsageError if there is none."""
         return remove_pairs(self._memory, origin=origin, patience=self._patience)
 
     def replace_pair(self, source: str, old_target: str, new_target: str) -> Added:
-        """Put a new translation in the place of an old one, both at once; raises UsageError without an old one."""
+        """Replace a translation in one step; raise UsageError if the memory has no pair with these texts."""
         ids = self.memory.find(join_lines(source), join_lines(old_target))
         if not ids:
             raise UsageError(
-                f"{self._memory.path} has no such pair ({source[:60]!r}, {old_target[:60]!r}): give both texts letter "
-                "for letter."
+                f"{self._memory.path} has no such pair ({source[:60]!r}, {old_target[:60]!r}): give both texts "
+                "exactly as they are stored."
             )
         return self._replace(ids, new_target)
 
     def replace(self, id: int, target: str) -> Added:
-        """Put a new translation in the place of that of the pair with this id, both at once."""
+        """Replace the translation of the pair with this id in one step; raise UsageError for an unknown id."""
         self.memory.number_of(id)
         return self._replace([id], target)
 
     def maintain(self, progress: Progress = silent) -> Memory:
-        """Seal the journal and merge the index where that is due; a server runs this in the background."""
+        """Seal the journal and rebuild the index where that is due; a server calls this in the background."""
         self._memory = maintain(self.memory, self._model.device, progress)
         return self._memory
 
@@ -177,29 +234,29 @@ class MemoryWriter:
         return self._add_chunk(chunk, lambda _: ids)[0]
 
     def _chunk_of(self, pair: Pair) -> Chunk:
-        """One pair with its tokens; raises UsageError where the model cannot read it whole."""
+        """Encode one pair; raise UsageError if it exceeds the length limit of the model."""
         tokens = self._model.tokens
         for chunk in cut_chunks([pair], tokens, _CHUNK_ENTRIES, Counts(read=1, kept=1)):
             return chunk
         raise UsageError(
-            f"The pair is longer than the model reads ({tokens.longest_source} source and {tokens.longest_target} "
+            f"The pair is longer than the model's limit ({tokens.longest_source} source and {tokens.longest_target} "
             "target tokens): add it in parts."
         )
 
     def _add_chunk(self, chunk: Chunk, outdated: Callable[[Memory], Sequence[int]] = lambda _: ()) -> list[Added]:
-        """Add the pairs of a chunk that are not there yet, and remove those that are outdated, in one record."""
+        """Add the pairs of a chunk that are not stored yet, and remove the outdated ones, in one journal record."""
         texts = [(pair.source, pair.target) for pair in chunk.pairs]
         while True:
             memory = self.memory
             check_complete(memory)
-            known = _known(memory, texts, outdated(memory))
+            known = _find_known(memory, texts, outdated(memory))
             new = [i for i, text in enumerate(texts) if text not in known and text not in texts[:i]]
             data = self._compute(chunk, new, memory)
             with memory.writing(self._patience) as writer:
                 removed = outdated(writer.memory)
-                known = _known(writer.memory, texts, removed)
+                known = _find_known(writer.memory, texts, removed)
                 computed = {texts[i] for i in new}
-                # Else it was compacted meanwhile, and takes other keys, or a pair that was known was removed.
+                # Otherwise another process compacted the memory or removed one of the known pairs: compute again.
                 if _space(writer.memory) == _space(memory) and computed.union(known).issuperset(texts):
                     fresh = [place for place, i in enumerate(new) if texts[i] not in known]
                     first = writer.memory.tail.next_id
@@ -212,7 +269,7 @@ class MemoryWriter:
                     ]
 
     def _compute(self, chunk: Chunk, pairs: Sequence[int], memory: Memory) -> SegmentData:
-        """The entries of these pairs of a chunk in the memory's layout."""
+        """Compute the entries of some pairs of a chunk in the memory's layout."""
         part = Chunk()
         for i in pairs:
             part.add(chunk.pairs[i], chunk.sources[i], chunk.targets[i])
@@ -226,27 +283,27 @@ class MemoryWriter:
         return replace(data, keys=data.keys if memory.layout.keys else None, compact=compact)
 
     def _compactor_of(self, memory: Memory) -> Compactor | None:
-        """The memory's compactor, read once as long as it stays the same."""
-        record = memory.manifest.artefacts.get("compactor")
+        """Return the memory's compactor, which is read again only when it changes."""
+        record = memory.manifest.artefacts.get(COMPACTOR_ARTEFACT)
         if self._compactor[0] != record or (record is None) != (self._compactor[1] is None):
             found = compactor_of(memory)
             self._compactor = (record, None if found is None else found.to(self._model.device))
         return self._compactor[1]
 
 
-def _known(memory: Memory, texts: Iterable[tuple[str, str]], removed: Sequence[int]) -> dict[tuple[str, str], int]:
-    """The ids of the pairs with these texts that the memory has, those that are to be removed left out."""
+def _find_known(memory: Memory, texts: Iterable[tuple[str, str]], removed: Sequence[int]) -> dict[tuple[str, str], int]:
+    """Return the ids of the pairs with these texts in the memory, without those that are to be removed."""
     found = {text: [id for id in memory.find(*text) if id not in removed] for text in dict.fromkeys(texts)}
     return {text: ids[0] for text, ids in found.items() if ids}
 
 
 def _space(memory: Memory) -> tuple[object, ...]:
-    """What keys must belong to."""
-    return memory.layout, memory.manifest.artefacts.get("compactor")
+    """Return what identifies the space of the keys."""
+    return memory.layout, memory.manifest.artefacts.get(COMPACTOR_ARTEFACT)
 
 
 def _clean_pair(source: str, target: str, origin: str, location: int) -> Pair:
-    """A pair as a corpus would give it; raises UsageError for what is no text."""
+    """Make a pair as a corpus would; raise UsageError for an invalid text."""
     texts = join_lines(source), join_lines(target)
     for side, text in zip(("source", "target"), texts, strict=True):
         if not text:
@@ -254,5 +311,5 @@ def _clean_pair(source: str, target: str, origin: str, location: int) -> Pair:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise UsageError(f"The {side} of the pair is no valid Unicode: it has half of a character.") from None
+            raise UsageError(f"The {side} of the pair is not valid Unicode: remove the unpaired surrogate.") from None
     return Pair(*texts, origin, location)

@@ -1,4 +1,4 @@
-"""A term corrected in one sentence changes other sentences with the same term, and leaves the rest alone.
+"""A term corrected in one sentence changes other sentences with the same term, and no others.
 
 Other systems keep corrections as whole sentences, and repeat the old term in the next one (modernmt#372).
 The sentences were written for this project; `benchmarks/terms.py` measures all of them.
@@ -34,14 +34,14 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
     rows = [line.split("\t") for line in TERMS.read_text("utf-8").splitlines()]
     terms = {term: (source, target, others) for term, source, target, *others in rows if term in CORRECTED}
     unrelated = [s.german for s in sentences[::40]]
-    scribe = MemoryWriter(tmp_path / "memory", shipped)
+    writer = MemoryWriter(tmp_path / "memory", shipped)
     translator = Translator(shipped, tmp_path / "memory")
     asked = [*unrelated, *(text for source, _, others in terms.values() for text in (source, *others))]
     before = dict(zip(asked, translator.translate(asked), strict=True))
     assert list(before.values()) == Translator(shipped).translate(asked)
     for term, (source, target, others) in terms.items():
         assert count(term, [before[text] for text in (source, *others)]) == 0
-        scribe.add_pair(source, target)
+        writer.add_pair(source, target)
         assert translator.translate([source]) == [target]
         assert count(term, translator.translate(others)) >= 2
     same = sum(before[text] == after for text, after in zip(unrelated, translator.translate(unrelated), strict=True))
@@ -50,5 +50,5 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
     cited = {n.pair.source for token in explained.tokens for n in token.neighbours if n.agrees and n.vote > 0.2}
     assert terms["display"][0] in cited
     for source, target, _ in terms.values():
-        scribe.remove_pair(source, target)
+        writer.remove_pair(source, target)
     assert translator.translate(asked) == list(before.values())

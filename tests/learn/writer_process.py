@@ -1,11 +1,11 @@
-"""A process that has loaded a model and forks a writer or a reader of a memory for every command on stdin.
+"""A fork server: loads a model once, and forks a writer or a reader of a memory for every command on stdin.
 
     add FIRST    a child adds the sentences from number FIRST on, one by one, and prints each number when it is added;
                  every seventh time it seals the journal too
     read A,B,…   a child opens the memory, translates these sentences, and prints, as JSON, the pairs that are there,
-                 and the vote that each sentence's own pair had on every token of its translation
+                 and the weight of each sentence's own pair for every token of its translation
 
-Before it all it prints the child's number, and when the child has ended `ended` and its exit status.
+It first prints the process number of the child, and `ended` with the exit status when the child has ended.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ def main() -> None:
     model = load_model(None if model_folder == "shipped" else model_folder, device="cpu")
     assert model.fingerprint
     assert model.tokenizer_fingerprint
-    # The states of a random model lie close together: it needs a combiner that looks closely.
+    # The states of a random model lie close together: it needs a combiner with a low temperature.
     combiner = None if model_folder == "shipped" else FixedCombiner(4, 0.99, 1e-5)
     pairs = [line.split("\t") for line in Path(sentences).read_text("utf-8").splitlines()]
 
     def add(first: int) -> None:
-        scribe = MemoryWriter(folder, model)
+        writer = MemoryWriter(folder, model)
         for number in range(first, len(pairs)):
-            scribe.add_pair(*pairs[number], location=number)
+            writer.add_pair(*pairs[number], location=number)
             print(number, flush=True)
             if number % 7 == 0:
-                scribe.memory.sealed()
+                writer.memory.sealed()
 
     def read(numbers: list[int]) -> None:
         stored = [pair.location for pair in Memory.open(folder).sentences()]
         explanations = Translator(model, folder, combiner=combiner).explain([pairs[number][0] for number in numbers])
-        votes = [
+        weights = [
             [max(n.vote * n.agrees * (n.pair.location == number) for n in token.neighbours) for token in tokens]
             for number, tokens in zip(numbers, (found.tokens for found in explanations), strict=True)
         ]
-        print(json.dumps({"stored": stored, "votes": votes}), flush=True)
+        print(json.dumps({"stored": stored, "weights": weights}), flush=True)
 
     print("ready", flush=True)
     for line in sys.stdin:

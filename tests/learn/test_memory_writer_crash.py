@@ -1,4 +1,4 @@
-"""Added, killed, opened again, translated: every pair whose addition returned is there, and is used."""
+"""After a kill, every pair whose addition returned is stored, and translations use it."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ibidem.memory import Memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ZYGOTE = Path(__file__).with_name("scribe_zygote.py")
+SCRIPT = Path(__file__).with_name("writer_process.py")
 
 
-class Zygote:
-    """The other process, and what it has promised so far."""
+class ForkServer:
+    """The process that forks writers and readers."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def start(self, command: str) -> int:
-        """The number of the child that does this."""
+        """Start a child for a command and return its process number."""
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
         return int(self._line())
 
     def answer(self) -> str:
-        """A line of the child."""
+        """Return the next line of the child."""
         return self._line()
 
     def end(self) -> tuple[list[str], int]:
-        """What else the child has printed, and its exit status."""
+        """Wait for the child to end; return its other lines and its exit status."""
         lines = []
         while not (line := self._line()).startswith("ended"):
             lines.append(line)
@@ -49,71 +49,73 @@ class Zygote:
     def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "the zygote has died"
+        assert line, "the fork server has ended"
         return line.rstrip("\n")
 
 
 @pytest.fixture
-def zygote(request: pytest.FixtureRequest, tmp_path: Path, tiny_folder: Path, sentences: list[Any]) -> Iterator[Zygote]:
+def server(
+    request: pytest.FixtureRequest, tmp_path: Path, tiny_folder: Path, sentences: list[Any]
+) -> Iterator[ForkServer]:
     model = getattr(request, "param", None) or str(tiny_folder)
     pairs = [(s.german, s.english) for s in sentences] + [
         (f"{s.german} – Teil 2", f"{s.english} – Part 2") for s in sentences
     ]
     corpus = tmp_path / "corpus.tsv"
     corpus.write_text("".join(f"{german}\t{english}\n" for german, english in pairs), "utf-8")
-    command = [sys.executable, str(ZYGOTE), model, str(tmp_path / "memory"), str(corpus)]
+    command = [sys.executable, str(SCRIPT), model, str(tmp_path / "memory"), str(corpus)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        yield Zygote(process)
+        yield ForkServer(process)
         assert process.stdin is not None
         process.stdin.close()
 
 
-def check_rounds(zygote: Zygote, path: Path, rounds: int) -> None:
-    """Kill a writer that often, after some promises and a part of the time that the next one would take."""
+def check_rounds(server: ForkServer, path: Path, rounds: int) -> None:
+    """Kill writers after some confirmed pairs and a part of the time that the next pair would take."""
     random = Random(3)
-    promised: set[int] = set()
+    confirmed: set[int] = set()
     torn: set[int] = set()
     first, interval = 0, 0.1
     for number in range(rounds):
-        child = zygote.start(f"add {first}")
+        child = server.start(f"add {first}")
         new = set()
         for _ in range((0, 1, 1, 3)[number % 4]):
             begun = time.monotonic()
-            new.add(int(zygote.answer()))
+            new.add(int(server.answer()))
             interval = time.monotonic() - begun
         time.sleep(random.uniform(0, 1.2) * interval)
         os.kill(child, signal.SIGKILL)
-        printed, status = zygote.end()
+        printed, status = server.end()
         assert status == -signal.SIGKILL
         new |= {int(line) for line in printed}
-        promised |= new
-        if not promised:
+        confirmed |= new
+        if not confirmed:
             continue
         assert Memory.open(path).verify() == []
-        asked = sorted(new or promised)[-2:]
-        zygote.start(f"read {','.join(map(str, asked))}")
-        lines, status = zygote.end()
+        asked = sorted(new or confirmed)[-2:]
+        server.start(f"read {','.join(map(str, asked))}")
+        lines, status = server.end()
         assert status == 0
         answer = json.loads(lines[-1])
         assert answer["stored"] == list(range(len(answer["stored"])))
-        assert promised <= set(answer["stored"])
-        torn |= {answer["stored"][-1]} - promised  # written, and killed before it could say so
-        assert set(answer["stored"]) == promised | torn
-        for votes in answer["votes"]:
-            assert max(votes) > 0.5
+        assert confirmed <= set(answer["stored"])
+        torn |= {answer["stored"][-1]} - confirmed  # written, and killed before the confirmation
+        assert set(answer["stored"]) == confirmed | torn
+        for weights in answer["weights"]:
+            assert max(weights) > 0.5
         first = len(answer["stored"])
-    assert len(promised) >= rounds
+    assert len(confirmed) >= rounds
 
 
 @pytest.mark.timeout(120)
-def test_what_was_promised_is_there_and_used(zygote: Zygote, tmp_path: Path) -> None:
-    check_rounds(zygote, tmp_path / "memory", rounds=8)
+def test_confirmed_pairs_are_stored_and_used(server: ForkServer, tmp_path: Path) -> None:
+    check_rounds(server, tmp_path / "memory", rounds=8)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("zygote", ["shipped"], indirect=True)
-def test_two_hundred_times_with_the_shipped_model(zygote: Zygote, tmp_path: Path) -> None:
-    check_rounds(zygote, tmp_path / "memory", rounds=200)
+@pytest.mark.parametrize("server", ["shipped"], indirect=True)
+def test_two_hundred_times_with_the_shipped_model(server: ForkServer, tmp_path: Path) -> None:
+    check_rounds(server, tmp_path / "memory", rounds=200)
