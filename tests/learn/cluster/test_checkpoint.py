@@ -14,20 +14,10 @@ from ibidem.learn.cluster import clustering as clustering_module
 from ibidem.learn.cluster.checkpoint import LOG, STATE
 from ibidem.retrieve import ArrayKeys
 
-from .samples import SETTINGS, SIZES, Sample, draw_families
+from .samples import SETTINGS, Sample
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def sample() -> Sample:
-    return draw_families(SIZES)
-
-
-@pytest.fixture(scope="module")
-def expected(sample: Sample) -> Clustering:
-    return cluster_keys(*sample, SETTINGS)
 
 
 class KilledError(Exception):

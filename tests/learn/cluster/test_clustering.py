@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def sample() -> Sample:
-    return draw_families(SIZES)
-
-
-@pytest.fixture(scope="module")
-def expected(sample: Sample) -> Clustering:
-    return cluster_keys(*sample, SETTINGS)
-
-
 def test_every_label_by_its_definition(sample: Sample) -> None:
     """Each family has the labels of DBSCAN on its sample, numbered after those of the family before."""
     found = cluster_keys(*sample, SETTINGS, excluded=[6, 9999])

@@ -17,9 +17,20 @@ from ibidem.learn.card import write_card
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trained import TrainedCompactor, read_given
 from ibidem.learn.compact.trainer import train_network
-from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
+from ibidem.learn.digests import (
+    ADAPTIVE_COMBINER_ARTEFACT,
+    COMPACTOR_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    INDEX_ARTEFACT,
+    UNPRUNED,
+    contents,
+    digest,
+    extracted,
+    given_digest,
+    is_done,
+    stored,
+)
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import INDEX_ARTEFACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +46,7 @@ if TYPE_CHECKING:
 STAGE = "compact"
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
-_DEPENDENT_ARTEFACTS = ("index", "combiner_fixed", "combiner_adaptive")
+_DEPENDENT_ARTEFACTS = (INDEX_ARTEFACT, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,7 @@ def compact_memory(
                 "give fewer."
             )
         wanted = compact_digest(settings, compactor, stored(memory, "cluster"), extracted(memory))
-        if not again and is_done(memory, STAGE, wanted, INDEX_ARTEFACT):
+        if not again and is_done(memory, STAGE, wanted, COMPACTOR_ARTEFACT):
             if memory.layout.keys and not keep_keys:
                 edit.drop_array("keys")
                 memory = edit.commit()
@@ -190,7 +201,7 @@ def compact_memory(
         edit.put_array("compact", _rechunk(compact_keys(chosen, memory.keys, device=device, progress=progress)))
         identity = memory.identity
         payload = store_compactor(chosen, {"model": identity.name, "model_fingerprint": identity.model_fingerprint})
-        edit.put_artefact(INDEX_ARTEFACT, "safetensors", payload, chosen.summary())
+        edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", payload, chosen.summary())
         _remove_dependents(edit)
         if not keep_keys:
             edit.drop_array("keys")
@@ -230,7 +241,7 @@ def uncompact_memory(memory: Memory) -> Memory:
         if edit.memory.entries < edit.memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         edit.drop_array("compact")
-        edit.remove_artefact(INDEX_ARTEFACT)
+        edit.remove_artefact(COMPACTOR_ARTEFACT)
         edit.remove_stage(STAGE)
         _remove_dependents(edit)
         return edit.commit()
