@@ -1,3 +1,5 @@
+"""The description of the machine is true, impersonal and light."""
+
 from __future__ import annotations
 
 import getpass

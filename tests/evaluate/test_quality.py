@@ -1,13 +1,17 @@
+"""BLEU, chrF and their comparison are those of sacreBLEU."""
+
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import sacrebleu
 
 from ibidem.errors import UsageError
-from ibidem.evaluate import score
+from ibidem.evaluate import compare, score
 
 REFERENCES = [
     "Open the file with the editor.",
@@ -19,6 +23,8 @@ HYPOTHESES = [
     "The printer is reporting a paper jam.",
     "could you bring us the bill please?",
 ]
+SENTENCES = Path(__file__).parents[2] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
+ALL_REFERENCES = [line.split("\t")[2] for line in SENTENCES.read_text(encoding="utf-8").splitlines()[:80]]
 
 
 def test_values_are_those_of_sacrebleu_called_directly() -> None:
@@ -44,12 +50,12 @@ def test_case_counts() -> None:
     assert score(REFERENCES, REFERENCES)[0].value == pytest.approx(100)
 
 
-def test_unequal_counts_are_refused_with_both_counts() -> None:
+def test_unequal_counts_are_rejected_with_both_counts() -> None:
     with pytest.raises(UsageError, match=r"hypotheses has 2 sentences but there are 3 references"):
         score(HYPOTHESES[:2], REFERENCES)
 
 
-def test_nothing_to_score_is_refused() -> None:
+def test_no_lines_are_rejected() -> None:
     with pytest.raises(UsageError, match="0 hypotheses, 0 references"):
         score([], [])
 
@@ -59,10 +65,88 @@ def test_one_string_is_not_a_list_of_sentences() -> None:
         score("one", "two")
 
 
-def test_importing_the_room_loads_no_heavy_library() -> None:
+def test_importing_the_package_loads_no_heavy_library() -> None:
     program = (
         "import sys, ibidem.evaluate;"
         "print([name for name in ('numpy', 'sacrebleu', 'torch', 'transformers') if name in sys.modules])"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+def drop_last_words(every: int) -> list[str]:
+    """Return the references without the last word of every n-th sentence."""
+    return [text.rsplit(" ", 1)[0] if number % every == 0 else text for number, text in enumerate(ALL_REFERENCES)]
+
+
+def test_a_system_compared_with_itself_is_not_significant() -> None:
+    system = drop_last_words(2)
+
+    for comparison in compare(system, system, ALL_REFERENCES, samples=100):
+        assert comparison.baseline == comparison.system
+        assert comparison.p_value == 1.0
+        assert not comparison.significant
+
+
+def test_a_clearly_better_system_is_significant() -> None:
+    comparisons = compare(drop_last_words(1), drop_last_words(10), ALL_REFERENCES, samples=200)
+
+    assert [comparison.metric for comparison in comparisons] == ["BLEU", "chrF"]
+    for comparison in comparisons:
+        assert comparison.system > comparison.baseline
+        assert comparison.significant
+
+
+def test_a_difference_in_one_sentence_is_not_significant() -> None:
+    baseline = drop_last_words(2)
+    system = [ALL_REFERENCES[0], *baseline[1:]]
+
+    for comparison in compare(baseline, system, ALL_REFERENCES, samples=200):
+        assert comparison.system > comparison.baseline
+        assert not comparison.significant
+
+
+def test_scores_and_half_widths_are_those_of_sacrebleu() -> None:
+    system = drop_last_words(3)
+    bleu = compare(drop_last_words(2), system, ALL_REFERENCES, samples=300, seed=7)[0]
+
+    assert bleu.system == pytest.approx(sacrebleu.corpus_bleu(system, [ALL_REFERENCES]).score)
+    assert 0 < bleu.system_half_width < 10
+    assert 0 < bleu.baseline_half_width < 10
+    assert "|bs:300|seed:7|" in bleu.signature
+
+
+def test_the_seed_determines_the_draws() -> None:
+    baseline, system = drop_last_words(2), drop_last_words(3)
+
+    first = compare(baseline, system, ALL_REFERENCES, samples=50, seed=1)
+    assert first == compare(baseline, system, ALL_REFERENCES, samples=50, seed=1)
+    other = compare(baseline, system, ALL_REFERENCES, samples=50, seed=2)
+    assert [c.system_half_width for c in first] != [c.system_half_width for c in other]
+
+
+@pytest.mark.parametrize("before", [None, "none", "99"])
+def test_the_environment_is_ignored_and_restored(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    baseline, system = drop_last_words(2), drop_last_words(3)
+    expected = compare(baseline, system, ALL_REFERENCES, samples=50)
+    if before is None:
+        monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    else:
+        monkeypatch.setenv("SACREBLEU_SEED", before)
+
+    assert compare(baseline, system, ALL_REFERENCES, samples=50) == expected
+    assert os.environ.get("SACREBLEU_SEED") == before
+
+
+def test_unequal_counts_name_the_wrong_system() -> None:
+    with pytest.raises(UsageError, match="system has 79 sentences but there are 80 references"):
+        compare(ALL_REFERENCES, ALL_REFERENCES[:79], ALL_REFERENCES)
+    with pytest.raises(UsageError, match="baseline has 1 sentences but there are 80 references"):
+        compare(ALL_REFERENCES[:1], ALL_REFERENCES, ALL_REFERENCES)
+
+
+def test_invalid_samples_and_seeds_are_rejected() -> None:
+    with pytest.raises(UsageError, match="Invalid samples 0"):
+        compare(ALL_REFERENCES, ALL_REFERENCES, ALL_REFERENCES, samples=0)
+    with pytest.raises(UsageError, match="Invalid seed 0"):
+        compare(ALL_REFERENCES, ALL_REFERENCES, ALL_REFERENCES, seed=0)

@@ -1,4 +1,4 @@
-"""Random examples with their dense distributions: the oracles of everything that is computed sparsely."""
+"""Random examples with dense distributions, the oracles of the sparse computations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ibidem.learn import Examples
 
 
 class Dense(NamedTuple):
-    """Examples, and the base model's whole distribution [n, V] that they were cut from."""
+    """Examples, and the whole distribution [n, V] of the base model that they were taken from."""
 
     examples: Examples
     base: Tensor
@@ -20,7 +20,7 @@ class Dense(NamedTuple):
 def random_examples(
     seed: int, rows: int = 40, k: int = 8, vocabulary: int = 13, dtype: torch.dtype = torch.float64
 ) -> Dense:
-    """Few words, so that values repeat; some neighbours, and in some rows all of them, are absent."""
+    """Make examples of few words, so that values repeat; some rows lack some or all neighbours."""
     draw = torch.Generator().manual_seed(seed)
     base = (2 * torch.randn(rows, vocabulary, generator=draw, dtype=torch.float64)).log_softmax(dim=1)
     distances = torch.rand(rows, k, generator=draw, dtype=torch.float64).mul(30).sort(dim=1).values
@@ -43,7 +43,7 @@ def random_examples(
 
 
 def neighbour_distribution(distances: Tensor, values: Tensor, k: int, temperature: float, size: int) -> Tensor:
-    """p_kNN of one row over the whole vocabulary, by its definition; all zero without a neighbour."""
+    """Compute p_kNN of one row over the whole vocabulary by its definition; all zero without a neighbour."""
     found = torch.zeros(size, dtype=torch.float64)
     near = [(float(d), int(v)) for d, v in zip(distances[:k], values[:k], strict=True) if d < torch.inf]
     weights = torch.tensor([-d / temperature for d, _ in near], dtype=torch.float64).softmax(dim=0)

@@ -31,8 +31,8 @@ def cost_by_definition(log_probs: NDArray[np.float32], offsets: NDArray[np.int64
 
 def random_sentences(seed: int, lengths: list[int]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    surprises = np.random.default_rng(seed).exponential(2, int(offsets[-1]))
-    return -surprises.astype(np.float32), offsets
+    losses = np.random.default_rng(seed).exponential(2, int(offsets[-1]))
+    return -losses.astype(np.float32), offsets
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,7 +55,7 @@ def test_short_and_long_sentences_in_small_blocks(n: int, monkeypatch: pytest.Mo
 
 
 def test_an_example_by_hand() -> None:
-    """A surprise after a certain token is halved; at the start of a sentence it is not."""
+    """A costly token after one of cost 0 has half its cost; at the start of a sentence it has all of it."""
     log_probs = np.array([-4, -1, -3, 0, -2], dtype=np.float32)
     costs = translation_costs(log_probs, np.array([0, 3, 5]))
     assert costs.tolist() == [4, 1, 2, 0, 1]
@@ -79,13 +79,13 @@ def test_blocks_are_whole_sentences_and_small(lengths: list[int], size: int) -> 
 @pytest.mark.parametrize(
     ("offsets", "n", "message"),
     [
-        ([0, 3], 0, "needs at least one token, not 0"),
+        ([0, 3], 0, "Invalid n-gram length 0"),
         ([0, 2], 2, "end with the number of tokens, which is 3"),
         ([1, 3], 2, "begin with 0"),
         ([], 2, "begin with 0"),
-        ([0, 2, 1, 3], 2, "must not fall"),
+        ([0, 2, 1, 3], 2, "must not decrease"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(offsets: list[int], n: int, message: str) -> None:
+def test_invalid_arguments_are_refused(offsets: list[int], n: int, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         translation_costs(np.zeros(3, dtype=np.float32), np.array(offsets, dtype=np.int64), n)

@@ -71,7 +71,7 @@ def check_against_brute_force(
     assert compared > row, "too few neighbours stand clear of each other for the test to mean anything"
 
 
-def test_examples_of_foreign_sentences(tiny: BaseModel, learnt: Memory) -> None:
+def test_examples_of_sentences_outside_the_memory(tiny: BaseModel, learnt: Memory) -> None:
     sources = [
         "Die Datei wurde nicht gefunden.",
         "Ja.",
@@ -83,7 +83,7 @@ def test_examples_of_foreign_sentences(tiny: BaseModel, learnt: Memory) -> None:
     check_against_brute_force(tiny, learnt, found, sources, targets)
 
 
-def test_hidden_entries_never_answer(tiny: BaseModel, learnt: Memory) -> None:
+def test_hidden_entries_are_never_neighbours(tiny: BaseModel, learnt: Memory) -> None:
     pairs = [learnt.sentence(i) for i in (3, 50, 200)]
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     hidden = [pair.entries for pair in pairs]
@@ -96,7 +96,7 @@ def test_hidden_entries_never_answer(tiny: BaseModel, learnt: Memory) -> None:
 
 
 def test_when_all_but_a_few_entries_are_hidden(tiny: BaseModel, learnt: Memory) -> None:
-    """What is struck out leaves a gap at infinity, not a neighbour."""
+    """A hidden entry leaves an infinite distance, not a neighbour."""
     pair = learnt.sentence(0)
     left = range(3, learnt.entries)
     found = gather(tiny, learnt, [pair.source], [pair.target], [left])
@@ -105,7 +105,7 @@ def test_when_all_but_a_few_entries_are_hidden(tiny: BaseModel, learnt: Memory) 
     assert set(found.values[:, :3].flatten().tolist()) <= set(learnt.values()[:3].tolist())
 
 
-def test_pairs_that_the_model_cannot_read_are_passed_over(tiny: BaseModel, learnt: Memory) -> None:
+def test_pairs_above_the_length_limit_are_skipped(tiny: BaseModel, learnt: Memory) -> None:
     long = "Wort " * 200
     found = gather(tiny, learnt, [long, "Hallo.", "Hallo."], ["a", "Hello.", long])
     assert found.sentences.unique().tolist() == [1]

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,21 +23,20 @@ from ibidem.errors import MemoryFolderError, MismatchError, TextError, UsageErro
 from ibidem.learn import (
     CompactSettings,
     ExtractSettings,
-    LearnSettings,
-    MetaKSettings,
-    TuneSettings,
     compact_memory,
     extract,
-    learn,
+    extraction,
 )
 from ibidem.memory import Edit, Layout, Memory
 from ibidem.model import load_model
-from ibidem.text import Corpus
+from ibidem.text import Corpus, Counts, Pair
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ibidem.model import BaseModel
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+FORK_SERVER = Path(__file__).with_name("extraction_process.py")
 # About twelve commits over the first sixty sentences.
 SMALL = ExtractSettings(segment_bytes=2 * 32 * 150)
 
@@ -86,7 +86,7 @@ def test_entries_equal_teacher_forcing_one_by_one(tiny: BaseModel, whole: Memory
         place += len(target)
 
 
-def test_int8_stores_nearly_the_same(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:
+def test_int8_stores_nearly_the_same_entries(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:
     coarse = load_model(tiny.name, device="cpu", dtype="auto")
     found = extract(coarse, Corpus([few]), tmp_path / "memory", settings=SMALL)
     assert found.manifest.stages["extract"]["dtype"] == coarse.arithmetic
@@ -95,15 +95,15 @@ def test_int8_stores_nearly_the_same(tmp_path: Path, tiny: BaseModel, few: Path,
     keys, expected = (np.asarray(memory.keys.gather(every), np.float32) for memory in (found, whole))
     assert np.linalg.norm(keys - expected) < 0.1 * np.linalg.norm(expected)
     assert np.abs(found.log_probs() - whole.log_probs()).mean() < 0.1
-    if coarse.arithmetic == "int8":  # begun so, it does not go on otherwise
+    if coarse.arithmetic == "int8":  # it then cannot continue in another arithmetic
         with found.edit() as edit:
             edit.set_complete(False)
             edit.commit()
-        with pytest.raises(MismatchError, match="begun with the dtype int8, not float32"):
+        with pytest.raises(MismatchError, match="started with the dtype int8, not float32"):
             extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
 
 
-def test_pairs_keep_corpus_order_and_place(whole: Memory, few: Path) -> None:
+def test_pairs_keep_corpus_order_and_location(whole: Memory, few: Path) -> None:
     corpus = Corpus([few])
     expected = [(pair.source, pair.target, pair.origin, pair.location) for pair in corpus]
     stored = [(pair.source, pair.target, pair.origin, pair.location) for pair in whole.sentences()]
@@ -130,6 +130,25 @@ def test_segments_of_any_size_hold_the_same_entries(tmp_path: Path, tiny: BaseMo
     assert list(one.sentences()) == list(whole.sentences())
 
 
+def test_long_pairs_are_encoded_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are limited in characters: two thousand pairs of a MiB a side would be 4 GB."""
+    monkeypatch.setattr(extraction, "_CHARACTERS_PER_ENCODING", 1_000)
+    encoded: list[int] = []
+
+    def encode(texts: Iterable[str]) -> list[list[int]]:
+        found = list(texts)
+        encoded.append(sum(map(len, found)))
+        return [[len(text)] for text in found]
+
+    tokens: Any = SimpleNamespace(encode_sources=encode, encode_targets=encode, longest_source=9, longest_target=9)
+    lengths = [10] * 300 + [900] * 7
+    pairs = [Pair("x" * length, str(number), "a", number) for number, length in enumerate(lengths)]
+    found = [pair for chunk in extraction.cut_chunks(pairs, tokens, 50, Counts()) for pair in chunk.pairs]
+    assert found == pairs
+    assert max(encoded) < 2_000
+    assert len(encoded) < 40
+
+
 def test_too_long_pairs_are_dropped_and_counted(tmp_path: Path, tiny: BaseModel) -> None:
     file = tmp_path / "long.tsv"
     long = "Wort " * 200
@@ -146,7 +165,7 @@ def test_too_long_pairs_are_dropped_and_counted(tmp_path: Path, tiny: BaseModel)
 def test_interrupted_at_every_segment(
     tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped before each commit in turn, the same call goes on, and the bytes are those of one run."""
+    """Stopped before each commit in turn, the same call continues, and the bytes are those of one run."""
     commit, append = Edit.commit, Edit.append_segment
     stops = 0
 
@@ -183,24 +202,24 @@ def test_interrupted_at_every_segment(
 def test_killed_at_random_moments(tmp_path: Path, tiny_folder: Path, few: Path, whole: Memory, wanted: int) -> None:
     """SIGKILL at seeded random moments, and the same again until it ends: the bytes of an unbroken run.
 
-    A zygote that has loaded the model forks each extraction, so that a kill costs no import.
+    A fork server that has loaded the model forks each extraction, so that a kill costs no import.
     """
     random = Random(7)
     settings = ["--segment-bytes", str(SMALL.segment_bytes)]
-    command = [sys.executable, str(ZYGOTE), str(tiny_folder), str(few), *settings]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as zygote:
-        assert zygote.stdin is not None
-        assert zygote.stdout is not None
+    command = [sys.executable, str(FORK_SERVER), str(tiny_folder), str(few), *settings]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
 
         def begin(path: Path) -> int:
-            zygote.stdin.write(f"{path}\n")
-            zygote.stdin.flush()
-            return int(zygote.stdout.readline())
+            server.stdin.write(f"{path}\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
 
         def end() -> int:
-            return int(zygote.stdout.readline())
+            return int(server.stdout.readline())
 
-        assert zygote.stdout.readline() == "ready\n"
+        assert server.stdout.readline() == "ready\n"
         begun = time.monotonic()
         begin(tmp_path / "unbroken")
         assert end() == 0
@@ -212,12 +231,12 @@ def test_killed_at_random_moments(tmp_path: Path, tiny_folder: Path, few: Path, 
             child = begin(path)
             if kills < wanted:
                 time.sleep(random.uniform(0, duration / 2))
-                # The zygote has not reaped the child before it is told its end: the number is still its own.
-                zygote.send_signal(signal.SIGSTOP)
+                # The stopped server has not reaped the child: the process number is still its own.
+                server.send_signal(signal.SIGSTOP)
                 killed = alive(child)
                 if killed:
                     os.kill(child, signal.SIGKILL)
-                zygote.send_signal(signal.SIGCONT)
+                server.send_signal(signal.SIGCONT)
                 kills += killed
             status = end()
             if Memory.exists(path):
@@ -231,7 +250,7 @@ def test_killed_at_random_moments(tmp_path: Path, tiny_folder: Path, few: Path, 
                 break
             rounds += 1
             path = tmp_path / f"broken{rounds}"
-        zygote.stdin.close()
+        server.stdin.close()
     np.testing.assert_array_equal(Memory.open(path).values(), whole.values())
 
 
@@ -278,10 +297,10 @@ def test_another_model_or_tokenizer_is_refused(tmp_path: Path, tiny: BaseModel, 
         extract(swapped, Corpus([few]), path, settings=SMALL)
 
 
-def test_the_same_model_under_another_name_goes_on(
+def test_the_same_model_under_another_name_is_accepted(
     tmp_path: Path, tiny: BaseModel, few: Path, tiny_folder: Path
 ) -> None:
-    """A model is known by its fingerprint, not by the folder it lay in."""
+    """A model is identified by its fingerprint, not by its folder."""
     extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
     twin = load_model(shutil.copytree(tiny_folder, tmp_path / "twin"), device="cpu")
     assert twin.name != tiny.name
@@ -305,55 +324,28 @@ def test_bad_text_before_the_first_commit_writes_nothing(tmp_path: Path, tiny: B
     assert not (tmp_path / "memory").exists()
 
 
-def test_odd_seeds_are_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+def test_invalid_seeds_are_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
     for seed in (-1, 1 << 31):
         with pytest.raises(UsageError, match="give one from 0"):
             extract(tiny, Corpus([few]), tmp_path / "memory", seed=seed)
     assert not (tmp_path / "memory").exists()
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(MemoryFolderError, match=r"not empty.*new folder"):
         extract(tiny, Corpus([few]), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
-    path = tmp_path / "memory"
-    first = learn(tiny, Corpus([few]), path, settings=settings)
-    files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
-    second = learn(tiny, Corpus([few]), path, settings=settings)
-    assert second.generation == first.generation
-    assert {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"} == files
-
-
-def test_learning_goes_on_after_the_stage_that_was_done(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
-    extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
-    staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
-    at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)
-    assert list(staged.manifest.stages) == ["extract", "index", "tune"]
-    assert staged.manifest.stages["tune"] == at_once.manifest.stages["tune"]
-
-
-def test_what_cannot_be_tuned_is_said_before_the_work(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    with pytest.raises(UsageError, match="--dev"):
-        learn(tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu")))
-    with pytest.raises(UsageError, match="not 6"):
-        TuneSettings(k=6)
-    assert not (tmp_path / "m").exists()
-
-
-def test_going_on_in_another_arithmetic_is_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+def test_continuing_with_other_settings_is_refused(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
     path = tmp_path / "memory"
     extract(tiny, Corpus([few]), path, settings=SMALL)
     with Memory.open(path).edit() as edit:
         edit.set_complete(False)
         edit.commit()
     other = ExtractSettings(segment_bytes=SMALL.segment_bytes, batch_tokens=SMALL.batch_tokens + 1)
-    with pytest.raises(MismatchError, match="was begun with the settings"):
+    with pytest.raises(MismatchError, match="was started with the settings"):
         extract(tiny, Corpus([few]), path, settings=other)
     assert extract(tiny, Corpus([few]), path, settings=SMALL).complete
 
@@ -417,7 +409,7 @@ def test_compaction_while_extracting_is_interrupted_at_every_commit(
             stops += 1
             if stops == 3:
                 for wrong in (None, other):
-                    with pytest.raises(MismatchError, match="begun with a compactor"):
+                    with pytest.raises(MismatchError, match="started with a compactor"):
                         run("memory", wrong)
             continue
         break
@@ -426,7 +418,7 @@ def test_compaction_while_extracting_is_interrupted_at_every_commit(
     assert memory.manifest.stages == unbroken.manifest.stages
 
 
-def test_what_was_begun_with_the_models_own_keys_goes_on_with_them(
+def test_an_extraction_started_with_the_models_own_keys_continues_with_them(
     tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory, compactor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

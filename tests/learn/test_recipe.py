@@ -1,4 +1,4 @@
-"""The whole recipe on the tiny model: what each stage leaves, what a changed setting redoes, what a kill costs."""
+"""The whole recipe on the tiny model: results of the stages, changed settings, interruptions."""
 
 from __future__ import annotations
 
@@ -13,26 +13,21 @@ import torch
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import (
-    ClusterSettings,
     CompactSettings,
     LearnSettings,
     MetaKSettings,
     PruneSettings,
     TuneSettings,
-    cluster_memory,
     compact_memory,
     extract,
     index_memory,
-    indexing,
     learn,
+    maintenance,
     prune_memory,
     restore_memory,
     tune,
     tuning,
 )
-from ibidem.learn.cost import translation_costs
-from ibidem.learn.prune.neighbourhood import build_neighbour_graph
-from ibidem.learn.prune.settings import STRATEGIES
 from ibidem.memory import Layout, Memory
 from ibidem.retrieve import CompactedIndex, compactor_of, open_index
 from ibidem.text import Corpus
@@ -48,7 +43,7 @@ PRUNE = PruneSettings(rate=0.3, seed=3)
 WHOLE = LearnSettings(compact=COMPACT, tune=TUNE, prune=PRUNE, index="Flat")
 
 
-class Killed(Exception):  # noqa: N818 (it stands for no error)
+class Killed(Exception):  # noqa: N818 (not an error)
     pass
 
 
@@ -59,13 +54,21 @@ def run(model: BaseModel, corpus: Path, path: Path, settings: LearnSettings, **o
 
 
 def timeless(memory: Memory) -> dict[str, Any]:
-    """The notes of all stages, without what a clock said."""
+    """Return the notes of all stages without durations."""
     return {name: {k: v for k, v in notes.items() if k != "seconds"} for name, notes in memory.manifest.stages.items()}
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, tiny: BaseModel, corpus_file: Path) -> Memory:
     return run(tiny, corpus_file, tmp_path_factory.mktemp("recipe") / "memory", WHOLE)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Path:
+    """The first sixty sentences as a TSV."""
+    file = tmp_path_factory.mktemp("few") / "few.tsv"
+    file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:60]), encoding="utf-8")
+    return file
 
 
 @pytest.fixture
@@ -106,7 +109,7 @@ def test_a_pruned_compact_memory_translates(finished: Memory, tiny: BaseModel, s
     assert Translator(tiny, finished).translate(texts) != Translator(tiny).translate(texts)
 
 
-def test_done_is_done(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+def test_completed_stages_are_not_repeated(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     assert run(tiny, corpus_file, memory.path, WHOLE).generation == memory.generation
 
 
@@ -119,7 +122,7 @@ def test_another_rate_redoes_pruning_and_index_only(memory: Memory, tiny: BaseMo
     assert abs(changed.entries / memory.tokens - 0.4) < 0.005
 
 
-def test_no_pruning_brings_all_back(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
+def test_a_rate_of_zero_restores_all_entries(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     whole = run(tiny, corpus_file, memory.path, replace(WHOLE, prune=PruneSettings(rate=0.0)))
     assert whole.entries == whole.tokens == memory.tokens
     assert "prune" not in whole.manifest.stages
@@ -133,7 +136,7 @@ def test_another_combiner_is_tuned_on_the_whole_memory(memory: Memory, tiny: Bas
     np.testing.assert_array_equal(changed.rows(), memory.rows())
 
 
-def test_tuned_on_what_pruning_left(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_tuning_after_pruning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = run(tiny, corpus_file, tmp_path / "memory", replace(WHOLE, tuned_on="pruned"))
     assert f"{memory.entries} keys" in memory.manifest.stages["tune"]["index"]
     assert run(tiny, corpus_file, memory.path, replace(WHOLE, tuned_on="pruned")).generation == memory.generation
@@ -163,7 +166,7 @@ def test_kept_keys_are_compacted_again_with_the_same_clusters(
 
 
 @pytest.mark.parametrize("label", ["Clustering", "Training the compactor", "Compacting keys", "Training Meta-k"])
-def test_killed_in_any_stage_it_goes_on(
+def test_killed_in_any_stage_it_continues(
     tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path, label: str
 ) -> None:
     def kill(found: str, _share: float | None, _done: float, _unit: str) -> None:
@@ -217,52 +220,14 @@ def test_a_compactor_of_another_model_is_refused(
 
 
 @pytest.mark.parametrize("method", ["pca", "svd"])
-def test_the_rivals(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: str) -> None:
+def test_pca_and_svd(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method: str) -> None:
     settings = LearnSettings(compact=CompactSettings(method=method, dimension=5), tune=TUNE, index="exact")
     memory = run(tiny, corpus_file, tmp_path / "memory", settings)
     assert memory.layout == Layout(keys=False, compact=5, clusters=False)
     assert memory.artefact("compactor") is not None
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, strategy: str) -> None:
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    if strategy == "spatial":
-        memory = cluster_memory(memory, ClusterSettings())
-    pruned = prune_memory(memory, PruneSettings(strategy=strategy, rate=0.5))
-    rows = pruned.rows()
-    assert pruned.verify() == []
-    assert pruned.entries == len(rows) == pruned.manifest.stages["prune"]["entries"]
-    np.testing.assert_array_equal(pruned.values(), memory.values()[rows])
-    np.testing.assert_array_equal(pruned.log_probs(), memory.log_probs()[rows])
-    np.testing.assert_array_equal(pruned.keys.read(0, pruned.entries), memory.keys.gather(rows))
-    # Costs are those of the whole sentences, so a pruned memory can be pruned again as if it were new.
-    costs = translation_costs(memory.log_probs(), memory.token_offsets())
-    np.testing.assert_array_equal(translation_costs(pruned.token_log_probs(), pruned.token_offsets()), costs)
-    again = prune_memory(pruned, PruneSettings(strategy=strategy, rate=0.2))
-    assert set(again.rows()) < set(rows)
-    assert again.manifest.stages["prune"]["earlier"]["entries"] == pruned.entries
-    restored = restore_memory(again)
-    np.testing.assert_array_equal(restored.values(), memory.values())
-    assert restored.verify() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(restored)
-
-
-@pytest.mark.parametrize("settings", [PruneSettings(strategy="covered"), PruneSettings(groups="agreeing")])
-def test_neighbours_that_were_found_before_are_as_good(learnt: Memory, tmp_path: Path, settings: PruneSettings) -> None:
-    settings, found = replace(settings, rate=0.3), []
-    # More of them than are needed are left aside.
-    for name, count in (("now", None), ("before", 40)):
-        memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
-        surroundings = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
-        found.append(prune_memory(memory, settings, surroundings=surroundings))
-    np.testing.assert_array_equal(found[0].rows(), found[1].rows())
-    with pytest.raises(UsageError, match="find them anew"):
-        prune_memory(found[1], settings, surroundings=surroundings, again=True)
-
-
-def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_the_strategy_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     covered = replace(WHOLE, prune=PruneSettings(strategy="covered", rate=0.3, seed=3))
     memory = run(tiny, corpus_file, tmp_path / "memory", covered)
     assert memory.manifest.stages["prune"]["achieved"] == pytest.approx(0.3, abs=0.005)
@@ -275,18 +240,6 @@ def test_what_is_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corp
     untuned = extract(tiny, Corpus([corpus_file]), tmp_path / "untuned")
     with pytest.raises(UsageError, match="ibidem tune"):
         prune_memory(untuned, covered.prune)
-
-
-def test_pruning_for_good(learnt: Memory, tmp_path: Path) -> None:
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    pruned = prune_memory(memory, PruneSettings(rate=0.5), keep_unpruned=False)
-    assert pruned.snapshots() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(pruned)
-    with pytest.raises(UsageError, match="ibidem restore"):
-        cluster_memory(pruned, ClusterSettings())
-    with pytest.raises(UsageError, match="ibidem restore"):
-        compact_memory(pruned, CompactSettings(method="pca", dimension=3))
 
 
 def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
@@ -303,7 +256,7 @@ def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel,
     assert not np.array_equal(run(tiny, corpus_file, memory.path, other).rows(), finished.rows())
 
 
-def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
+def test_an_unclustered_memory_is_refused(learnt: Memory, tmp_path: Path) -> None:
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
     with pytest.raises(UsageError, match="ibidem cluster"):
         compact_memory(memory, COMPACT)
@@ -314,38 +267,13 @@ def test_unclustered_memories_say_so(learnt: Memory, tmp_path: Path) -> None:
     assert memory.refresh().generation == memory.generation
 
 
-def test_extraction_notes_the_tokens_that_stand_for_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_extraction_notes_the_special_tokens(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     memory = extract(tiny, Corpus([corpus_file]), tmp_path / "memory")
     assert memory.manifest.stages["extract"]["special_tokens"] == [1, 2]
 
 
-def test_pruning_that_removes_nothing_harms_nothing(learnt: Memory, tmp_path: Path) -> None:
-    """There is nothing to go back to then, and whatever comes after must not take the memory apart."""
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    pruned = prune_memory(memory, PruneSettings(rate=1e-5))
-    assert pruned.entries == pruned.tokens
-    assert pruned.snapshots() == []
-    compacted = compact_memory(pruned, CompactSettings(method="pca", dimension=3), keep_keys=True)
-    assert compacted.verify() == []
-    assert "prune" not in compacted.manifest.stages
-    with pytest.raises(UsageError, match="prunes nothing"):
-        prune_memory(memory, PruneSettings(rate=0.0))
-
-
-def test_forgetting_a_snapshot_spares_what_the_edit_has_written(learnt: Memory, tmp_path: Path) -> None:
-    """As after a kill between restoring a memory and forgetting what it was restored from."""
-    memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    with memory.edit() as edit:
-        edit.keep_snapshot("unpruned")
-    compacted = compact_memory(memory, CompactSettings(method="pca", dimension=3), keep_keys=True)
-    assert compacted.verify() == []
-    assert compacted.snapshots() == []
-    with pytest.raises(UsageError, match="cannot be restored"):
-        restore_memory(compacted)
-
-
 @pytest.mark.parametrize("rate", [1e-5, 0.3])
-def test_learning_settles(tmp_path: Path, tiny: BaseModel, corpus_file: Path, rate: float) -> None:
+def test_learning_again_changes_nothing(tmp_path: Path, tiny: BaseModel, corpus_file: Path, rate: float) -> None:
     pruning = LearnSettings(tune=TUNE, prune=replace(PRUNE, rate=rate), index="Flat")
     for settings in (pruning, replace(pruning, tune=replace(TUNE, k=2)), replace(pruning, prune=PruneSettings(rate=0))):
         memory = run(tiny, corpus_file, tmp_path / "memory", settings)
@@ -361,16 +289,14 @@ def test_a_refused_change_leaves_the_memory_as_it_was(memory: Memory, tiny: Base
     assert (after.generation, after.entries, after.snapshots()) == (memory.generation, memory.entries, ["unpruned"])
 
 
-def test_settings_that_a_method_does_not_look_at_do_not_count(
-    tmp_path: Path, tiny: BaseModel, corpus_file: Path
-) -> None:
+def test_unused_settings_of_a_method_repeat_no_stage(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     settings = LearnSettings(compact=CompactSettings(method="pca", dimension=5), tune=TUNE, index="exact")
     memory = run(tiny, corpus_file, tmp_path / "memory", settings)
     other = replace(settings, compact=replace(settings.compact, learning_rate=1.0, activation="tanh"))
     assert run(tiny, corpus_file, memory.path, other).generation == memory.generation
 
 
-def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_a_dev_set_is_identified_by_its_content(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     dev = tmp_path / "dev.tsv"
     lines = corpus_file.read_text("utf-8").splitlines(keepends=True)
     settings = LearnSettings(tune=TUNE, index="exact")
@@ -382,12 +308,12 @@ def test_a_dev_set_is_known_by_its_content(tmp_path: Path, tiny: BaseModel, corp
 
 
 @pytest.mark.parametrize("stage", ["index", "tune"])
-def test_what_was_made_for_another_space_is_not_stored(
+def test_a_result_for_another_space_is_not_stored(
     learnt: Memory, tmp_path: Path, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """Another process compacts the memory while this one tunes or indexes it."""
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
-    module, name = {"index": (indexing, "build_index"), "tune": (tuning, "train_by_temperature")}[stage]
+    module, name = {"index": (maintenance, "build_index"), "tune": (tuning, "train_by_temperature")}[stage]
     work = getattr(module, name)
 
     def disturbed(*given: Any, **options: Any) -> Any:
@@ -400,20 +326,47 @@ def test_what_was_made_for_another_space_is_not_stored(
         stages[stage]()
 
 
-def test_the_card_follows_every_stage(memory: Memory) -> None:
+def test_every_stage_writes_the_card(memory: Memory) -> None:
     restored = restore_memory(memory)
     assert f"{restored.tokens:,} of {restored.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
     pruned = prune_memory(restored, PruneSettings(rate=0.5))
     assert f"{pruned.entries:,} of {pruned.tokens:,} target tokens" in (memory.path / "README.md").read_text("utf-8")
 
 
-def test_a_wrong_compactor_is_found_before_anything_is_done(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
+def test_an_invalid_compactor_is_refused_before_any_work(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
     with pytest.raises(UsageError, match="cannot be opened"):
         run(tiny, corpus_file, tmp_path / "memory", LearnSettings(compactor=tmp_path / "none", tune=TUNE))
     assert not (tmp_path / "memory").exists()
 
 
-def test_more_dimensions_than_there_are(learnt: Memory, tmp_path: Path) -> None:
+def test_too_many_dimensions_are_refused(learnt: Memory, tmp_path: Path) -> None:
     memory = Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
     with pytest.raises(UsageError, match="more than the 32"):
         compact_memory(memory, CompactSettings(dimension=10**9, clusters=False))
+
+
+def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    path = tmp_path / "memory"
+    first = learn(tiny, Corpus([few]), path, settings=settings)
+    files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
+    second = learn(tiny, Corpus([few]), path, settings=settings)
+    assert second.generation == first.generation
+    assert {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"} == files
+
+
+def test_learning_continues_after_a_completed_stage(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
+    staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
+    at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)
+    assert list(staged.manifest.stages) == ["extract", "index", "tune"]
+    assert staged.manifest.stages["tune"] == at_once.manifest.stages["tune"]
+
+
+def test_invalid_tuning_is_refused_before_any_work(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
+    with pytest.raises(UsageError, match="--dev"):
+        learn(tiny, Corpus([few]), tmp_path / "m", settings=LearnSettings(tune=TuneSettings(objective="bleu")))
+    with pytest.raises(UsageError, match="not 6"):
+        TuneSettings(k=6)
+    assert not (tmp_path / "m").exists()

@@ -1,4 +1,4 @@
-"""Tuning end to end on the tiny model: what is stored is what was chosen, and it can be used."""
+"""Tuning end to end on the tiny model: the chosen combiners are stored and can be loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ibidem.learn import (
     tune,
     tune_fixed,
 )
-from ibidem.learn.metak import mixture_loss
+from ibidem.learn.combiner_training import mixture_loss
 from ibidem.learn.tuning import read_dev, sample_dev
 from ibidem.memory import Memory
 from ibidem.retrieve import open_index
@@ -78,7 +78,7 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
 
 
 def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
-    settings = TuneSettings(k=2, borrowed=20, metak=QUICK)
+    settings = TuneSettings(k=2, sampled_pairs=20, metak=QUICK)
     first = tune(memory, tiny, settings=settings)
     payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
     assert tune(first, tiny, settings=settings).generation == first.generation  # done already
@@ -88,17 +88,17 @@ def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
     assert second.manifest.stages["tune"] == first.manifest.stages["tune"]
 
 
-def test_borrowed_pairs_hide_themselves(learnt: Memory) -> None:
-    borrowed = sample_dev(learnt, 40)
-    assert len(borrowed.sources) == len(set(borrowed.hidden)) == 40
-    for source, target, entries in zip(borrowed.sources, borrowed.targets, borrowed.hidden, strict=True):
+def test_the_entries_of_sampled_pairs_are_hidden(learnt: Memory) -> None:
+    sampled = sample_dev(learnt, 40)
+    assert len(sampled.sources) == len(set(sampled.hidden)) == 40
+    for source, target, entries in zip(sampled.sources, sampled.targets, sampled.hidden, strict=True):
         pair = learnt.sentence(learnt.locate(entries.start)[0])
         assert (pair.source, pair.target, pair.entries) == (source, target, entries)
-    assert sample_dev(learnt, 40) == borrowed
+    assert sample_dev(learnt, 40) == sampled
     assert len(sample_dev(learnt, 10**6).sources) == learnt.pairs
 
 
-def test_tuned_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
+def test_tuning_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
     settings = TuneSettings(k=2, objective="bleu", bleu_sentences=3, metak=QUICK)
     tuned = tune(memory, tiny, dev, settings=settings)
     tried = tuned.manifest.stages["tune"]["bleu_search"]
@@ -110,7 +110,7 @@ def test_tuned_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
     assert bleu == pytest.approx(max(row["bleu"] for row in tried), abs=1e-6)
 
 
-def test_what_cannot_be_tuned(tmp_path: Path, memory: Memory, tiny: BaseModel) -> None:
+def test_invalid_tuning_is_refused(tmp_path: Path, memory: Memory, tiny: BaseModel) -> None:
     with pytest.raises(UsageError, match="--dev"):
         tune(memory, tiny, settings=TuneSettings(objective="bleu"))
     with pytest.raises(UsageError, match="likelihood, bleu"):
@@ -139,8 +139,8 @@ def test_another_models_memory_is_not_tuned(memory: Memory, tiny_folder: Path) -
         tune(memory, other)
 
 
-def test_a_pair_with_a_twin_is_not_borrowed(tmp_path: Path, tiny: BaseModel) -> None:
-    """Its twin would hold the answer: hiding its own entries alone would make any memory look perfect."""
+def test_a_pair_with_a_duplicate_is_not_sampled(tmp_path: Path, tiny: BaseModel) -> None:
+    """The entries of its duplicate would contain the reference, although its own entries are hidden."""
     file = tmp_path / "twins.tsv"
     lines = ["Hallo\tHello", "Welt\tWorld", "Hallo\tHello", "Baum\tTree", "Ein Baum\tTree", "Haus\tHouse"]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -148,7 +148,7 @@ def test_a_pair_with_a_twin_is_not_borrowed(tmp_path: Path, tiny: BaseModel) -> 
     assert sample_dev(memory, 10).sources == ["Welt", "Haus"]
 
 
-def test_learning_again_heeds_what_changed(memory: Memory, dev: Corpus, tiny: BaseModel, corpus_file: Path) -> None:
+def test_learning_again_repeats_what_changed(memory: Memory, dev: Corpus, tiny: BaseModel, corpus_file: Path) -> None:
     first = LearnSettings(tune=TuneSettings(k=4, metak=QUICK))
     tuned = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
     again = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
@@ -157,7 +157,7 @@ def test_learning_again_heeds_what_changed(memory: Memory, dev: Corpus, tiny: Ba
     changed = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=other)
     assert load_combiner(changed, "adaptive").k == 2
     assert changed.manifest.stages["index"]["setting"] == "Flat"
-    with pytest.raises(MismatchError, match="begun with the seed 1"):
+    with pytest.raises(MismatchError, match="started with the seed 1"):
         learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=2, settings=other)
 
 

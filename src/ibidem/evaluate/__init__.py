@@ -1,10 +1,8 @@
-"""Quality, significance and speed of translations, and the machine they were measured on."""
+"""Quality, significance and speed of translations, and a description of the machine they were measured on."""
 
-from ibidem.evaluate.comparison import Comparison, compare
+from ibidem.evaluate.evaluation import Speed, SystemResult, evaluate_systems
 from ibidem.evaluate.machine import describe_machine
-from ibidem.evaluate.quality import Score, score
-from ibidem.evaluate.speed import Speed
-from ibidem.evaluate.systems import SystemResult, evaluate_systems
+from ibidem.evaluate.quality import Comparison, Score, compare, score
 
 __all__ = [
     "Comparison",

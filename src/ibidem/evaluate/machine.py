@@ -1,4 +1,4 @@
-"""The machine and the library versions that a measurement belongs to."""
+"""Description of the machine and the library versions of a measurement."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ _LIBRARIES = {
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Describe this machine for a report: system, CPU, cores, memory, library versions, instructions and GPU in use.
+    """Describe this machine for a report.
 
-    What cannot be found out is left out. The GPU and the build of our native library, which tells a CPU's instructions,
-    are named only if torch is already imported, since a report should not cost the import. Nothing personal is named:
-    no host, no user, no path.
+    Torch is not imported for it: the GPU and the build of the native library, which names the CPU's instructions, are
+    left out unless torch is already imported. The description holds nothing personal: no host, user or path.
+
+    Returns:
+        System, CPU, cores, memory in GiB, library versions, native build and GPU; what is unknown is left out.
+
+    Example:
+        >>> describe_machine()["cores"] >= 1
+        True
     """
     described: dict[str, str | int | None] = {
         "system": f"{platform.system()} {platform.machine()}",
@@ -40,7 +46,7 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def _native_build() -> str | None:
-    """Name the instructions that the native library uses."""
+    """Return the name of the native library's build."""
     if "torch" not in sys.modules:
         return None
     from ibidem.native import native
@@ -50,41 +56,41 @@ def _native_build() -> str | None:
 
 
 def _cpu_model() -> str | None:
-    """Name the CPU as the system names it."""
+    """Return the system's name of the CPU."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE)
         if found:
             return found[1].strip()
     if sys.platform == "darwin":
-        asked = subprocess.run(
+        answer = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if asked.stdout.strip():
-            return asked.stdout.strip()
+        if answer.stdout.strip():
+            return answer.stdout.strip()
     return platform.processor() or None
 
 
 def _usable_cores() -> int | None:
-    """Count the cores this process may use: in a container or under taskset fewer than the machine has."""
+    """Count the cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
 
 
 def _memory_gib() -> int | None:
-    """Tell the machine's main memory in GiB, rounded, where the system says."""
+    """Return the main memory in GiB, rounded."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, some systems not these names
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, and some systems lack these names
         return None
 
 
 def _installed_version(distributions: tuple[str, ...]) -> str | None:
-    """Tell the version of the first of these distributions that is installed."""
+    """Return the version of the first of these distributions that is installed."""
     for name in distributions:
         try:
             return version(name)
@@ -94,7 +100,7 @@ def _installed_version(distributions: tuple[str, ...]) -> str | None:
 
 
 def _gpu_name() -> str | None:
-    """Name the first CUDA device, if torch is already imported and sees one."""
+    """Return the name of the first CUDA device, if torch is already imported."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None

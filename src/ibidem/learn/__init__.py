@@ -1,30 +1,30 @@
-"""From a corpus to a memory: every stage of the paper's recipe, and the recipe that runs them all."""
+"""Learning a memory from a corpus: the stages (extract, cluster, compact, tune, prune, index) and the whole recipe."""
 
 from ibidem.learn.card import describe_memory, write_card
-from ibidem.learn.chunks import make_batches
-from ibidem.learn.cluster import ClusterSettings
-from ibidem.learn.cluster.stage import cluster_memory
-from ibidem.learn.compact import CompactSettings
-from ibidem.learn.compact.reduction import TrainingData, train_compactor
-from ibidem.learn.compact.settings import parse_objectives
-from ibidem.learn.compact.stage import compact_memory
+from ibidem.learn.cluster import ClusterSettings, cluster_memory
+from ibidem.learn.combiner_training import MetaKSettings, train_adaptive, tune_fixed
+from ibidem.learn.compact import CompactSettings, TrainingData, compact_memory, parse_objectives, train_compactor
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
-from ibidem.learn.extraction import ExtractSettings, extract
-from ibidem.learn.grid import tune_fixed
-from ibidem.learn.indexing import index_memory
-from ibidem.learn.maintenance import maintain
-from ibidem.learn.metak import MetaKSettings, train_adaptive
-from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.clusters import cluster_costs
-from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.neighbourhood import NeighbourGraph, build_neighbour_graph, count_needed
-from ibidem.learn.prune.parts import EntryGroups
-from ibidem.learn.prune.settings import PAPER_SETTINGS
-from ibidem.learn.prune.stage import prune_memory, restore_memory
-from ibidem.learn.prune.strategies import PruneEntries, prune_entries
+from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
+from ibidem.learn.maintenance import index_memory, maintain
+from ibidem.learn.memory_writer import Added, Correction, MemoryWriter, create_memory
+from ibidem.learn.prune import (
+    PAPER_SETTINGS,
+    EntryGroups,
+    NeighbourGraph,
+    PruneEntries,
+    PruneSettings,
+    build_neighbour_graph,
+    cluster_costs,
+    count_needed,
+    group_entries,
+    label_densely,
+    prune_entries,
+    prune_memory,
+    restore_memory,
+)
 from ibidem.learn.recipe import LearnSettings, learn
-from ibidem.learn.scribe import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.tuning import TuneSettings, tune
 
 __all__ = [
@@ -50,11 +50,13 @@ __all__ = [
     "compact_memory",
     "count_needed",
     "create_memory",
+    "cut_chunks",
     "describe_memory",
     "extract",
     "gather_examples",
     "group_entries",
     "index_memory",
+    "label_densely",
     "learn",
     "maintain",
     "make_batches",

@@ -1,4 +1,4 @@
-"""The memory card: what was learnt from what, with which settings, and how good it is, for people to read."""
+"""The memory card: a README that describes the data, the settings and the quality of a memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from ibidem.memory import Memory
 
 CARD = "README.md"
-_HIDDEN = ("digest", "request", "contents", "index_digest", "settings", "bleu_search", "history")
+_OMITTED = ("digest", "request", "contents", "index_digest", "settings", "bleu_search", "history")
 
 
 def write_card(memory: Memory) -> None:
-    """Write the card into the memory's folder; it is derived from the manifest, and no part of the memory.
+    """Write the card into the memory's folder; it is derived from the manifest and not part of the memory.
 
-    Raises CommittedError where it cannot be written: the generation that it describes is committed by then.
+    Raises:
+        CommittedError: The card cannot be written; the generation that it describes is already committed.
     """
     try:
         replace_file(memory.path / CARD, describe_memory(memory).encode("utf-8"))
     except OSError as error:
         raise CommittedError(
-            f"generation {memory.generation} of the memory {memory.path} is committed, and need not be made again; "
-            f"only its card {CARD} could not be written: {error.strerror}. Make room, or gain the permission: the same "
-            "command, or the next that changes the memory, writes it"
+            f"generation {memory.generation} of the memory {memory.path} is committed, but its card {CARD} "
+            f"could not be written: {error.strerror}. Free disk space or change the permissions; the same command, or "
+            "the next one that changes the memory, writes the card"
         ) from error
 
 
 def describe_memory(memory: Memory) -> str:
-    """The card's Markdown."""
+    """Return the text of the card in Markdown."""
     manifest, identity = memory.manifest, memory.identity
     size = sum(memory.bytes_by_array().values())
     space = f"{memory.dimension} dimensions"
@@ -54,7 +55,7 @@ def describe_memory(memory: Memory) -> str:
     parts = ["# A memory of ibidem", "Written by `ibidem`; change it and it will be overwritten.", _table(facts)]
     for name, notes in manifest.stages.items():
         parts.append(f"## {name}")
-        shown = {key: value for key, value in notes.items() if key not in _HIDDEN}
+        shown = {key: value for key, value in notes.items() if key not in _OMITTED}
         settings = {f"setting: {key}": value for key, value in notes.get("settings", {}).items()}
         parts.append(_table({**shown, **settings}))
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""Translation cost of every token: how much its n-gram surprised the base model (the paper's section 3.3)."""
+"""Translation costs: the perplexity of each token's n-gram by the base model (the paper's section 3.2)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,29 @@ _BLOCK = 1 << 20
 
 
 def translation_costs(log_probs: NDArray[np.float32], offsets: NDArray[np.int64], n: int = 2) -> NDArray[np.float32]:
-    """The least mean surprise of the last 1, 2, … n tokens that end at each token, inside its sentence.
+    """Compute the translation cost of each token (the paper's section 3.2).
 
-    c_i = min over b = 1 … n of -(log p_i + … + log p_{i-b+1}) / b: the paper's least perplexity, on the log
-    scale as in the authors' code. At the p-th token of a sentence (from 0) only b <= p + 1 are looked at; no
-    probability is made up for what would stand before the sentence.
+    c_i = min over b = 1 … n of -(log p_i + … + log p_{i-b+1}) / b: the paper's minimal perplexity, on the log scale as
+    in the authors' code. At the p-th token of a sentence (from 0) only b <= p + 1 are considered: nothing is assumed
+    about what precedes a sentence.
 
-    log_probs [tokens] natural logarithms, offsets [pairs + 1] (pair i is offsets[i]:offsets[i + 1], a pair may
-    be empty) -> costs [tokens]. Raises UsageError.
+    Args:
+        log_probs: [tokens] natural log-probabilities by the base model.
+        offsets: [pairs + 1] pair i is offsets[i]:offsets[i + 1]; a pair may be empty.
+        n: The longest n-gram.
+
+    Returns:
+        [tokens] costs.
+
+    Raises:
+        UsageError: `n` is less than 1, or the offsets do not match the tokens.
+
+    >>> import numpy as np
+    >>> translation_costs(np.array([-1, -3, -2], np.float32), np.array([0, 2, 3]), n=2).tolist()
+    [1.0, 2.0, 2.0]
     """
     if n < 1:
-        raise UsageError(f"The n-gram of a translation cost needs at least one token, not {n}: use n = 2, or 1 and up.")
+        raise UsageError(f"Invalid n-gram length {n} of a translation cost: use 1 or more; the paper uses 2.")
     check_offsets(offsets, len(log_probs))
     costs = np.empty(len(log_probs), dtype=np.float32)
     for first, last in cut_blocks(offsets):
@@ -37,35 +49,37 @@ def translation_costs(log_probs: NDArray[np.float32], offsets: NDArray[np.int64]
 
 
 def _costs_of(log_probs: NDArray[np.float32], offsets: NDArray[np.int64], n: int) -> NDArray[np.float64]:
-    """Costs of whole sentences, by shifting the row of surprises over itself n - 1 times."""
+    """Compute the costs of whole sentences with n - 1 shifted additions."""
     lengths = np.diff(offsets)
     positions = np.arange(len(log_probs)) - np.repeat(offsets[:-1], lengths)
-    surprises = np.subtract(0.0, log_probs, dtype=np.float64)  # 0 - x, since -x would make certain tokens cost -0.0
-    costs, sums = surprises.copy(), surprises.copy()
+    losses = np.subtract(0.0, log_probs, dtype=np.float64)  # 0 - x, since -x is -0.0 for a probability of 1
+    costs, sums = losses.copy(), losses.copy()
     for b in range(2, min(n, int(lengths.max(initial=0))) + 1):
-        sums[b - 1 :] += surprises[: 1 - b]
-        # Sums that reached into the sentence before stay masked for every longer b.
+        sums[b - 1 :] += losses[: 1 - b]
+        # A sum that extends into the previous sentence stays masked for every longer b.
         inside = positions[b - 1 :] >= b - 1
         np.minimum(costs[b - 1 :], sums[b - 1 :] / b, out=costs[b - 1 :], where=inside)
     return costs
 
 
 def check_offsets(offsets: NDArray[np.int64], tokens: int) -> None:
-    """Raise UsageError unless the offsets cut so many tokens into sentences."""
+    """Raise UsageError unless the offsets divide this number of tokens into sentences."""
     if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != tokens:
         raise UsageError(f"Sentence offsets must begin with 0 and end with the number of tokens, which is {tokens}.")
     if (np.diff(offsets) < 0).any():
-        raise UsageError("Sentence offsets must not fall: give where each sentence begins, in order.")
+        raise UsageError("Sentence offsets must not decrease: give where each sentence begins, in order.")
 
 
 def cut_blocks(bounds: NDArray[np.int64], size: int = _BLOCK) -> Iterator[tuple[int, int]]:
-    """Runs [first, last) of parts with at most `size` members together, or of one part that is larger alone.
+    """Iterate over runs [first, last) of groups with at most `size` members in total, or of one larger group.
 
-    bounds [parts + 1]: part i is bounds[i]:bounds[i + 1].
+    Args:
+        bounds: [groups + 1] group i is bounds[i]:bounds[i + 1].
+        size: The most members of a run.
     """
-    first, parts = 0, len(bounds) - 1
-    while first < parts:
+    first, groups = 0, len(bounds) - 1
+    while first < groups:
         last = int(np.searchsorted(bounds, bounds[first] + size, side="right")) - 1
-        last = min(max(last, first + 1), parts)
+        last = min(max(last, first + 1), groups)
         yield first, last
         first = last

@@ -1,4 +1,8 @@
-"""What the result of a stage depends on, in one word, so that a changed setting redoes only what hangs on it."""
+"""Names of artefacts, and digests that identify what the result of a stage depends on.
+
+Each stage of `learn` stores the digest of its settings and inputs. A later run repeats only the stages whose digest
+has changed.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +16,48 @@ from ibidem.errors import DamagedMemoryError
 if TYPE_CHECKING:
     from ibidem.memory import Memory
 
+INDEX_ARTEFACT = "index"
+COMPACTOR_ARTEFACT = "compactor"
+FIXED_COMBINER_ARTEFACT = "combiner_fixed"
+ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
+
 UNPRUNED = "unpruned"
+"""The name of the snapshot of a memory before pruning."""
 
 
 def digest(*parts: object) -> str:
-    """A digest of settings, lists, texts, numbers and other digests."""
+    """Return the SHA-256 digest of settings, lists, strings, numbers and other digests."""
     plain = [asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in parts]
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def given_digest(sha256: str, base: str) -> str:
-    """What compact keys depend on that were made by a given compactor's file, from an extraction's digest."""
+    """Return the digest of compact keys made by a given compactor's file from an extraction with the digest `base`."""
     return digest("given", sha256, base)
 
 
 def stored(memory: Memory, stage: str) -> str | None:
-    """The digest that a stage was done with; None where it was not done."""
+    """Return the digest of a stage of the memory; None where the stage was not run."""
     found = memory.manifest.stages.get(stage, {}).get("digest")
     return None if found is None else str(found)
 
 
 def contents(memory: Memory) -> list[int]:
-    """Return numbers that change whenever pairs are added to a sealed memory, or taken out of it, or entries are.
+    """Return numbers that change whenever pairs or entries are added to a sealed memory or removed from it.
 
-    They are the next id, which only grows, the pairs and the entries.
+    They are the next id, which never decreases, and the numbers of pairs and of entries.
     """
     return [memory.tail.next_id, memory.pairs, memory.entries]
 
 
 def is_done(memory: Memory, stage: str, request: str, *artefacts: str) -> bool:
-    """Return whether a stage was done with this digest, and its result is still that of the memory's pairs and entries.
+    """Return whether the memory holds the result of a stage for its present pairs and entries.
 
-    artefacts: the names of those that the stage made, which must be sound.
+    Args:
+        memory: A sealed memory.
+        stage: The name of the stage.
+        request: The digest that the result must have.
+        artefacts: The names of the artefacts that the stage writes; all must be present and undamaged.
     """
     notes = memory.manifest.stages.get(stage, {})
     if notes.get("digest") != request or notes.get("contents") != contents(memory):
@@ -55,10 +69,10 @@ def is_done(memory: Memory, stage: str, request: str, *artefacts: str) -> bool:
 
 
 def extracted(memory: Memory) -> str:
-    """The digest of what was extracted."""
+    """Return the digest of the extraction."""
     return digest(memory.identity, memory.manifest.seed, memory.manifest.stages.get("extract"))
 
 
 def space(memory: Memory) -> str:
-    """The digest of the keys that are searched, before any pruning."""
+    """Return the digest of the keys that are searched, before any pruning."""
     return stored(memory, "compact") or extracted(memory)

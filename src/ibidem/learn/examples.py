@@ -1,4 +1,4 @@
-"""What a combiner is tuned on: for each token of a dev set, its neighbours and what the base model thinks."""
+"""Examples for tuning: each token of a dev set with its neighbours and the base model's log-probabilities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ibidem.errors import TextError
-from ibidem.learn.chunks import make_batches
+from ibidem.learn.extraction import make_batches
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """One row for each target token of a dev set, sentence by sentence; all that a mixture's loss needs.
+    """The target tokens of a dev set, sentence by sentence, with all that the loss of a mixture needs.
 
-    distances [n, K] and values [n, K] of the neighbours; base_neighbours [n, K], the base model's
-    log-probability of each neighbour's value; gold [n], the true token; base_gold [n], its log-probability;
-    base_sum [n], the sum of the base model's log-probabilities over the vocabulary (for label smoothing);
-    sentences [n], the sentence number.
+    Attributes:
+        distances: [n, K] squared distances of the neighbours, infinite where there are fewer.
+        values: [n, K] token ids of the neighbours.
+        base_neighbours: [n, K] the base model's log-probability of each neighbour's token.
+        gold: [n] the true tokens.
+        base_gold: [n] the base model's log-probability of the true token.
+        base_sum: [n] the sum of the base model's log-probabilities over the vocabulary, for label smoothing.
+        sentences: [n] sentence numbers.
+        vocabulary_size: The size of the vocabulary.
     """
 
     distances: Tensor
@@ -42,7 +47,7 @@ class Examples:
         return len(self.gold)
 
     def select(self, rows: Tensor) -> Examples:
-        """The examples of these rows, or of a boolean mask."""
+        """Return the examples of some row numbers, or of a boolean mask."""
         return Examples(
             self.distances[rows],
             self.values[rows],
@@ -55,7 +60,7 @@ class Examples:
         )
 
     def nearest(self, k: int) -> Examples:
-        """The same examples with their k nearest neighbours only."""
+        """Return the same examples with only their k nearest neighbours."""
         return Examples(
             self.distances[:, :k],
             self.values[:, :k],
@@ -68,7 +73,7 @@ class Examples:
         )
 
     def typical_distance(self) -> float:
-        """The median squared distance to the farthest neighbour that is there: the scale of the space."""
+        """Return the median of the squared distances to the farthest neighbour, the scale of the space."""
         far = self.distances.where(self.distances.isfinite(), 0.0).amax(dim=1)
         return max(float(far.median()), 1e-6)
 
@@ -86,8 +91,24 @@ def gather_examples(
     batch_tokens: int = 4096,
     progress: Progress = silent,
 ) -> Examples:
-    """Examples of a dev set. `hidden` names, for each sentence, entries that must not answer: its own, where
-    the dev set was taken from the memory itself. Raises TextError if the model can read no sentence whole."""
+    """Search the neighbours of every target token of a dev set, and compute the base model's log-probabilities.
+
+    Pairs above the length limit of the model are skipped.
+
+    Args:
+        model: The base model.
+        index: The index to search; it accepts states of the model.
+        values: [entries] the token ids of the memory's entries.
+        sources: The sources of the dev set.
+        targets: The targets of the dev set.
+        k: Neighbours of each token.
+        hidden: For each sentence, the entries that must not be neighbours: its own, if it comes from the memory.
+        batch_tokens: The most padded tokens of a batch.
+        progress: Receives the number of tokens that are done.
+
+    Raises:
+        TextError: All pairs exceed the length limit of the model.
+    """
     source_ids, target_ids = model.tokens.encode_sources(sources), model.tokens.encode_targets(targets)
     tokens = model.tokens
     usable = [
@@ -101,7 +122,7 @@ def gather_examples(
             f"({tokens.longest_source} source and {tokens.longest_target} target tokens): give another one."
         )
     batches = make_batches([source_ids[i] for i in usable], [target_ids[i] for i in usable], batch_tokens)
-    # Enough neighbours that k are left when a sentence's own entries are struck out.
+    # So many that k remain without the sentence's own entries.
     wanted = k if hidden is None else k + max((len(entries) for entries in hidden), default=0)
     parts: list[Examples] = []
     done = 0
@@ -111,30 +132,32 @@ def gather_examples(
         distances, entries = index.search(states.keys, wanted)
         if hidden is not None:
             own = [(hidden[row].start, hidden[row].stop) for row in rows]
-            distances, entries = _strike(distances, entries, own, states.lengths, k)
-        part = _describe(model, states, distances, values[entries.clamp_min(0)], rows)
+            distances, entries = _hide(distances, entries, own, states.lengths, k)
+        part = _make_examples(model, states, distances, values[entries.clamp_min(0)], rows)
         parts.append(part)
         done += len(part)
         progress("Searching the dev set", done / max(1, sum(len(target_ids[i]) for i in usable)), done, "tokens")
     joined = [torch.cat(column) for column in zip(*(_columns(part) for part in parts), strict=True)]
     order = joined[-1].argsort(stable=True)
-    return _examples([column[order] for column in joined], model.vocabulary_size)
+    return _from_columns([column[order] for column in joined], model.vocabulary_size)
 
 
-def _strike(
+def _hide(
     distances: Tensor, entries: Tensor, own: Sequence[tuple[int, int]], lengths: Sequence[int], k: int
 ) -> tuple[Tensor, Tensor]:
-    """Drop each row's own entries and keep the k nearest of the others, in order."""
+    """Remove each row's own entries and return the k nearest of the others, in order."""
     bounds = torch.tensor(own, device=entries.device).repeat_interleave(
         torch.tensor(lengths, device=entries.device), dim=0
     )
-    struck = (entries >= bounds[:, :1]) & (entries < bounds[:, 1:])
-    far = distances.masked_fill(struck, torch.inf)
+    is_hidden = (entries >= bounds[:, :1]) & (entries < bounds[:, 1:])
+    far = distances.masked_fill(is_hidden, torch.inf)
     order = far.argsort(dim=1, stable=True)[:, :k]
-    return far.gather(1, order), entries.masked_fill(struck, -1).gather(1, order)
+    return far.gather(1, order), entries.masked_fill(is_hidden, -1).gather(1, order)
 
 
-def _describe(model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]) -> Examples:
+def _make_examples(
+    model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]
+) -> Examples:
     neighbours, gold, total = [], [], []
     start = 0
     for logits, tokens in model.logit_blocks(states):
@@ -153,10 +176,10 @@ def _describe(model: BaseModel, states: States, distances: Tensor, values: Tenso
         torch.cat(total),
         numbers,
     )
-    return _examples([column.cpu() for column in columns], model.vocabulary_size)
+    return _from_columns([column.cpu() for column in columns], model.vocabulary_size)
 
 
-def _examples(columns: Sequence[Tensor], vocabulary_size: int) -> Examples:
+def _from_columns(columns: Sequence[Tensor], vocabulary_size: int) -> Examples:
     distances, values, base_neighbours, gold, base_gold, base_sum, sentences = columns
     return Examples(distances, values, base_neighbours, gold, base_gold, base_sum, sentences, vocabulary_size)
 

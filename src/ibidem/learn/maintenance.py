@@ -1,43 +1,108 @@
-"""Keeping a living memory quick: when its journal is sealed, and when what was added is merged with the rest."""
+"""Maintenance of a memory: build its index, seal its journal, and include added entries in the index."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
+from ibidem.decode import check_complete
 from ibidem.errors import LockedMemoryError
-from ibidem.learn.indexing import index_memory
+from ibidem.learn.card import write_card
+from ibidem.learn.digests import INDEX_ARTEFACT, digest
+from ibidem.memory import TEMPORARY
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import EXACT_BELOW
+from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, accept_states, build_index
 
 if TYPE_CHECKING:
-    import torch
-
     from ibidem.memory import Memory
 
-# The tail's keys are copied for every pair that is added: more of them would be noticed.
+# The keys of the journal are copied for every pair that is added: a longer journal would delay additions noticeably.
 SEAL_BYTES = 4 << 20
 SEAL_REMOVED = 1000
-# Added entries are scanned whole at every step, beside an index that looks into a part of the others.
+# Every step scans all added entries, beside an index that probes a part of the others.
 MERGE_SHARE = 50
+_PROGRESS_LABELS = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
 
 
-def seal_due(memory: Memory) -> bool:
-    """Whether the journal holds so much that it should be sealed."""
+def index_digest(setting: str) -> str:
+    """Return the digest of an index: of its setting only, since every change of the keys removes the index."""
+    return digest(setting)
+
+
+def index_memory(
+    memory: Memory, setting: str = "auto", *, threads: int | None = None, progress: Progress = silent
+) -> tuple[Memory, Index]:
+    """Build an index over all entries of a memory, and store it there.
+
+    Args:
+        memory: A complete memory.
+        setting: "auto", "exact", or the description of a native or faiss index. An exact index needs no file.
+        threads: The number of threads; None uses all.
+        progress: Receives the number of keys that are done.
+
+    Returns:
+        The memory with the index, committed; and the index, which accepts states of the base model as queries.
+
+    Raises:
+        UsageError: The memory is incomplete, or the setting is invalid.
+        MismatchError: Another process changed the keys meanwhile; nothing is stored.
+    """
+
+    def report(stage: str, done: int, total: int) -> None:
+        progress(_PROGRESS_LABELS[stage], done / max(1, total), done, "keys")
+
+    memory = memory.sealed()
+    check_complete(memory)
+    removals = len(memory.removed_entries)  # counted now: other processes may remove pairs while the index is built
+    index = build_index(
+        memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
+    )
+    # The next writer deletes files with this prefix, which a killed process may leave.
+    with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
+        edit.set_merged(memory)
+        if isinstance(index, FaissIndex | NativeIndex):
+            kind = "faiss" if isinstance(index, FaissIndex) else "native"
+            file = Path(scratch) / f"index.{kind}"
+            edit.put_artefact(INDEX_ARTEFACT, kind, file, index.save(file) | {"removals": removals})
+        else:
+            edit.remove_artefact(INDEX_ARTEFACT)
+        notes: dict[str, object] = {"setting": setting, "description": index.description}
+        if isinstance(index, FaissIndex | NativeIndex) and index.recall is not None:
+            notes["recall@16"] = round(index.recall, 4)
+        edit.set_stage("index", {"digest": index_digest(setting), **notes})
+        memory = edit.commit()
+    write_card(memory)
+    return memory, accept_states(index, memory, torch.device("cpu"))
+
+
+def is_seal_due(memory: Memory) -> bool:
+    """Return whether the journal exceeds SEAL_BYTES, or the removed pairs exceed SEAL_REMOVED."""
     return memory.tail.bytes > SEAL_BYTES or len(memory.tail.removed) > SEAL_REMOVED
 
 
-def merge_due(memory: Memory) -> bool:
-    """Whether so many entries were added since the index was built that it should be built anew over all of them."""
+def is_merge_due(memory: Memory) -> bool:
+    """Return whether more entries were added than EXACT_BELOW and than 1 / MERGE_SHARE of the indexed ones."""
     merged = memory.merged_entries
     return memory.entries - merged > max(EXACT_BELOW, merged // MERGE_SHARE)
 
 
 def maintain(memory: Memory, device: torch.device, progress: Progress = silent) -> Memory:
-    """Seal the journal above 4 MiB or 1,000 removed pairs; merge what was added above 20,000 entries or a fiftieth.
+    """Seal the journal and rebuild the index where that is due.
 
-    Merging builds the index anew, with its own setting, without the lock; pairs may be added and removed meanwhile.
-    From then on a tuned combiner weighs the merged entries as if it had been tuned for them; `ibidem tune` does that.
-    What cannot be done now, since another writer is at work, is left for the next call: nothing depends on it.
+    The index is rebuilt with its own setting and without the lock: pairs may be added and removed meanwhile. From then
+    on a tuned combiner weights the added entries like those it was tuned with; `ibidem tune` adapts it to them. If
+    another writer holds the lock, the work is left for the next call.
+
+    Args:
+        memory: The memory.
+        device: The device that searches it; on CUDA an exact index is not rebuilt.
+        progress: Receives the progress.
+
+    Returns:
+        The newest state of the memory.
     """
     try:
         return _maintain(memory.refresh(), device, progress)
@@ -46,13 +111,13 @@ def maintain(memory: Memory, device: torch.device, progress: Progress = silent) 
 
 
 def _maintain(memory: Memory, device: torch.device, progress: Progress) -> Memory:
-    if seal_due(memory):
+    if is_seal_due(memory):
         progress("Sealing the journal", None, memory.tail.entries, "entries")
         memory = memory.sealed()
-    if not merge_due(memory):
+    if not is_merge_due(memory):
         return memory
     setting = memory.manifest.stages.get("index", {}).get("setting")
-    if setting is None and device.type == "cuda":  # which is searched exactly, and needs no index
+    if setting is None and device.type == "cuda":  # exact search on CUDA needs no index
         with memory.edit() as edit:
             edit.set_merged(edit.memory)
             return edit.commit()

@@ -1,4 +1,4 @@
-"""The whole recipe: corpus in, ready memory out."""
+"""The recipe: run all stages that turn a corpus into a memory (the summary of the paper's section 3.2)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
-from ibidem.learn.cluster import ClusterSettings
-from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
-from ibidem.learn.compact import CompactSettings
-from ibidem.learn.compact.given import read_given
-from ibidem.learn.compact.stage import (
+from ibidem.learn.cluster import ClusterSettings, cluster_digest, cluster_memory
+from ibidem.learn.compact import (
+    CompactSettings,
     compact_digest,
     compact_memory,
     drop_keys,
+    read_given,
     uncompact_memory,
 )
 from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
-from ibidem.learn.indexing import index_digest, index_memory
-from ibidem.learn.prune import PruneSettings
-from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
+from ibidem.learn.maintenance import index_digest, index_memory
+from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import accept_states, build_index
@@ -39,11 +37,23 @@ TUNED_ON = ("unpruned", "pruned")
 
 @dataclass(frozen=True)
 class LearnSettings:
-    """The settings of every stage; as they stand here, nothing is compacted or pruned.
+    """Settings of all stages; by default nothing is compacted or pruned.
 
-    compactor: a compactor's file, trained on another memory of the same model, to be used instead of training
-    one. keep_keys: keep the model's own keys beside the compact ones. tuned_on: the combiners are tuned before
-    pruning ("unpruned", the paper's order) or after it.
+    Attributes:
+        extract: The settings of extraction.
+        cluster: The settings of clustering.
+        compact: The settings of the compactor's training.
+        compactor: The file of a compactor that was trained on another memory of the same model, to use instead.
+        keep_keys: Keep the model's own keys beside the compact ones.
+        tune: The settings of tuning.
+        tuned_on: Tune the combiners before pruning ("unpruned", the paper's order) or after it ("pruned").
+        prune: The settings of pruning.
+        keep_unpruned: Keep a snapshot of the unpruned memory.
+        index: The setting of the index; None chooses "auto" on a CPU, and builds none on CUDA.
+        threads: The number of threads that build the index; None uses all.
+
+    Raises:
+        UsageError: A setting is invalid.
     """
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
@@ -60,30 +70,38 @@ class LearnSettings:
 
     def __post_init__(self) -> None:
         if self.tuned_on not in TUNED_ON:
-            raise UsageError(f"Combiners cannot be tuned on '{self.tuned_on}': use one of {', '.join(TUNED_ON)}.")
+            raise UsageError(f"Unknown value '{self.tuned_on}' of tuned_on: use one of {', '.join(TUNED_ON)}.")
         if self.prune.rate > 0 and self.prune.strategy == "covered" and self.tuned_on != "unpruned":
-            raise UsageError("What is covered is told by a tuned combiner: tune on the unpruned memory first.")
+            raise UsageError(
+                "The strategy covered needs a tuned combiner: tune on the unpruned memory first (tuned_on)."
+            )
 
     @property
     def compacts(self) -> bool:
-        """Whether the memory is to be searched in a compact space."""
+        """Whether the memory is searched in a compact space."""
         return self.compactor is not None or self.compact.method != "none"
 
     @property
     def needs_no_keys(self) -> bool:
-        """Whether the model's own keys are of no use once they are compacted, so that they need not be stored."""
+        """Whether the model's own keys are never used, so that extraction stores compact keys only."""
         return self.compactor is not None and not self.keep_keys and not self.clusters
 
     @property
     def clusters(self) -> bool:
-        """Whether clusters are needed by what comes after them."""
+        """Whether a later stage needs clusters."""
         trained = self.compactor is None and self.compact.needs_clusters
         return trained or (self.prune.rate > 0 and self.prune.strategy == "spatial")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A stage after extraction: the digest of what its result depends on (None: it must not be there), and how."""
+    """A stage after extraction.
+
+    Attributes:
+        name: The name of the stage.
+        digest: The digest that its result must have; None: the memory must not have this stage.
+        run: Runs the stage.
+    """
 
     name: str
     digest: str | None
@@ -100,10 +118,43 @@ def learn(
     settings: LearnSettings | None = None,
     progress: Progress = silent,
 ) -> Memory:
-    """Extract, cluster, compact, tune, prune and index; what is done already, with these settings, is not done again.
+    """Learn a memory from a corpus: extract, cluster, compact, tune, prune and index.
 
-    So a killed `learn` goes on, and one with a changed setting does only what depends on it anew. On a CUDA device
-    no index is built unless one is named: exact search needs none there, and `ibidem index` builds one at any time.
+    Stages that were completed with the same settings are skipped: an interrupted call continues with the same call,
+    and a call with a changed setting repeats only the stages that depend on it. On a CUDA device no index is built
+    unless one is named, since exact search needs none there; `ibidem index` builds one at any time.
+
+    Args:
+        model: The base model.
+        train: The parallel text to learn.
+        path: The folder of the memory.
+        dev: The dev set of the combiners; None samples pairs of the memory itself.
+        seed: The seed of all stages.
+        settings: The settings of all stages.
+        progress: Receives the progress.
+
+    Returns:
+        The memory, ready for translation.
+
+    Raises:
+        MismatchError: The folder holds a memory of another model, corpus or seed, or the compactor belongs to another
+            model.
+        TextError: A corpus has no usable pair.
+        UsageError: A setting is invalid, or a changed setting needs keys or entries that were not kept.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from ibidem import Translator
+        >>> from ibidem.learn import LearnSettings, TuneSettings, learn
+        >>> from ibidem.model import load_model
+        >>> from ibidem.text import Corpus
+        >>> model = load_model()
+        >>> settings = LearnSettings(tune=TuneSettings(k=4))
+        >>> train, dev = Corpus(["train.tsv"]), Corpus(["dev.tsv"])
+        >>> memory = learn(model, train, Path("memories/mine"), dev=dev, settings=settings)
+        >>> list(memory.manifest.stages)
+        ['extract', 'index', 'tune']
+        >>> translations = Translator(model, memory).translate(["Guten Morgen"])
     """
     settings = settings or LearnSettings()
     settings.tune.check(dev)
@@ -113,16 +164,16 @@ def learn(
     space = settings.compactor if settings.needs_no_keys else None
     memory = extract(model, train, path, seed=seed, settings=settings.extract, compactor=space, progress=progress)
     steps = _plan(memory, model, dev_set, settings, progress)
-    last = next(number for number, step in enumerate(steps) if step.name == "prune")
+    pruning = next(number for number, step in enumerate(steps) if step.name == "prune")
     for number, step in enumerate(steps):
         if step.name == "prune" and settings.compacts and not settings.keep_keys and memory.layout.keys:
-            memory = drop_keys(memory)  # no sooner, so that what went wrong before can be done again otherwise
+            memory = drop_keys(memory)  # not earlier: a failed stage could then not be repeated with other settings
         if stored(memory, step.name) == step.digest:
             continue
         if step.name in ("cluster", "compact"):
-            _ = memory.keys  # which says what to do where there are none, before anything is changed
-        if number <= last and stored(memory, "prune") is not None:
-            memory = _unpruned(memory, step.name)
+            _ = memory.keys  # raises UsageError where there are none, before anything is changed
+        if number <= pruning and stored(memory, "prune") is not None:
+            memory = _restore(memory, step.name)
         if stored(memory, step.name) != step.digest:
             memory = step.run(memory)
     return memory
@@ -131,7 +182,7 @@ def learn(
 def _plan(
     memory: Memory, model: BaseModel, dev: DevSet | None, settings: LearnSettings, progress: Progress
 ) -> list[Step]:
-    """The stages that these settings ask for, in order, each with the digest its result must have."""
+    """Return the stages of these settings in order, each with the digest that its result must have."""
     base = extracted(memory)
     clusters = cluster_digest(settings.cluster, base) if settings.clusters else None
     compact = compact_digest(settings.compact, settings.compactor, clusters, base) if settings.compacts else None
@@ -179,18 +230,18 @@ def _plan(
     return [*cluster_step, compact_step, prune_step, *index_step, tune_step]
 
 
-def _unpruned(memory: Memory, stage: str) -> Memory:
-    """The memory before pruning, since a stage that comes first is to be done anew."""
+def _restore(memory: Memory, stage: str) -> Memory:
+    """Restore the memory before pruning, since a stage before it must be repeated."""
     if memory.entries < memory.tokens and UNPRUNED not in memory.snapshots():
         raise UsageError(
-            f"{memory.path} is pruned, and what was there before was not kept: {stage} cannot be done again with "
-            "other settings. Give the same ones, or learn it in another folder."
+            f"{memory.path} is pruned without a snapshot: the stage {stage} cannot be repeated with other settings. "
+            "Give the same ones, or learn it in another folder."
         )
     return restore_memory(memory)
 
 
 def _temporary_index(memory: Memory, model: BaseModel, setting: str | None, threads: int | None) -> Index | None:
-    """An index of the unpruned keys for tuning alone: the memory's own is built from what pruning leaves."""
+    """Build an index of the unpruned keys for tuning only: the memory's own index is built after pruning."""
     if setting is None:
         return None
     seed = memory.manifest.seed

@@ -1,4 +1,4 @@
-"""Tuning of both combiners on a dev set, and storing them in the memory."""
+"""Tuning: choose the fixed and the adaptive combiner on a dev set, and store both in the memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from ibidem.decode import Translator, check_complete, check_identity, load_value
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card
-from ibidem.learn.digests import contents, digest, is_done, stored
-from ibidem.learn.examples import Examples, gather_examples
-from ibidem.learn.grid import fixed_loss, tune_fixed
-from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
+from ibidem.learn.combiner_training import MetaKSettings, fixed_loss, train_by_temperature, tune_fixed
+from ibidem.learn.digests import (
+    ADAPTIVE_COMBINER_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    contents,
+    digest,
+    is_done,
+    stored,
+)
+from ibidem.learn.examples import gather_examples
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
 
@@ -26,20 +32,29 @@ if TYPE_CHECKING:
     from ibidem.text import Corpus
 
 OBJECTIVES = ("likelihood", "bleu")
-_MOST_DOUBLINGS = 5
 
 
 @dataclass(frozen=True)
 class TuneSettings:
-    """`objective` chooses the fixed combiner: by likelihood of the dev set, or by BLEU of translating it.
+    """Settings of tuning.
 
-    Without a dev set, `borrowed` pairs of the memory stand in for one, each with its own entries hidden.
+    Attributes:
+        k: The number of neighbours, a power of 2.
+        objective: What the fixed combiner is chosen by: the "likelihood" of the dev set, or the "bleu" of its
+            translation.
+        bleu_sentences: The most sentences that are translated for "bleu".
+        sampled_pairs: The number of pairs that are sampled from the memory if there is no dev set; the entries of each
+            pair are hidden while the pair is scored.
+        metak: The settings of the adaptive combiner's training.
+
+    Raises:
+        UsageError: A setting is invalid.
     """
 
     k: int = 8
     objective: str = "likelihood"
     bleu_sentences: int = 500
-    borrowed: int = 500
+    sampled_pairs: int = 500
     metak: MetaKSettings = field(default_factory=MetaKSettings)
 
     def __post_init__(self) -> None:
@@ -48,13 +63,20 @@ class TuneSettings:
         neighbour_counts(self.k)
 
     def check(self, dev: object | None) -> None:
-        """Refuse, before any work is done, what cannot be tuned without a dev set."""
+        """Raise UsageError, before any work is done, if the objective needs a dev set and there is none."""
         if self.objective == "bleu" and dev is None:
             raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
 
 
 class DevSet(NamedTuple):
-    """Sentence pairs to tune on, where they came from, and the entries each must not see."""
+    """Sentence pairs to tune on.
+
+    Attributes:
+        sources: The sources.
+        targets: The targets.
+        description: Where the pairs come from.
+        hidden: For each pair, its own entries of the memory; None for a dev set that is not from the memory.
+    """
 
     sources: list[str]
     targets: list[str]
@@ -63,17 +85,24 @@ class DevSet(NamedTuple):
 
 
 def read_dev(corpus: Corpus) -> DevSet:
-    """A dev set from a corpus."""
+    """Read a dev set from a corpus; raise TextError if it has no pair."""
     pairs = list(corpus)
     if not pairs:
-        raise TextError(f"The dev set ({corpus.description}) holds no pair: {corpus.counts.describe()}.")
+        raise TextError(
+            f"The dev set ({corpus.description}) holds no pair: {corpus.counts.describe()}. Check the files, their "
+            "format and the languages."
+        )
     return DevSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.description, None)
 
 
 def sample_dev(memory: Memory, count: int) -> DevSet:
-    """A seeded sample of the memory's own pairs; each one's own entries are hidden while it is scored.
+    """Sample a dev set from the memory's own pairs, with the memory's seed.
 
-    Only pairs that share neither side with another one: a twin elsewhere in the memory would give the answer away.
+    Only pairs that share neither side with another pair are sampled: the entries of a duplicate would contain the
+    reference.
+
+    Raises:
+        UsageError: The memory has fewer than two such pairs.
     """
     sources = Counter(hash(pair.source) for pair in memory.sentences())
     targets = Counter(hash(pair.target) for pair in memory.sentences())
@@ -96,7 +125,7 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
 
 
 def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
-    """What the combiners depend on beside the space: settings, dev set, named index, and how it was pruned."""
+    """Return the digest of the combiners: of the settings, the dev set, the named index, and the pruning."""
     return digest(settings, None if dev is None else [dev.sources, dev.targets], setting, pruned)
 
 
@@ -111,11 +140,38 @@ def tune(
     again: bool = False,
     progress: Progress = silent,
 ) -> Memory:
-    """Tune the fixed and the adaptive combiner and commit both; the base model stays as it is.
+    """Tune the fixed and the adaptive combiner of a memory on a dev set, and store both.
 
-    It searches the index of `setting`, or the one the memory has; `index` is that one where it is open already. Where
-    these settings, dev set and index were used last, and nothing was added or removed since, nothing is done, unless
-    `again`.
+    The base model stays unchanged. If the memory was last tuned with the same settings, dev set and index, and nothing
+    was added or removed since, nothing is done.
+
+    Args:
+        memory: A complete memory.
+        model: Its base model.
+        dev: The dev set; None samples pairs of the memory itself.
+        settings: The settings of tuning.
+        setting: The setting of the index to search; None searches the index of the memory.
+        index: That index, if it is open already.
+        again: Tune even if nothing has changed.
+        progress: Receives the progress.
+
+    Returns:
+        The memory with both combiners, committed.
+
+    Raises:
+        MismatchError: The memory belongs to another model, or another process changed its keys meanwhile.
+        TextError: The dev set has no usable pair.
+        UsageError: The memory is empty, incomplete or too small to sample from, or the objective needs a dev set.
+
+    Example:
+        >>> from ibidem.learn import TuneSettings, tune
+        >>> from ibidem.memory import Memory
+        >>> from ibidem.model import load_model
+        >>> from ibidem.text import Corpus
+        >>> memory = Memory.open("memories/mine")
+        >>> tuned = tune(memory, load_model(), Corpus(["dev.tsv"]), settings=TuneSettings(k=4))
+        >>> tuned.artefact("combiner_fixed") is not None, tuned.artefact("combiner_adaptive") is not None
+        (True, True)
     """
     settings = settings or TuneSettings()
     settings.check(dev)
@@ -123,41 +179,39 @@ def tune(
     check_complete(memory)
     check_identity(memory, model)
     if not memory.entries:
-        raise UsageError(f"{memory.path} has no entries to tune with: learn a memory that has some.")
+        raise UsageError(f"{memory.path} has no entries to tune with: add pairs first.")
     given = dev if dev is None or isinstance(dev, DevSet) else read_dev(dev)
     wanted = tune_digest(settings, given, setting, stored(memory, "prune"))
-    known = is_done(memory, "tune", wanted, "combiner_fixed", "combiner_adaptive")
-    if known and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
+    done = is_done(memory, "tune", wanted, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
+    if done and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
-    dev_set = given or sample_dev(memory, settings.borrowed)
-    found = index or open_index(memory, setting, model.device)
-    values = load_values(memory, model.device)
+    dev_set = given or sample_dev(memory, settings.sampled_pairs)
+    searched = index or open_index(memory, setting, model.device)
     examples = gather_examples(
         model,
-        found,
-        values,
+        searched,
+        load_values(memory, model.device),
         dev_set.sources,
         dev_set.targets,
         settings.k,
         hidden=dev_set.hidden,
         progress=progress,
     )
-    grid = tune_fixed(examples)
+    fixed = tune_fixed(examples)[0].combiner
     widest = tune_fixed(examples, k=settings.k)[0].combiner
-    fixed = grid[0].combiner
     bleu: list[dict[str, float]] = []
     if settings.objective == "bleu":
-        fixed, bleu = choose_by_bleu(memory, model, found, dev_set, widest, settings.bleu_sentences, progress)
+        fixed, bleu = choose_by_bleu(memory, model, searched, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     report: dict[str, object] = {
         "digest": wanted,
         "contents": contents(memory),
         "index_digest": stored(memory, "index"),
         "dev": dev_set.description,
-        "borrowed": dev is None,
+        "sampled": dev is None,
         "tokens": len(examples),
-        "index": found.description,
+        "index": searched.description,
         "typical_distance": examples.typical_distance(),
         "loss_base": float(-examples.base_gold.mean()),
         "loss_fixed": fixed_loss(examples, fixed),
@@ -167,7 +221,7 @@ def tune(
         "bleu_search": bleu,
         "settings": asdict(settings),
     }
-    return store(memory, store_fixed(fixed), store_adaptive(trained.combiner), report)
+    return _store(memory, store_fixed(fixed), store_adaptive(trained.combiner), report)
 
 
 def choose_by_bleu(
@@ -179,7 +233,20 @@ def choose_by_bleu(
     sentences: int,
     progress: Progress,
 ) -> tuple[FixedCombiner, list[dict[str, float]]]:
-    """The best weight at the start's temperature, then the best temperature about it, by dev BLEU."""
+    """Choose a fixed combiner by the BLEU of the translated dev set: first its weight, then its temperature.
+
+    Args:
+        memory: The memory.
+        model: Its base model.
+        index: The index to search.
+        dev: The dev set.
+        start: The combiner whose k and temperature the search begins with.
+        sentences: The most sentences to translate.
+        progress: Receives the number of combiners that are done.
+
+    Returns:
+        The best combiner; and all that were tried, each with its BLEU.
+    """
     sources, references = dev.sources[:sentences], dev.targets[:sentences]
     tried: list[dict[str, float]] = []
 
@@ -198,28 +265,12 @@ def choose_by_bleu(
     return max(scores, key=lambda combiner: scores[combiner]), tried
 
 
-def train_by_temperature(
-    examples: Examples, temperature: float, settings: MetaKSettings, progress: Progress
-) -> TrainedMetaK:
-    """The Meta-k Network with the best validation loss, its temperature doubled or halved as long as that helps."""
-    best = first = train_adaptive(examples, temperature, settings, progress=progress)
-    for factor in (2.0, 0.5):
-        for _ in range(_MOST_DOUBLINGS):
-            trial = train_adaptive(examples, best.combiner.temperature * factor, settings, progress=progress)
-            if trial.loss >= best.loss:
-                break
-            best = trial
-        if best is not first:
-            break
-    return best
-
-
-def store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
+def _store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
         edit.set_merged(memory)
-        for name, stored in (("fixed", fixed), ("adaptive", adaptive)):
-            edit.put_artefact(f"combiner_{name}", stored.extension, stored.payload, stored.summary)
+        for name, combiner in ((FIXED_COMBINER_ARTEFACT, fixed), (ADAPTIVE_COMBINER_ARTEFACT, adaptive)):
+            edit.put_artefact(name, combiner.extension, combiner.payload, combiner.summary)
         edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})
         memory = edit.commit()
     write_card(memory)

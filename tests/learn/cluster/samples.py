@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ibidem.learn.cluster import ClusterSettings
 from ibidem.retrieve import ArrayKeys
+
+SIZES = {3: 150, 5: 4, 6: 40, 9: 1, 11: 700, 12: 60, 20: 300, 21: 5}
+SETTINGS = ClusterSettings(eps=2.6, family_bound=250)
 
 
 class Sample(NamedTuple):

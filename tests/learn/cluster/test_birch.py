@@ -1,4 +1,4 @@
-"""BIRCH: scikit-learn's subclusters, with our numbers and our noise."""
+"""BIRCH gives scikit-learn's subclusters, numbered by their first point, small ones as noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ibidem.retrieve import ArrayKeys
 from .samples import draw_families
 
 
-def test_blobs_are_clusters_and_lonely_points_noise() -> None:
+def test_blobs_are_clusters_and_isolated_points_are_noise() -> None:
     generator = np.random.default_rng(0)
     blob = np.repeat([2, 0, 1], 20)
     points = (50 * np.eye(3, 8)[blob] + 0.1 * generator.standard_normal((60, 8))).astype(np.float32)
@@ -40,7 +40,7 @@ def test_subclusters_are_those_of_scikit_learn() -> None:
     assert np.unique(ours, return_index=True)[1].tolist() == sorted(np.unique(ours, return_index=True)[1].tolist())
 
 
-def test_what_is_just_dense_to_dbscan_is_just_a_cluster() -> None:
+def test_the_derived_threshold_is_that_of_dbscans_sparsest_neighbourhood() -> None:
     for gap, group_size in ((0.999, True), (1.001, False)):
         labels = birch(np.float32([[0.0, 3.0], [gap, 3.0]]), derive_threshold(1.0, 2), 1)
         assert labels.tolist() == ([0, 0] if group_size else [0, 1])
@@ -62,7 +62,7 @@ def test_the_threshold_is_given_or_derived() -> None:
     assert tight.report["noise_share"] == 1.0
 
 
-def test_where_most_keys_have_copies_only_copies_are_clusters() -> None:
+def test_only_copies_are_clusters_if_most_keys_have_copies() -> None:
     sample = draw_families({1: 40})
     copied = ArrayKeys(np.repeat(sample.keys.gather(np.arange(40)), np.repeat([8, 1], 20), axis=0))
     for method in ("birch", "dbscan"):
@@ -71,7 +71,7 @@ def test_where_most_keys_have_copies_only_copies_are_clusters() -> None:
         assert found.labels.tolist() == [*np.repeat(np.arange(20), 8).tolist(), *[NOISE] * 20]
 
 
-def test_nothing_finite_and_no_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_finite_points_and_no_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert birch(np.full((3, 2), np.nan, np.float32), 1.0, 1).tolist() == [NOISE] * 3
     assert birch(np.empty((0, 2), np.float32), 1.0, 1).tolist() == []
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)

@@ -1,4 +1,4 @@
-"""Centres and distances from them, against plain loops."""
+"""Centroids and distances from them, against plain loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sample() -> Sample:
 
 @pytest.fixture
 def labels(sample: Sample) -> np.ndarray:
-    """Every kind of label, and a family (14) that is noise wholly."""
+    """Every kind of label, and a family (14) of noise alone."""
     found = cluster_keys(*sample, ClusterSettings(eps=2.6, family_bound=250), excluded=[12]).labels.copy()
     found[sample.values == 14] = NOISE
     found[np.flatnonzero(sample.values == 14)[0]] = UNSAMPLED
@@ -60,36 +60,33 @@ def test_centroids_are_means(sample: Sample, labels: np.ndarray) -> None:
 def test_every_entry_has_the_nearest_centre_of_its_family_or_its_own(sample: Sample, labels: np.ndarray) -> None:
     assert {NOISE, UNSAMPLED, EXCLUDED} < set(labels.tolist())
     clusters, distances = distances_to_centres(sample.keys, sample.values, labels)
-    orphans = np.where(sample.values == 14, labels.max() + 1, labels)
-    table = means(sample, orphans)
+    relabelled = np.where(sample.values == 14, labels.max() + 1, labels)
+    table = means(sample, relabelled)
     keys = sample.keys.gather(np.arange(sample.keys.size)).astype(np.float64)
-    for entry, (value, label) in enumerate(zip(sample.values.tolist(), orphans.tolist(), strict=True)):
+    for entry, (value, label) in enumerate(zip(sample.values.tolist(), relabelled.tolist(), strict=True)):
         if value == 12:
             assert (clusters[entry], distances[entry]) == (EXCLUDED, 0)
             continue
-        own = np.unique(orphans[(sample.values == value) & (orphans >= 0)]) if label < 0 else np.array([label])
+        own = np.unique(relabelled[(sample.values == value) & (relabelled >= 0)]) if label < 0 else np.array([label])
         gaps = np.linalg.norm(table[own] - keys[entry], axis=1)
         assert clusters[entry] == own[gaps.argmin()]
         assert distances[entry] == pytest.approx(gaps.min(), rel=1e-5, abs=1e-5)
     assert (clusters.dtype, distances.dtype) == (np.int32, np.float32)
-    assert labels[sample.values == 14].max() < 0, "the labels given are left as they are"
+    assert labels[sample.values == 14].max() < 0, "the given labels are not changed"
 
 
-def test_given_centres_are_taken_and_labels_may_have_gaps(sample: Sample, labels: np.ndarray) -> None:
-    """As in a memory that was pruned after clustering: some clusters have lost their last entry."""
-    table = centroids(sample.keys, labels)
+def test_a_cluster_without_entries_is_assigned_to_no_entry(sample: Sample, labels: np.ndarray) -> None:
+    """In a memory that was pruned after clustering, some clusters have lost their last entry."""
+    count = len(centroids(sample.keys, labels))
     gone = labels[sample.values == 3].max()
     kept = np.flatnonzero(labels != gone)
     keys = ArrayKeys(sample.keys.gather(kept))
-    clusters, _ = distances_to_centres(keys, sample.values[kept], labels[kept], table)
+    clusters, _ = distances_to_centres(keys, sample.values[kept], labels[kept])
     assert gone not in clusters
-    assert clusters.max() == len(table), "the family without a centre comes after all given ones"
-    moved, shifted = distances_to_centres(sample.keys, sample.values, labels, table + np.float32(100))
-    assert (moved[labels >= 0] == labels[labels >= 0]).all()
-    assert shifted[(labels >= 0)].min() > 100
+    assert clusters.max() == count, "the family without a cluster is numbered after all others"
 
 
-def test_keys_that_are_not_finite_neither_count_nor_vanish(sample: Sample, labels: np.ndarray) -> None:
+def test_keys_that_are_not_finite_change_no_centroid_and_are_infinitely_far(sample: Sample, labels: np.ndarray) -> None:
     broken = sample.keys.gather(np.arange(sample.keys.size)).copy()
     member = np.flatnonzero(labels == 0)[0]
     broken[member] = np.inf
@@ -110,7 +107,7 @@ def test_sums_of_half_precision_keys_do_not_depend_on_their_order(sample: Sample
     )
 
 
-def test_nothing_and_errors(sample: Sample, labels: np.ndarray) -> None:
+def test_empty_input_and_errors(sample: Sample, labels: np.ndarray) -> None:
     empty = draw_families({})
     none = np.empty(0, np.int32)
     assert centroids(empty.keys, none).shape == (0, 12)
@@ -123,7 +120,7 @@ def test_nothing_and_errors(sample: Sample, labels: np.ndarray) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_cuda_gives_what_the_cpu_gives(sample: Sample, labels: np.ndarray) -> None:
+def test_cuda_gives_the_results_of_the_cpu(sample: Sample, labels: np.ndarray) -> None:
     np.testing.assert_allclose(centroids(sample.keys, labels, "cuda"), centroids(sample.keys, labels), rtol=1e-6)
     (clusters, distances), (others, measured) = (
         distances_to_centres(sample.keys, sample.values, labels, device=device) for device in ("cpu", "cuda")

@@ -1,7 +1,8 @@
-"""DBSCAN against scikit-learn's, label by label."""
+"""DBSCAN gives the labels of scikit-learn's; its connected components are those of a graph traversal."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import NOISE, dbscan
-from ibidem.learn.cluster import components as components_module
-from ibidem.learn.cluster import nearness as nearness_module
-from ibidem.learn.cluster.dbscan import CELL_BYTES, dbscan_families
-from ibidem.learn.cluster.nearness import Nearness
+from ibidem.learn.cluster.dbscan import CELL_BYTES, RadiusQuery, dbscan_families, merge_linked
+
+# The package exports a function of the same name.
+dbscan_module = importlib.import_module("ibidem.learn.cluster.dbscan")
 
 
 def oracle(points: np.ndarray, eps: float, min_samples: int) -> list[int]:
@@ -84,7 +85,7 @@ def test_labels_equal_those_of_scikit_learn(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dimension", "side"), [(1, 700), (5, 128), (16, 400), (64, 1500)])
-def test_larger_sets_in_tiles_held_and_not(kind: str, dimension: int, side: int) -> None:
+def test_larger_sets_in_tiles_stored_and_recomputed(kind: str, dimension: int, side: int) -> None:
     points = draw_points(kind, 1500, dimension, dimension)
     eps = draw_eps(kind, points, 0.02)
     expected = oracle(points, eps, 4)
@@ -92,8 +93,8 @@ def test_larger_sets_in_tiles_held_and_not(kind: str, dimension: int, side: int)
     assert [labels.tolist() for labels in found] == [expected] * 3
 
 
-def test_rounding_would_change_labels_but_for_the_pairs_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Points at a distance of just eps from one another, far out: rough distances alone are wrong."""
+def test_pairs_close_to_eps_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rough distances alone are wrong for points at a distance of just eps, far from the origin."""
     generator = np.random.default_rng(1)
     points = draw_points("far", 400, 64, 1)
     for row in range(0, 400, 2):
@@ -103,25 +104,25 @@ def test_rounding_would_change_labels_but_for_the_pairs_measured_anew(monkeypatc
     assert 0 < expected.count(-1) < 400
     for block in (None, tile_bytes(64)):
         assert dbscan(torch.from_numpy(points), 0.5, 2, block_bytes=block).tolist() == expected
-    monkeypatch.setattr(nearness_module, "positions", lambda _mask: torch.empty(0, dtype=torch.int64))
+    monkeypatch.setattr(dbscan_module, "flat_nonzero", lambda _mask: torch.empty(0, dtype=torch.int64))
     assert dbscan(torch.from_numpy(points), 0.5, 2).tolist() != expected
 
 
 def count_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The shapes of all tiles that are computed from now on."""
     shapes: list[tuple[int, int]] = []
-    compute = Nearness.tile
+    compute = RadiusQuery.tile
 
-    def spy(near: Nearness, rows: Any, columns: Any) -> torch.Tensor:
-        tile = compute(near, rows, columns)
+    def spy(query: RadiusQuery, rows: Any, columns: Any) -> torch.Tensor:
+        tile = compute(query, rows, columns)
         shapes.append(tuple(tile.shape[1:]))
         return tile
 
-    monkeypatch.setattr(Nearness, "tile", spy)
+    monkeypatch.setattr(RadiusQuery, "tile", spy)
     return shapes
 
 
-def test_no_tile_is_larger_than_allowed_nor_computed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_have_the_allowed_size_and_none_is_computed_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = count_tiles(monkeypatch)
     generator = np.random.default_rng(0)
     points = torch.from_numpy(generator.standard_normal((1000, 3)).astype(np.float32))
@@ -129,25 +130,25 @@ def test_no_tile_is_larger_than_allowed_nor_computed_in_vain(monkeypatch: pytest
     labels = dbscan(points, 10.0, 4, block_bytes=tile_bytes(100))
     assert labels.tolist() == [0] * 990 + [NOISE] * 10
     assert max(max(shape) for shape in shapes) == 100
-    # 10 x 10 tiles, of which half count neighbours; one row of them joins the blob; ten lonely points meet all of it.
+    # Of 10 x 10 tiles half count neighbours; one row joins the blob; ten isolated points are compared with all of it.
     assert len(shapes) <= 55 + 11 + 10
     shapes.clear()
     dbscan(points, 10.0, 4, block_bytes=1000**2)
-    assert len(shapes) == 10, "four tiles a side, each pair once, and then held"
+    assert len(shapes) == 10, "four tiles a side, each pair once, and then stored"
 
 
-def test_a_winding_chain_is_joined_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels that fell by one step a round would need 3000 rounds here."""
+def test_a_long_chain_is_joined_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passing labels from neighbour to neighbour would need 3000 rounds here."""
     order = np.random.default_rng(0).permutation(3000)
     points = torch.from_numpy(order.astype(np.float32))[:, None]
     rounds: list[int] = []
-    flatten = components_module._flatten_trees
-    monkeypatch.setattr(components_module, "_flatten_trees", lambda roots: rounds.append(1) or flatten(roots))
+    flatten = dbscan_module._flatten_trees
+    monkeypatch.setattr(dbscan_module, "_flatten_trees", lambda roots: rounds.append(1) or flatten(roots))
     assert dbscan(points, 1.0, 2, block_bytes=tile_bytes(3000)).unique().tolist() == [0]
     assert len(rounds) <= 16
 
 
-def test_families_side_by_side_are_clustered_each_by_itself() -> None:
+def test_families_of_a_batch_are_clustered_separately() -> None:
     generator = np.random.default_rng(2)
     families = [draw_points(KINDS[size % 4], size, 6, size) for size in generator.integers(1, 90, size=25)]
     padded = torch.full((25, 90, 6), torch.nan)
@@ -160,7 +161,7 @@ def test_families_side_by_side_are_clustered_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [None, tile_bytes(40)])
-def test_points_that_are_not_finite_are_noise_and_disturb_nobody(block_bytes: int | None) -> None:
+def test_points_that_are_not_finite_are_noise_and_change_no_other_label(block_bytes: int | None) -> None:
     points = draw_points("blobs", 200, 5, 3)
     expected = np.array(oracle(points, 1.0, 3))
     broken = np.insert(points, [0, 50, 200], np.float32([[np.nan] * 5, [np.inf] * 5, [3e38] * 5]), axis=0)
@@ -171,7 +172,7 @@ def test_points_that_are_not_finite_are_noise_and_disturb_nobody(block_bytes: in
     assert np.flatnonzero(everything == NOISE).tolist() == [0, 51, 202]
 
 
-def test_products_of_low_precision_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_low_precision_are_replaced_by_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     points = draw_points("blobs", 150, 16, 4)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
     types: list[torch.dtype] = []
@@ -183,14 +184,14 @@ def test_products_of_low_precision_are_not_trusted(monkeypatch: pytest.MonkeyPat
     assert types == [torch.float64]
 
 
-def test_half_precision_points_and_an_eps_of_nothing() -> None:
+def test_half_precision_points_and_an_eps_of_zero() -> None:
     points = draw_points("duplicates", 120, 4, 5).astype(np.float16)
     expected = oracle(points.astype(np.float32), 1e-9, 4)
     assert dbscan(torch.from_numpy(points), 0.0, 4).tolist() == expected
     assert max(expected) > 0
 
 
-def test_nothing_and_errors() -> None:
+def test_empty_input_and_errors() -> None:
     assert dbscan(torch.empty(0, 4), 1.0, 4).tolist() == []
     assert dbscan(torch.zeros(1, 4), 1.0, 1).tolist() == [0]
     assert dbscan(torch.zeros(3, 0), 1.0, 4).tolist() == [NOISE] * 3
@@ -202,6 +203,46 @@ def test_nothing_and_errors() -> None:
         dbscan(torch.zeros(3, 2), 1.0, 0)
     with pytest.raises(UsageError, match=r"shape \[3\]"):
         dbscan(torch.zeros(3), 1.0, 4)
+
+
+def traverse(links: np.ndarray) -> list[int]:
+    """The lowest node that each node can reach."""
+    lowest = [-1] * len(links)
+    for start in range(len(links)):
+        stack = [start] if lowest[start] < 0 else []
+        while stack:
+            node = stack.pop()
+            if lowest[node] < 0:
+                lowest[node] = start
+                stack += np.flatnonzero(links[node]).tolist()
+    return lowest
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    nodes=st.integers(1, 120),
+    degree=st.sampled_from([0.5, 0.9, 1.0, 1.5, 3.0]),
+    tree=st.booleans(),
+    side=st.sampled_from([3, 17, 200]),
+    seed=st.integers(0, 2**32),
+)
+def test_tiles_in_any_order_join_all_linked_nodes(nodes: int, degree: float, tree: bool, side: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    links = random.random((nodes, nodes)) < degree / nodes / 2
+    if tree:  # long paths with numbers in no order
+        links[:] = False
+        order = random.permutation(nodes)
+        links[order[1:], order[:-1]] = random.random(nodes - 1) < 0.95
+    links = links | links.T | np.eye(nodes, dtype=bool)
+    blocks = torch.split(torch.from_numpy(random.permutation(nodes)), side)
+    tiles = [(rows, columns) for i, rows in enumerate(blocks) for columns in blocks[i:]]
+    roots = torch.arange(nodes)
+    for i in random.permutation(len(tiles)).tolist():
+        rows, columns = tiles[i]
+        tile = torch.from_numpy(links)[rows][:, columns][None]
+        roots = merge_linked(roots, tile, rows[None], columns[None])
+        assert roots[roots].equal(roots)
+    assert roots.tolist() == traverse(links)
 
 
 @pytest.mark.gpu

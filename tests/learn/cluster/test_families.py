@@ -1,4 +1,4 @@
-"""Families against a plain loop over the values."""
+"""Families are those of a plain loop over the values; keys are gathered in one pass."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_sample_depends_on_seed_and_value_alone() -> None:
     assert len(set(sample.tolist())) == 20
     assert set(sample.tolist()) < set(families.entries(1).tolist())
     assert (np.diff(sample) > 0).all()
-    # The same family among others, or by itself, or asked for again: the same places in it.
+    # The same family among others, or by itself, or sampled again: the same places in it.
     alone = group_by_value(values[values == 8])
     assert (alone.sample(0, 20, seed=4) + 50).tolist() == sample.tolist()
     families.sample(2, 20, seed=4)
@@ -50,7 +50,7 @@ def test_a_sample_depends_on_seed_and_value_alone() -> None:
     assert families.sample(1, 60, seed=4).tolist() == families.entries(1).tolist()
 
 
-def test_values_that_are_no_token_ids() -> None:
+def test_invalid_values_are_rejected() -> None:
     assert len(group_by_value(np.empty(0, np.int32))) == 0
     with pytest.raises(UsageError, match="-5"):
         group_by_value(np.array([1, -5], np.int32))

@@ -1,4 +1,4 @@
-"""Settings that cannot be meant, and what auto means."""
+"""Invalid settings are rejected, and auto is the paper's choice."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ibidem.learn.cluster import ClusterSettings
     ("wrong", "message"),
     [
         ({"method": "kmeans"}, "'kmeans': use one of auto, dbscan, birch, none"),
-        ({"eps": 0.0}, "eps is 0.0"),
-        ({"eps": float("inf")}, "eps is inf"),
-        ({"threshold": -1.0}, "threshold is -1.0"),
-        ({"min_samples": 0}, "min_samples is 0.*1 or more"),
-        ({"family_bound": 1}, "family_bound is 1.*2 or more"),
-        ({"smallest": 0}, "smallest is 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"eps_quantile": 0.0}, "eps_quantile is 0.0"),
-        ({"eps_quantile": 1.5}, "eps_quantile is 1.5"),
+        ({"eps": 0.0}, "Invalid eps 0.0"),
+        ({"eps": float("inf")}, "Invalid eps inf"),
+        ({"threshold": -1.0}, "Invalid threshold -1.0"),
+        ({"min_samples": 0}, "Invalid min_samples 0.*1 or more"),
+        ({"family_bound": 1}, "Invalid family_bound 1.*2 or more"),
+        ({"smallest": 0}, "Invalid smallest 0"),
+        ({"seed": -1}, "Invalid seed -1"),
+        ({"eps_quantile": 0.0}, "Invalid eps_quantile 0.0"),
+        ({"eps_quantile": 1.5}, "Invalid eps_quantile 1.5"),
     ],
 )
-def test_errors_say_what_to_give(wrong: dict[str, Any], message: str) -> None:
+def test_errors_name_the_setting_and_its_range(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ClusterSettings(**wrong)
 

@@ -1,4 +1,4 @@
-"""Settings refuse what cannot be meant, and say what can."""
+"""Invalid settings are rejected with the valid ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ibidem.learn.compact import CompactSettings, parse_objectives
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("nce", (("nce", 1.0),)),
         ("nce+ranking", (("nce", 1.0), ("ranking", 1.0))),
@@ -19,9 +19,9 @@ from ibidem.learn.compact import CompactSettings, parse_objectives
         (" ranking : 2e-1 + nce ", (("ranking", 0.2), ("nce", 1.0))),
     ],
 )
-def test_objectives_in_words(text: str, meant: tuple[tuple[str, float], ...]) -> None:
-    assert parse_objectives(text) == meant
-    assert CompactSettings(objectives=meant).objectives == meant
+def test_objectives_are_parsed(text: str, expected: tuple[tuple[str, float], ...]) -> None:
+    assert parse_objectives(text) == expected
+    assert CompactSettings(objectives=expected).objectives == expected
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_objectives_in_words(text: str, meant: tuple[tuple[str, float], ...]) ->
         ("nce+", "Unknown objective ''"),
         ("infonce", "Unknown objective 'infonce': use nce"),
         ("nce+nce", "name each once"),
-        ("nce:zero", "'nce:zero' has no number"),
-        ("nce:0", "above 0"),
+        ("nce:zero", "'nce:zero' is not a number"),
+        ("nce:0", "Invalid weight 0.0 of the objective nce: give a weight above 0"),
         ("nce:-1", "above 0"),
         ("nce:nan", "above 0"),
         ("nce:inf", "above 0"),
     ],
 )
-def test_objectives_that_cannot_be_meant(text: str, says: str) -> None:
+def test_invalid_objectives_are_rejected(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_objectives(text)
 
@@ -53,21 +53,21 @@ def test_objectives_that_cannot_be_meant(text: str, says: str) -> None:
         ({"pivots": "centroid"}, "use one of static, dynamic"),
         ({"negatives": "token"}, "use one of family, cluster"),
         ({"hidden": "wide"}, "4x-output, quarter-input, or a number"),
-        ({"hidden": 0}, "hidden = 0 cannot be meant"),
-        ({"dimension": 0}, "dimension = 0"),
-        ({"batch": 1}, "batch = 1"),
-        ({"share": 0.0}, "share = 0.0"),
-        ({"share": 1.1}, "share = 1.1"),
-        ({"held_out": 1.0}, "held_out = 1.0"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan"),
-        ({"clip": 0.0}, "clip = 0.0"),
-        ({"label_smoothing": 1.0}, "label_smoothing = 1.0"),
-        ({"svd_rows": 0}, "svd_rows = 0"),
-        ({"seed": -1}, "seed = -1"),
+        ({"hidden": 0}, "Invalid hidden 0: it must be at least 1"),
+        ({"dimension": 0}, "Invalid dimension 0"),
+        ({"batch": 1}, "Invalid batch 1"),
+        ({"share": 0.0}, "Invalid share 0.0"),
+        ({"share": 1.1}, "Invalid share 1.1"),
+        ({"held_out": 1.0}, "Invalid held_out 1.0"),
+        ({"learning_rate": float("nan")}, "Invalid learning_rate nan"),
+        ({"clip": 0.0}, "Invalid clip 0.0"),
+        ({"label_smoothing": 1.0}, "Invalid label_smoothing 1.0"),
+        ({"svd_rows": 0}, "Invalid svd_rows 0"),
+        ({"seed": -1}, "Invalid seed -1"),
         ({"objectives": ()}, "name each once"),
     ],
 )
-def test_settings_that_cannot_be_meant(changes: dict[str, object], says: str) -> None:
+def test_invalid_settings_are_rejected(changes: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         CompactSettings(**changes)  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ def test_hidden_sizes_of_both_readings_agree_where_the_authors_used_them() -> No
     assert CompactSettings(hidden=100).hidden_size(512) == 100
 
 
-def test_the_summary_is_what_json_gives_back() -> None:
+def test_the_summary_survives_json() -> None:
     summary = CompactSettings(objectives=(("nce", 1.0), ("prediction", 0.5))).summary()
     assert json.loads(json.dumps(summary)) == summary
     assert summary["objectives"] == [["nce", 1.0], ["prediction", 0.5]]

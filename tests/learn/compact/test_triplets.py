@@ -1,4 +1,4 @@
-"""Triplets keep their promises whatever the clusters look like."""
+"""Triplets are valid and uniformly drawn for clusters of every shape."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.learn.compact.clusters import Clusters, join_families, thin
-from ibidem.learn.compact.triplets import Draw, Triplets
+from ibidem.learn.compact.triplets import Clusters, TripletIds, TripletSampler, join_families, sample_entries
 
 
 @st.composite
@@ -34,8 +33,8 @@ def labelled(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return np.array(values, np.int32)[list(order)], np.array(labels, np.int32)[list(order)]
 
 
-def make(clusters: Clusters, pivots: str, negatives: str, *, batch: int = 4, held: bool = False) -> Triplets:
-    return Triplets(clusters, batch=batch, pivots=pivots, negatives=negatives, seed=(5,), held=held)
+def make(clusters: Clusters, pivots: str, negatives: str, *, batch: int = 4, held: bool = False) -> TripletSampler:
+    return TripletSampler(clusters, batch=batch, pivots=pivots, negatives=negatives, seed=(5,), held=held)
 
 
 @settings(deadline=None, max_examples=150)
@@ -46,14 +45,14 @@ def make(clusters: Clusters, pivots: str, negatives: str, *, batch: int = 4, hel
     st.sampled_from([0.0, 0.4]),
     st.integers(0, 2**40),
 )
-def test_every_triplet_is_one(
+def test_every_triplet_is_valid(
     sample: tuple[np.ndarray, np.ndarray], pivots: str, negatives: str, held_out: float, number: int
 ) -> None:
     values, labels = sample
     clusters = Clusters.of(values, labels, held_out=held_out, seed=3)
-    numbers, sizes = clusters.numbers(), Counter(labels[labels >= 0].tolist())
-    held = {int(e) for e in np.flatnonzero(clusters.taking_part() & (numbers < 0))}
-    assert clusters.taking_part().tolist() == (labels >= 0).tolist()
+    numbers, sizes = clusters.training_labels(), Counter(labels[labels >= 0].tolist())
+    held = {int(e) for e in np.flatnonzero(clusters.clustered() & (numbers < 0))}
+    assert clusters.clustered().tolist() == (labels >= 0).tolist()
     assert all(
         sizes[int(label)] - Counter(labels[list(held)].tolist())[label] >= min(2, sizes[label]) for label in sizes
     )
@@ -103,7 +102,7 @@ def test_clusters_are_drawn_uniformly_and_then_their_members(negatives: str, of_
     assert set(pivots) == set(expected)
     for entry, share in expected.items():
         assert pivots[entry] / 6000 == pytest.approx(share, abs=0.03)
-    first = [draw for draw in draws if draw.words[0] == 5]
+    first = [draw for draw in draws if draw.tokens[0] == 5]
     found = Counter(int(draw.negatives[0]) for draw in first)
     assert set(found) == set(of_first)
     for entry, share in of_first.items():
@@ -112,23 +111,23 @@ def test_clusters_are_drawn_uniformly_and_then_their_members(negatives: str, of_
     assert pairs == {(a, b) for a in range(3) for b in range(3) if a != b}
 
 
-def test_a_batch_depends_on_its_number_and_the_seed_alone() -> None:
+def test_a_batch_depends_on_its_number_and_the_seed_only() -> None:
     clusters = small()
     triplets = make(clusters, "static", "family", batch=2)
     later = [triplets.draw(number) for number in (7, 3)]
     assert same(later[0], make(clusters, "static", "family", batch=2).draw(7))
     assert not all(same(triplets.draw(number), triplets.draw(number + 1)) for number in range(10))
-    other = Triplets(clusters, batch=2, pivots="static", negatives="family", seed=(6,))
+    other = TripletSampler(clusters, batch=2, pivots="static", negatives="family", seed=(6,))
     assert not all(same(triplets.draw(number), other.draw(number)) for number in range(10))
 
 
-def same(one: Draw, other: Draw) -> bool:
+def same(one: TripletIds, other: TripletIds) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_a_batch_is_as_large_as_the_clusters_allow() -> None:
     assert make(small(), "static", "family", batch=1024).batch == 2
-    assert sorted(make(small(), "static", "family", batch=1024).draw(0).words.tolist()) == [2, 5]
+    assert sorted(make(small(), "static", "family", batch=1024).draw(0).tokens.tolist()) == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -147,26 +146,26 @@ def test_clusters_that_give_no_triplets(values: list[int], labels: list[int]) ->
         make(clusters, "static", "family")
 
 
-def test_labels_that_do_not_belong_to_the_values() -> None:
+def test_labels_of_other_values_are_rejected() -> None:
     with pytest.raises(UsageError, match="Cluster 4 holds entries of more than one token: cluster the memory again"):
         Clusters.of(np.array([1, 1, 2], np.int32), np.array([0, 4, 4], np.int32))
     with pytest.raises(UsageError, match="3 values and 2 cluster labels"):
         Clusters.of(np.array([1, 1, 2], np.int32), np.array([0, 4], np.int32))
 
 
-def test_without_clusters_a_family_is_one_and_only_the_excluded_stay_out() -> None:
+def test_without_clusters_a_family_is_one_cluster_of_all_but_excluded_entries() -> None:
     values = np.array([7, 7, 7, 4, 4, 9], np.int32)
     labels = np.array([0, 1, -1, -2, -3, -3], np.int32)
     clusters = Clusters.of(values, join_families(values, labels))
-    assert clusters.words.tolist() == [4, 7]
-    assert clusters.numbers().tolist() == [1, 1, 1, 0, -1, -1]
-    assert Clusters.of(values, join_families(values, None)).numbers().tolist() == [1, 1, 1, 0, 0, 2]
+    assert clusters.tokens.tolist() == [4, 7]
+    assert clusters.training_labels().tolist() == [1, 1, 1, 0, -1, -1]
+    assert Clusters.of(values, join_families(values, None)).training_labels().tolist() == [1, 1, 1, 0, 0, 2]
 
 
-def test_a_share_is_random_seeded_and_leaves_no_cluster_aside() -> None:
+def test_a_share_is_random_and_seeded_and_covers_all_clusters() -> None:
     labels = np.repeat(np.arange(20, dtype=np.int32), 500)
     labels[::10] = -1
-    third = thin(labels, 0.3, seed=1)
+    third = sample_entries(labels, 0.3, seed=1)
     kept = third >= 0
     assert kept.sum() / (labels >= 0).sum() == pytest.approx(0.3, abs=0.02)
     assert (third[kept] == labels[kept]).all()
@@ -174,15 +173,15 @@ def test_a_share_is_random_seeded_and_leaves_no_cluster_aside() -> None:
     assert (third[labels == -1] == -1).all()
     # Not the first share of the corpus, as in the authors' code: every cluster gives about as much.
     assert min(Counter(third[kept].tolist()).values()) > 90
-    assert np.array_equal(third, thin(labels, 0.3, seed=1))
-    assert not np.array_equal(third, thin(labels, 0.3, seed=2))
-    assert np.array_equal(labels, thin(labels, 1.0, seed=1))
+    assert np.array_equal(third, sample_entries(labels, 0.3, seed=1))
+    assert not np.array_equal(third, sample_entries(labels, 0.3, seed=2))
+    assert np.array_equal(labels, sample_entries(labels, 1.0, seed=1))
 
 
-def test_about_the_share_asked_for_is_held_out() -> None:
+def test_about_the_given_share_is_held_out() -> None:
     labels = np.repeat(np.arange(400, dtype=np.int32), 5)
     clusters = Clusters.of(labels, labels, held_out=0.1, seed=0)
     assert clusters.held.sizes.sum() / len(labels) == pytest.approx(0.1, abs=0.02)
     assert clusters.training.sizes.min() >= 4
     other = Clusters.of(labels, labels, held_out=0.1, seed=1)
-    assert not np.array_equal(clusters.numbers(), other.numbers())
+    assert not np.array_equal(clusters.training_labels(), other.training_labels())

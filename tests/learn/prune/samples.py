@@ -1,4 +1,4 @@
-"""Memories to prune, and plain readings of parts."""
+"""Entries to prune, and groups as plain lists and sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def zipf_entries(seed: int = 0, tokens: int = 30_000, families: int = 600, *, held: float = 1.0) -> PruneEntries:
-    """Sentences of 1 to 25 tokens with Zipf's frequencies; of the tokens, a share is held as entries."""
+    """Make sentences of 1 to 25 tokens with Zipf's frequencies, and hold a share of the tokens as entries."""
     generator = np.random.default_rng(seed)
     weights = 1 / np.arange(1, families + 1)
     values = generator.choice(families, size=tokens, p=weights / weights.sum()).astype(np.int32)
@@ -24,17 +24,17 @@ def zipf_entries(seed: int = 0, tokens: int = 30_000, families: int = 600, *, he
     return PruneEntries(costs[rows], values, offsets, rows)
 
 
-def as_sets(parts: EntryGroups) -> set[frozenset[int]]:
-    return {frozenset(part) for part in as_lists(parts)}
+def as_sets(groups: EntryGroups) -> set[frozenset[int]]:
+    return {frozenset(group) for group in as_lists(groups)}
 
 
-def as_lists(parts: EntryGroups) -> list[list[int]]:
-    """The members of every part; what Parts promises is checked on the way."""
-    assert sorted(parts.order.tolist()) == list(range(len(parts.order)))
-    assert parts.bounds[0] == 0
-    assert parts.bounds[-1] == len(parts.order)
-    assert (parts.sizes > 0).all()
-    return [parts.order[start:end].tolist() for start, end in zip(parts.bounds[:-1], parts.bounds[1:], strict=True)]
+def as_lists(groups: EntryGroups) -> list[list[int]]:
+    """Return the members of every group, and check that the groups are a partition."""
+    assert sorted(groups.order.tolist()) == list(range(len(groups.order)))
+    assert groups.bounds[0] == 0
+    assert groups.bounds[-1] == len(groups.order)
+    assert (groups.sizes > 0).all()
+    return [groups.order[start:end].tolist() for start, end in zip(groups.bounds[:-1], groups.bounds[1:], strict=True)]
 
 
 def bounds_of(sizes: list[int]) -> NDArray[np.int64]:

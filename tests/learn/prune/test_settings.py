@@ -1,4 +1,4 @@
-"""Settings that cannot be meant are refused, with what to do instead."""
+"""Invalid settings are refused, with the valid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ibidem.learn.prune import PruneSettings
         ({"n": 1.5}, "n must be a whole number from 1 up, not 1.5"),
     ],
 )
-def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         PruneSettings(**wrong)
 

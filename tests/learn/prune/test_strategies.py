@@ -1,4 +1,4 @@
-"""What each strategy keeps and drops."""
+"""The entries that each strategy keeps."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ibidem.learn.prune import (
     PruneSettings,
     cluster_costs,
     group_entries,
-    parts,
     prune_entries,
 )
-from ibidem.learn.prune.clusters import EPSILONS
+from ibidem.learn.prune import groups as groups_module
+from ibidem.learn.prune.cost_clusters import EPSILONS
 from ibidem.learn.prune.settings import METHODS, STRATEGIES
 from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
 
 from .samples import as_lists, zipf_entries
 
-# What is covered depends on neighbours: see test_covering.
-ON_BARE_ENTRIES = tuple(strategy for strategy in STRATEGIES if strategy != "covered")
+# The strategy covered needs neighbours: see test_redundancy.py.
+WITHOUT_NEIGHBOURS = tuple(strategy for strategy in STRATEGIES if strategy != "covered")
 
 
-def with_places(entries: PruneEntries, seed: int = 0) -> PruneEntries:
+def with_clusters(entries: PruneEntries, seed: int = 0) -> PruneEntries:
     """Add clusters of keys, numbered inside the family, a tenth of them noise, and distances, some of them equal."""
     generator = np.random.default_rng(seed)
     clusters = generator.integers(0, 3, size=len(entries))
@@ -46,10 +46,10 @@ def one_family(costs: list[float]) -> PruneEntries:
     )
 
 
-@pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
+@pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.4, 0.7])
-def test_the_rate_asked_for_is_achieved(strategy: str, rate: float) -> None:
-    entries = with_places(zipf_entries(held=0.8))
+def test_the_requested_rate_is_achieved(strategy: str, rate: float) -> None:
+    entries = with_clusters(zipf_entries(held=0.8))
     pruned = prune_entries(entries, PruneSettings(strategy=strategy, rate=rate))
     assert pruned.kept.shape == (len(entries),)
     assert pruned.kept.dtype == np.bool_
@@ -88,7 +88,7 @@ def test_bigram_groups_are_finer() -> None:
     assert bigram.rate == token.rate
 
 
-def test_the_authors_rule_leaves_pairs_alone() -> None:
+def test_the_authors_rule_keeps_clusters_of_two() -> None:
     entries = zipf_entries(tokens=5000, families=80)
     settings = replace(PAPER_SETTINGS, rate=0.7, groups="ngram", rule="floor")
     pruned = prune_entries(entries, settings)
@@ -117,9 +117,9 @@ def test_groups_are_as_long_and_epsilon_as_small_as_the_rate_allows(rate: float)
     assert np.array_equal(again.kept, found.kept)
 
 
-@pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
+@pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)
 def test_the_same_seed_gives_the_same_mask(strategy: str) -> None:
-    entries = with_places(zipf_entries(tokens=3000))
+    entries = with_clusters(zipf_entries(tokens=3000))
     first, again, other = (
         prune_entries(entries, PruneSettings(strategy=strategy, seed=seed)).kept for seed in (5, 5, 6)
     )
@@ -140,8 +140,8 @@ def test_samples_are_uniform(strategy: str) -> None:
     assert sum((count - 50) ** 2 / 50 for count in triples.values()) < 43.8
 
 
-def test_cost_clusters_spare_the_rare_costs() -> None:
-    """What random pruning may lose, the cost clusters keep: the one entry of another cost."""
+def test_cost_clusters_keep_the_rare_costs() -> None:
+    """Cost clusters keep the one entry of another cost, which random pruning may remove."""
     entries = one_family([0.1] * 9 + [8.0])
     settings = replace(PAPER_SETTINGS, rate=0.5)
     assert all(prune_entries(entries, replace(settings, seed=seed)).kept[9] for seed in range(20))
@@ -190,19 +190,19 @@ def test_spatial_pruning_drops_the_far_entries_of_each_cluster() -> None:
     assert (pruned.clusters, pruned.groups) == (4, 2)
 
 
-def test_spatial_pruning_says_what_it_needs() -> None:
+def test_missing_clusters_or_neighbours_are_refused() -> None:
     with pytest.raises(UsageError, match=r"cluster the keys first, or use the strategy cost-clusters"):
         prune_entries(one_family([1.0]), PruneSettings(strategy="spatial"))
     with pytest.raises(UsageError, match="neighbours of every entry"):
         prune_entries(one_family([1.0]), PruneSettings(strategy="covered"))
 
 
-@pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
-def test_blocks_do_not_show(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worked through in many blocks, each part keeps as many as in one; only what chance decides may differ."""
-    entries, settings = with_places(zipf_entries(tokens=3000)), PruneSettings(strategy=strategy, rate=0.3)
-    whole, cut = prune_entries(entries, settings), parts.cut_blocks
-    monkeypatch.setattr(parts, "cut_blocks", lambda bounds: cut(bounds, size=100))
+@pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)
+def test_the_size_of_blocks_does_not_matter(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In many blocks each group keeps as many entries as in one; only random choices may differ."""
+    entries, settings = with_clusters(zipf_entries(tokens=3000)), PruneSettings(strategy=strategy, rate=0.3)
+    whole, cut = prune_entries(entries, settings), groups_module.cut_blocks
+    monkeypatch.setattr(groups_module, "cut_blocks", lambda bounds: cut(bounds, size=100))
     pruned = prune_entries(entries, settings)
     assert (pruned.clusters, pruned.groups, pruned.rate) == (whole.clusters, whole.groups, whole.rate)
     families = entries.values[entries.rows]
@@ -211,9 +211,9 @@ def test_blocks_do_not_show(strategy: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert pruned.kept.tolist() == whole.kept.tolist()
 
 
-@pytest.mark.parametrize("strategy", ON_BARE_ENTRIES)
+@pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)
 def test_an_empty_memory_stays_empty(strategy: str) -> None:
-    entries = with_places(one_family([]))
+    entries = with_clusters(one_family([]))
     pruned = prune_entries(entries, PruneSettings(strategy=strategy, groups="ngram"))
     assert (pruned.kept.tolist(), pruned.clusters, pruned.groups, pruned.rate) == ([], 0, 0, 0.0)
 
@@ -231,7 +231,7 @@ def test_an_empty_memory_stays_empty(strategy: str) -> None:
         ({"offsets": np.array([0, 3])}, "number of tokens, which is 4"),
     ],
 )
-def test_arrays_that_do_not_belong_together_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_arrays_that_do_not_match_are_refused(wrong: dict[str, Any], message: str) -> None:
     right: dict[str, Any] = {
         "costs": np.zeros(3, dtype=np.float32),
         "values": np.zeros(4, dtype=np.int32),

@@ -1,11 +1,17 @@
-"""How fast a memory is beside the base model, transformers' own search, and the settings of the paper."""
+"""Speed of a memory beside the base model, transformers' `generate()`, CTranslate2 and the settings of the paper."""
 
-from ibidem.evaluate.bench.contenders import System, base_contender, generate_contender, memory_contender
-from ibidem.evaluate.bench.growth import SearchTime, grow_keys, time_search
-from ibidem.evaluate.bench.published import dense_candidates, published_contender
-from ibidem.evaluate.bench.racing import Benchmark, Round, run_benchmark
+from ibidem.evaluate.bench.benchmark import Benchmark, Round, measure_shares, run_benchmark
+from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search
 from ibidem.evaluate.bench.report import BenchSettings, run_bench
-from ibidem.evaluate.bench.shares import measure_shares
+from ibidem.evaluate.bench.systems import (
+    System,
+    base_system,
+    ctranslate2_system,
+    dense_candidates,
+    generate_system,
+    memory_system,
+    paper_system,
+)
 
 __all__ = [
     "BenchSettings",
@@ -13,13 +19,15 @@ __all__ = [
     "Round",
     "SearchTime",
     "System",
-    "base_contender",
+    "base_system",
+    "ctranslate2_system",
     "dense_candidates",
-    "generate_contender",
+    "fit_growth",
+    "generate_system",
     "grow_keys",
     "measure_shares",
-    "memory_contender",
-    "published_contender",
+    "memory_system",
+    "paper_system",
     "run_bench",
     "run_benchmark",
     "time_search",

@@ -1,4 +1,4 @@
-"""How the cost of a search grows with the memory: its own keys, and more of their kind."""
+"""Growth of the time of a search with the number of keys: a memory's own keys, and more of their distribution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class SearchTime:
-    """The index of so many keys: what it is, seconds to build it, and microseconds a query by size of batch."""
+    """Hold the time of searches in one index.
+
+    Args:
+        keys: Number of keys.
+        description: Description of the index.
+        build_seconds: Time to build it.
+        microseconds: Median time of a query by batch size.
+    """
 
     keys: int
     description: str
@@ -32,12 +39,19 @@ class SearchTime:
     microseconds: dict[int, float]
 
     def to_json(self) -> dict[str, Any]:
-        """The same for a report."""
+        """Return the fields as JSON."""
         return asdict(self)
 
 
 def fit_growth(times: Sequence[SearchTime]) -> dict[int, float]:
-    """By size of batch the exponent e of a cost that grows as keys ** e, by least squares of logarithms; {} of one."""
+    """Fit the exponent e of a time that grows as keys ** e, by least squares of logarithms.
+
+    Args:
+        times: Search times at several numbers of keys.
+
+    Returns:
+        The exponent by batch size; empty if all numbers of keys are equal.
+    """
     if len({found.keys for found in times}) < 2:
         return {}
     keys = np.log([found.keys for found in times])
@@ -48,10 +62,14 @@ def fit_growth(times: Sequence[SearchTime]) -> dict[int, float]:
 
 
 def grow_keys(keys: Keys, size: int, *, seed: int) -> ArrayKeys:
-    """`size` keys: a part of the given ones, or all of them and others moved away from one of them a little.
+    """Make `size` keys: a part of the given ones, or all of them and perturbed copies.
 
-    A new key lies as far from its model as two random keys of one block lie apart, times 0.3: among the others, but
-    no copy.
+    A perturbed copy is 0.3 times as far from its original as two random keys of a block are from each other.
+
+    Args:
+        keys: The keys of a memory.
+        size: Number of keys to make.
+        seed: Seed of the copies.
     """
     generator = np.random.default_rng(seed)
     grown = np.empty((size, keys.dimension), np.float16)
@@ -60,16 +78,26 @@ def grow_keys(keys: Keys, size: int, *, seed: int) -> ArrayKeys:
         if stop <= keys.size:
             grown[start:stop] = keys.gather(np.arange(start, stop))
             continue
-        models = keys.gather(np.sort(generator.integers(keys.size, size=stop - start))).astype(np.float32)
-        spread = 0.3 * float(np.abs(models - generator.permutation(models)).mean())
-        grown[start:stop] = models + spread * generator.standard_normal(models.shape, dtype=np.float32)
+        originals = keys.gather(np.sort(generator.integers(keys.size, size=stop - start))).astype(np.float32)
+        spread = 0.3 * float(np.abs(originals - generator.permutation(originals)).mean())
+        grown[start:stop] = originals + spread * generator.standard_normal(originals.shape, dtype=np.float32)
     return ArrayKeys(grown)
 
 
 def time_search(
     keys: Keys, queries: Tensor, setting: str, *, batches: list[int], k: int, rounds: int, seed: int
 ) -> SearchTime:
-    """Build an index over the keys and search it with queries [q, d] of their space, in batches of some sizes."""
+    """Build an index over the keys, and time searches in it after one round that is not counted.
+
+    Args:
+        keys: The keys.
+        queries: [q, d], queries of the same space.
+        setting: Setting of the index.
+        batches: Batch sizes.
+        k: Number of neighbours.
+        rounds: Number of counted rounds.
+        seed: Seed of the index and of the choice of queries.
+    """
     began = time.perf_counter()
     index = build_index(keys, setting, seed=seed, device=queries.device)
     built = time.perf_counter() - began
@@ -78,12 +106,12 @@ def time_search(
     for number in range(rounds + 1):
         for size in batches:
             chosen = torch.from_numpy(generator.integers(len(queries), size=size)).to(queries.device)
-            asked = queries[chosen]
+            batch = queries[chosen]
             began = time.perf_counter()
-            index.search(asked, k)
-            if asked.is_cuda:
+            index.search(batch, k)
+            if batch.is_cuda:
                 torch.cuda.synchronize()
-            if number:  # the first round warms up
+            if number:
                 seconds[size].append(time.perf_counter() - began)
     times = {size: 1e6 * statistics.median(found) / size for size, found in seconds.items()}
     return SearchTime(keys.size, index.description, built, times)

@@ -1,4 +1,4 @@
-"""The whole benchmark of a memory: races over sizes of batch and beam, shares of the time, growth."""
+"""The benchmark of a memory: systems over batch sizes and beams, shares of the time, and growth of the search."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import torch
 
 from ibidem.decode import load_memory
 from ibidem.errors import UsageError
-from ibidem.evaluate.bench.contenders import base_contender, generate_contender, memory_contender
-from ibidem.evaluate.bench.converted import converted_contender
+from ibidem.evaluate.bench.benchmark import Benchmark, cut_batches, measure_shares, run_benchmark
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search
-from ibidem.evaluate.bench.published import published_contender
-from ibidem.evaluate.bench.racing import Benchmark, cut_batches, run_benchmark
-from ibidem.evaluate.bench.shares import measure_shares
+from ibidem.evaluate.bench.systems import (
+    base_system,
+    ctranslate2_system,
+    generate_system,
+    memory_system,
+    paper_system,
+)
 from ibidem.evaluate.machine import describe_machine
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import CompactedIndex
@@ -27,15 +30,26 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 AGAINST = ("generate", "paper", "ctranslate2")
-_SEARCHED = [5, 40, 160, 320]
+# Batch sizes of the searches in grown memories.
+_SEARCH_BATCHES = [5, 40, 160, 320]
 
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What is measured; against: other ways, of "generate" (transformers' search), "paper" (its index and mixture) and
-    "ctranslate2" (the base model in that engine).
+    """Hold the settings of a benchmark.
 
-    sizes: of grown memories whose search is timed; sentences: at most so many of the text.
+    Args:
+        batches: Batch sizes.
+        beams: Beam sizes.
+        rounds: Number of counted rounds.
+        sentences: Largest number of sentences.
+        against: Other systems: "generate" (transformers' `generate()`), "paper" (the paper's index and mixture) and
+            "ctranslate2" (the base model in CTranslate2).
+        sizes: Numbers of keys of grown memories whose search is timed.
+        seed: Seed of the grown memories.
+
+    Raises:
+        UsageError: A system is unknown, or a number is below 1.
     """
 
     batches: tuple[int, ...] = (1, 8, 32, 64)
@@ -49,10 +63,10 @@ class BenchSettings:
     def __post_init__(self) -> None:
         unknown = set(self.against) - set(AGAINST)
         if unknown:
-            raise UsageError(f"Nothing is known of '{min(unknown)}': measure against {', '.join(AGAINST)}.")
+            raise UsageError(f"Unknown system '{min(unknown)}': measure against {', '.join(AGAINST)}.")
         for name in ("batches", "beams", "sizes"):
             if any(number < 1 for number in getattr(self, name)):
-                raise UsageError(f"{name} {getattr(self, name)} cannot be measured: give numbers of 1 or more.")
+                raise UsageError(f"Invalid {name} {getattr(self, name)}: give numbers of 1 or more.")
 
 
 def run_bench(
@@ -64,23 +78,35 @@ def run_bench(
     index: str | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Race the memory against the base model and others on the texts; figures as JSON holds them."""
+    """Time the memory beside the base model and other systems.
+
+    Args:
+        model: The base model.
+        memory: The memory.
+        texts: Source sentences.
+        settings: The settings.
+        index: Setting of the memory's index; None takes its own.
+        progress: Progress callback.
+
+    Returns:
+        All figures, as JSON.
+    """
     encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.longest_source]
     sources = encoded[: settings.sentences]
     scorer = load_memory(memory, model, index=index)
-    contenders = [base_contender(model), memory_contender(model, scorer)]
+    systems = [base_system(model), memory_system(model, scorer)]
     if "generate" in settings.against:
-        contenders.append(generate_contender(model))
+        systems.append(generate_system(model))
     if "paper" in settings.against:
-        contenders.append(published_contender(memory, model))
+        systems.append(paper_system(memory, model))
     if "ctranslate2" in settings.against:
-        contenders.append(converted_contender(model))
-    races: list[Benchmark] = []
+        systems.append(ctranslate2_system(model))
+    benchmarks: list[Benchmark] = []
     shares = {}
     for beam in settings.beams:
         for batch in settings.batches:
             found = run_benchmark(
-                contenders,
+                systems,
                 sources,
                 batch=batch,
                 beam=beam,
@@ -88,7 +114,7 @@ def run_bench(
                 device=model.device,
                 progress=progress,
             )
-            races.append(found)
+            benchmarks.append(found)
             shares[f"{batch} x {beam}"] = measure_shares(model, scorer, cut_batches(sources, batch), beam)
     growth = _measure_growth(model, memory, scorer, sources, settings, progress)
     return {
@@ -100,7 +126,7 @@ def run_bench(
         "device": str(model.device),
         "threads": torch.get_num_threads(),
         "source_tokens": sum(map(len, sources)) / max(1, len(sources)),
-        "races": [found.to_json() for found in races],
+        "races": [found.to_json() for found in benchmarks],
         "shares_of_time": shares,
         "growth": [found.to_json() for found in growth],
         "growth_exponents": fit_growth(growth),
@@ -116,7 +142,7 @@ def _measure_growth(
     settings: BenchSettings,
     progress: Progress,
 ) -> list[SearchTime]:
-    """Search times of memories of other sizes, asked for the states of the sources' own translations."""
+    """Time searches in memories of other sizes, with the decoder states of the sources' translations as queries."""
     if not settings.sizes:
         return []
     decoding, fed = model.start(sources), torch.tensor(model.tokens.start, device=model.device)
@@ -134,7 +160,9 @@ def _measure_growth(
     for number, size in enumerate(settings.sizes, start=1):
         keys = grow_keys(memory.search_keys, size, seed=settings.seed)
         found.append(
-            time_search(keys, queries, "auto", batches=_SEARCHED, k=scorer.combiner.k, rounds=5, seed=settings.seed)
+            time_search(
+                keys, queries, "auto", batches=_SEARCH_BATCHES, k=scorer.combiner.k, rounds=5, seed=settings.seed
+            )
         )
         progress("Growing", number / len(settings.sizes), number, "sizes")
     return found

@@ -1,13 +1,13 @@
-"""Target-side clustering of keys: families, the clusters inside each, and their centres."""
+"""Target-side clustering of keys: families, the clusters of each family, and the centres of the clusters."""
 
 from ibidem.learn.cluster.birch import birch
 from ibidem.learn.cluster.centres import centroids, distances_to_centres
 from ibidem.learn.cluster.clustering import Clustering, cluster_keys
 from ibidem.learn.cluster.dbscan import dbscan
-from ibidem.learn.cluster.families import Families, group_by_value
-from ibidem.learn.cluster.labels import EXCLUDED, NOISE, UNSAMPLED
-from ibidem.learn.cluster.scale import derive_eps
+from ibidem.learn.cluster.eps_estimation import derive_eps
+from ibidem.learn.cluster.families import EXCLUDED, NOISE, UNSAMPLED, Families, group_by_value
 from ibidem.learn.cluster.settings import ClusterSettings
+from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
 
 __all__ = [
     "EXCLUDED",
@@ -18,7 +18,9 @@ __all__ = [
     "Families",
     "birch",
     "centroids",
+    "cluster_digest",
     "cluster_keys",
+    "cluster_memory",
     "dbscan",
     "derive_eps",
     "distances_to_centres",

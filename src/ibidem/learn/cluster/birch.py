@@ -1,36 +1,56 @@
-"""BIRCH (Zhang et al. 1996), the paper's method for memories of 100 million entries and more."""
+"""BIRCH (Zhang et al. 1996), the paper's method for memories of 100 million entries and more (section 4.2)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.learn.cluster.labels import NOISE
+from ibidem.learn.cluster.families import NOISE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ibidem.retrieve.keys import Floats
+# scikit-learn rejects 0, which is derived if most keys have copies.
+_LEAST_THRESHOLD = 1e-150
 
 
 def derive_threshold(eps: float, min_samples: int) -> float:
-    """The largest radius of a cluster, on eps's scale: that of the sparsest neighbourhood that is dense to DBSCAN.
+    """Derive the largest radius of a BIRCH cluster from DBSCAN's eps.
 
-    A key with min_samples - 1 others at a distance of eps, in directions at right angles, has the radius
-    eps (min_samples - 1) / min_samples. On two memories this left about as many entries noise as DBSCAN did.
+    It is the radius of the sparsest neighbourhood that is dense to DBSCAN: a key with m - 1 others at the distance
+    eps in orthogonal directions has the radius eps (m - 1) / m, with m = min_samples.
+
+    Args:
+        eps: Radius of DBSCAN's neighbourhoods.
+        min_samples: Number of points that make a core point; below 2 it counts as 2.
+
+    Returns:
+        The threshold, in the units of eps.
     """
     count = max(2, min_samples)
     return eps * (count - 1) / count
 
 
-def birch(points: Floats, threshold: float, min_samples: int) -> NDArray[np.int64]:
-    """Cluster points [n, d] with scikit-learn's Birch, without its last, global step; gives labels [n].
+def birch(points: NDArray[np.floating[Any]], threshold: float, min_samples: int) -> NDArray[np.int64]:
+    """Cluster points with scikit-learn's Birch, without its final global step.
 
-    Clusters are numbered by their lowest point; those of fewer than min_samples points are NOISE, as they would be to
-    DBSCAN, since otherwise every lonely key would be a cluster with a centre. So are points that are not finite.
-    Raises UsageError where scikit-learn is missing.
+    Args:
+        points: [n, d].
+        threshold: Largest radius of a cluster.
+        min_samples: Smaller clusters are noise, as they would be to DBSCAN; otherwise every isolated key would be a
+            cluster with a centre.
+
+    Returns:
+        Labels [n]: clusters are numbered by their first point; points that are not finite are NOISE.
+
+    Raises:
+        UsageError: scikit-learn is not installed.
+
+    Example:
+        >>> birch(np.array([[0.0], [0.1], [9.0], [9.1], [50.0]]), threshold=1.0, min_samples=2).tolist()
+        [0, 0, 1, 1, -1]
     """
     try:
         from sklearn.cluster import Birch  # takes a second to import
@@ -42,10 +62,9 @@ def birch(points: Floats, threshold: float, min_samples: int) -> NDArray[np.int6
     usable = np.flatnonzero(np.isfinite(points).all(1))
     if len(usable) == 0:
         return labels
-    # Its radius is a difference of squares: float64 and centred, or digits are lost.
+    # Birch computes radii as differences of squares: in float32, or far from the origin, they lose their digits.
     wide = points[usable].astype(np.float64)
-    # It refuses 0, which is derived where most keys have copies.
-    found = Birch(threshold=max(threshold, 1e-150), n_clusters=None).fit_predict(wide - wide.mean(0))
+    found = Birch(threshold=max(threshold, _LEAST_THRESHOLD), n_clusters=None).fit_predict(wide - wide.mean(0))
     _, firsts, members, sizes = np.unique(found, return_index=True, return_inverse=True, return_counts=True)
     large = sizes >= min_samples
     numbers = np.full(len(firsts), NOISE, np.int64)

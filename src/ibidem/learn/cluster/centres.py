@@ -1,4 +1,4 @@
-"""The centres of clusters, and how far every entry lies from one: for static pivots and spatial pruning."""
+"""Centroids of clusters, and the distance of every entry from one: for static pivots and spatial pruning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ibidem.errors import MismatchError
-from ibidem.learn.cluster.labels import EXCLUDED
+from ibidem.learn.cluster.families import EXCLUDED
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Components of keys held at once, in float32.
 _BLOCK = 2**25
-# Components of sums held at once, in float64: 500,000 clusters of 512 dimensions are read for at a time.
+# Components of sums held at once, in float64; the keys are read once for each such part of the clusters.
 _SUMS = 2**28
 # Scores of keys against centres held at once.
 _SCORES = 2**23
@@ -35,11 +35,23 @@ def centroids(
     count: int | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
-    """The mean of each cluster's keys: [clusters, d]; count: how many clusters there are, if not as labels tell.
+    """Compute the mean of each cluster's keys.
 
-    Summed in float64, which is exact for float16 keys, so the result depends on no order. The keys are read once for
-    as many clusters as have room for their sums. Keys that are not finite do not count; a cluster without any other
-    has zeros.
+    The sums are in float64, which is exact for float16 keys, so that the result does not depend on their order. Keys
+    that are not finite are left out.
+
+    Args:
+        keys: The keys of the memory.
+        labels: [entries], the cluster of each entry; negative labels are left out.
+        device: Device of the computation.
+        count: Number of clusters; None takes the highest label + 1.
+        progress: Progress callback.
+
+    Returns:
+        [clusters, d] float32; zeros for a cluster without any finite key.
+
+    Raises:
+        MismatchError: `labels` has not one label a key.
     """
     _check(keys, labels)
     clusters = int(labels.max(initial=-1)) + 1 if count is None else count
@@ -64,23 +76,35 @@ def distances_to_centres(
     keys: Keys,
     values: NDArray[np.int32],
     labels: NDArray[np.int32],
-    centres: NDArray[np.float32] | None = None,
     *,
     device: str | torch.device = "cpu",
     progress: Progress = silent,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Give every entry a cluster [entries] and its Euclidean distance from that centre [entries].
+    """Assign every entry to a cluster, and measure its Euclidean distance from the cluster's centroid.
 
-    centres: [clusters, d], means of the clusters if None. Noise and unsampled entries take the nearest centre of their
-    family; a family without any becomes a cluster, with the mean of its keys as centre and the next free number, in
-    the order of values. Excluded entries stay so, at distance 0. Keys are read in blocks, in two passes or three.
+    Noise and unsampled entries are assigned to the nearest centroid of their family. A family without any cluster
+    becomes one, with the mean of its keys as centroid and the next free number, in the order of values. The keys are
+    read in blocks, in two or three passes.
+
+    Args:
+        keys: The keys of the memory.
+        values: [entries], the token id of each entry.
+        labels: [entries], the label of each entry.
+        device: Device of the computation.
+        progress: Progress callback.
+
+    Returns:
+        The cluster [entries] int32 and the distance [entries] float32 of each entry. Excluded entries stay EXCLUDED,
+        at the distance 0; keys that are not finite have an infinite distance.
+
+    Raises:
+        MismatchError: `values` or `labels` has not one item a key.
     """
     _check(keys, values)
     _check(keys, labels)
     place = torch.device(device)
-    if centres is None:
-        centres = centroids(keys, labels, place, progress=progress)
-    clusters = _adopt_orphans(values, labels, len(centres))
+    centres = centroids(keys, labels, place, progress=progress)
+    clusters = _label_bare_families(values, labels, len(centres))
     if clusters.max(initial=-1) >= len(centres):
         beyond = np.where(clusters >= len(centres), clusters - len(centres), EXCLUDED).astype(np.int32)
         centres = np.concatenate([centres, centroids(keys, beyond, place, progress=progress)])
@@ -103,7 +127,7 @@ def distances_to_centres(
 
 
 class _Ranges(NamedTuple):
-    """Clusters listed value by value: order[starts[v] : starts[v + 1]] are those of value v."""
+    """Clusters ordered by value: order[starts[v] : starts[v + 1]] are those of value v."""
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -113,7 +137,7 @@ class _Ranges(NamedTuple):
 
 
 def _ranges(values: NDArray[np.int32], clusters: NDArray[np.int32], count: int) -> _Ranges:
-    """List the clusters of each value; a cluster that no entry has belongs to none."""
+    """Order clusters by value; a cluster without entries belongs to no value."""
     width = int(values.max(initial=-1)) + 1
     owners = np.full(count, width, np.int64)
     members = clusters >= 0
@@ -122,29 +146,29 @@ def _ranges(values: NDArray[np.int32], clusters: NDArray[np.int32], count: int) 
     return _Ranges(order, np.searchsorted(owners[order], np.arange(width + 1)))
 
 
-def _adopt_orphans(values: NDArray[np.int32], labels: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """A copy of the labels in which families without any cluster are one, numbered from count on."""
+def _label_bare_families(values: NDArray[np.int32], labels: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """Return a copy of the labels in which each family without any cluster is one, numbered from `count` on."""
     width = int(values.max(initial=-1)) + 1
-    served, present = np.zeros(width, bool), np.zeros(width, bool)
-    served[values[labels >= 0]] = True
+    clustered, present = np.zeros(width, bool), np.zeros(width, bool)
+    clustered[values[labels >= 0]] = True
     present[values[labels != EXCLUDED]] = True
-    orphaned = present & ~served
-    numbers = count - 1 + np.cumsum(orphaned)
-    adopted = orphaned[values] & (labels != EXCLUDED)
+    bare = present & ~clustered
+    numbers = count - 1 + np.cumsum(bare)
+    changed = bare[values] & (labels != EXCLUDED)
     clusters = labels.copy()
-    clusters[adopted] = numbers[values[adopted]]
+    clusters[changed] = numbers[values[changed]]
     return clusters
 
 
 def _split_by_value(values: NDArray[np.int32], places: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Values and, of each, its places; places: where in values to look."""
+    """Split places, which index values, by value."""
     order = places[np.argsort(values[places], kind="stable")]
     found, firsts = np.unique(values[order], return_index=True)
     yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=True)
 
 
 def _nearest(points: Tensor, rows: Tensor, table: Tensor, candidates: Tensor) -> NDArray[np.int32]:
-    """The nearest of the candidates, numbers of centres, for points[rows]: [rows]."""
+    """Find the nearest of the candidate centroids (rows of table) for points[rows]: [rows] int32."""
     centres = table[candidates]
     squares = centres.square().sum(1)
     parts = [
@@ -155,7 +179,7 @@ def _nearest(points: Tensor, rows: Tensor, table: Tensor, candidates: Tensor) ->
 
 
 def _read(keys: Keys, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """All keys in blocks [rows, d] float32, each with its first entry."""
+    """Read all keys in blocks [rows, d] float32, each with the number of its first entry."""
     start = 0
     for block in keys.blocks(max(1, _BLOCK // max(1, keys.dimension))):
         points = torch.from_numpy(np.array(block)).to(device).to(torch.float32)
@@ -165,4 +189,4 @@ def _read(keys: Keys, device: torch.device) -> Iterator[tuple[int, Tensor]]:
 
 def _check(keys: Keys, array: NDArray[np.int32]) -> None:
     if len(array) != keys.size:
-        raise MismatchError(f"There are {keys.size} keys, but an array of {len(array)}: give those of one memory.")
+        raise MismatchError(f"There are {keys.size} keys, but an array of {len(array)}: give the arrays of one memory.")

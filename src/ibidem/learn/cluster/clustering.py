@@ -1,4 +1,4 @@
-"""Target-side clustering: the keys of each family, family by family (the paper's section 3.1, "cluster family")."""
+"""Target-side clustering of keys, family by family (the paper's section 3.1, "cluster family")."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import numpy as np
 
 from ibidem.errors import MismatchError
 from ibidem.learn.cluster.birch import birch, derive_threshold
+from ibidem.learn.cluster.checkpoint import Checkpoint
 from ibidem.learn.cluster.dbscan import CELL_BYTES, dbscan, dbscan_families
-from ibidem.learn.cluster.families import Families, group_by_value
-from ibidem.learn.cluster.gathering import gather_families, gather_points
-from ibidem.learn.cluster.journal import Journal
-from ibidem.learn.cluster.labels import EXCLUDED, UNSAMPLED
-from ibidem.learn.cluster.report import describe
-from ibidem.learn.cluster.scale import derive_eps
+from ibidem.learn.cluster.eps_estimation import derive_eps
+from ibidem.learn.cluster.families import (
+    EXCLUDED,
+    NOISE,
+    UNSAMPLED,
+    Families,
+    gather_families,
+    gather_points,
+    group_by_value,
+)
 from ibidem.learn.cluster.settings import ClusterSettings
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import check_device
@@ -32,22 +37,26 @@ if TYPE_CHECKING:
 
     from ibidem.retrieve import Keys
 
-# Families up to this size are clustered many at once.
+# Families up to this size are clustered in batches.
 SMALL = 512
-# Bytes of distances, and of keys, of small families at once. On the CPU what fits its cache: 4,300 families of a memory
-# took 2.1 s so, 4.3 s one by one, 6.0 s in batches of 128 MiB, and more with a pool of threads.
+# Bytes of the distances, and of the keys, of a batch of small families: on a CPU they must fit its cache.
 _CPU_BATCH_BYTES = 4 << 20
 _CUDA_BATCH_BYTES = 256 << 20
+# Keys that identify a memory in a checkpoint.
 _PROBED_KEYS = 64
+_QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The cluster of every entry.
+    """Hold the cluster of every entry.
 
-    labels: [entries] int32, clusters numbered from 0, family by family in the order of values, or NOISE, UNSAMPLED,
-    EXCLUDED; eps: the distance of DBSCAN, or from which BIRCH's threshold came, None where it was not needed;
-    report: what was found, for the memory's card.
+    Args:
+        labels: [entries] int32: clusters numbered from 0, family by family in the order of values, or NOISE,
+            UNSAMPLED, EXCLUDED.
+        eps: The radius of DBSCAN, or the one that BIRCH's threshold was derived from; None if it was not needed.
+        report: Figures for the memory's card, as JSON.
     """
 
     labels: NDArray[np.int32]
@@ -65,11 +74,34 @@ def cluster_keys(
     workspace: Path | None = None,
     progress: Progress = silent,
 ) -> Clustering:
-    """Cluster the keys of each family; values: [entries], the token id of each key.
+    """Cluster the keys of each family.
 
-    excluded: token ids that are not clustered. workspace: a folder for a journal, with which a killed run goes on and
-    gives the same labels; one begun with other settings or another memory is discarded. The labels depend neither on
-    the order of work nor, given eps, on the device; at most a few families' keys are held at once.
+    The labels depend neither on the order of the work nor, for a given eps, on the device. The keys of at most a
+    batch of families are in memory at once.
+
+    Args:
+        keys: The keys of the memory.
+        values: [entries], the token id of each key.
+        settings: The settings; None takes the defaults.
+        excluded: Token ids that are not clustered.
+        device: Device of the computation.
+        workspace: Folder for a checkpoint, from which an interrupted run resumes with the same labels. A checkpoint of
+            other settings or another memory is discarded.
+        progress: Progress callback.
+
+    Returns:
+        The labels, eps and a report.
+
+    Raises:
+        MismatchError: `values` has not one value a key.
+        MemoryFolderError: The checkpoint cannot be written.
+
+    Example:
+        >>> from ibidem.retrieve import ArrayKeys
+        >>> keys = ArrayKeys(np.array([[0.0], [5.0], [0.1], [9.0], [9.1], [0.2]], np.float32))
+        >>> values = np.array([3, 8, 3, 3, 3, 8], np.int32)
+        >>> cluster_keys(keys, values, ClusterSettings(eps=1.0, min_samples=2, smallest=3)).labels.tolist()
+        [0, 2, 0, 1, 1, 2]
     """
     started = perf_counter()
     settings = settings or ClusterSettings()
@@ -81,38 +113,38 @@ def cluster_keys(
     labels = np.full(keys.size, EXCLUDED, np.int32)
     notes: dict[str, Any] = {"method": method, "eps": None}
     with contextlib.ExitStack() as stack:
-        journal = None
+        checkpoint = None
         if workspace is not None and method != "none":
             identity = _identify(keys, values, settings, excluded)
-            journal = stack.enter_context(Journal(workspace, identity))
+            checkpoint = stack.enter_context(Checkpoint(workspace, identity))
         if method != "none":
-            notes |= _find_scale(keys, families, settings, method, place, journal, progress)
-        counts = _cluster_families(keys, families, settings, notes, place, journal, progress, labels)
+            notes |= _find_distances(keys, families, settings, method, place, checkpoint, progress)
+        counts = _cluster_families(keys, families, settings, notes, place, checkpoint, progress, labels)
     _number_globally(families, counts, labels)
     report = notes | describe(labels, families, counts)
     return Clustering(labels, notes["eps"], report | {"device": str(place), "seconds": perf_counter() - started})
 
 
-def _find_scale(
+def _find_distances(
     keys: Keys,
     families: Families,
     settings: ClusterSettings,
     method: str,
     device: torch.device,
-    journal: Journal | None,
+    checkpoint: Checkpoint | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The distances to cluster with: given, derived, or as an interrupted run had derived them."""
-    if journal is not None and journal.notes is not None:
-        return journal.notes
+    """Return eps and threshold: as set, or derived, or as an interrupted run derived them."""
+    if checkpoint is not None and checkpoint.notes is not None:
+        return checkpoint.notes
     notes: dict[str, Any] = {"eps": settings.eps}
     if settings.eps is None and (method == "dbscan" or settings.threshold is None):
         notes["eps"], notes["scale"] = derive_eps(keys, families, settings, device=device, progress=progress)
     if method == "birch":
         derived = None if notes["eps"] is None else derive_threshold(notes["eps"], settings.min_samples)
         notes["threshold"] = derived if settings.threshold is None else settings.threshold
-    if journal is not None:
-        journal.begin(notes)
+    if checkpoint is not None:
+        checkpoint.begin(notes)
     return notes
 
 
@@ -122,11 +154,11 @@ def _cluster_families(
     settings: ClusterSettings,
     notes: dict[str, Any],
     device: torch.device,
-    journal: Journal | None,
+    checkpoint: Checkpoint | None,
     progress: Progress,
     labels: NDArray[np.int32],
 ) -> NDArray[np.int64]:
-    """Fill in the labels, each family's numbered from 0; gives the number of clusters of each family."""
+    """Fill in the labels, numbered from 0 in each family; returns the number of clusters of each family."""
     counts = np.ones(len(families), np.int64)
     whole = (families.sizes < settings.smallest) | (notes["method"] == "none")
     waiting = dict(zip(families.values[~whole].tolist(), np.flatnonzero(~whole).tolist(), strict=True))
@@ -139,7 +171,7 @@ def _cluster_families(
         counts[family] = found.max(initial=-1) + 1
 
     sizes = np.minimum(families.sizes, settings.family_bound)
-    for value, found in journal.read() if journal is not None else ():
+    for value, found in checkpoint.read() if checkpoint is not None else ():
         if value in waiting:
             write(waiting.pop(value), found)
     left = np.array(list(waiting.values()), np.int64)
@@ -148,12 +180,12 @@ def _cluster_families(
         members = [families.sample(family, settings.family_bound, settings.seed) for family in batch]
         for family, found in zip(batch, _cluster(keys, members, settings, notes, device), strict=True):
             write(family, found)
-            if journal is not None:
-                journal.append(int(families.values[family]), found)
+            if checkpoint is not None:
+                checkpoint.append(int(families.values[family]), found)
             done += float(sizes[family]) ** 2
             entries += int(sizes[family])
-        if journal is not None:
-            journal.flush()
+        if checkpoint is not None:
+            checkpoint.flush()
         progress("Clustering", done / total, entries, "entries")
     return counts
 
@@ -165,7 +197,7 @@ def _cluster(
     notes: dict[str, Any],
     device: torch.device,
 ) -> Iterator[NDArray[np.int32]]:
-    """The labels of one large or several small families, given the entries of each."""
+    """Cluster one large or several small families, given the entries of each; yields the labels of each."""
     if notes["method"] == "birch":
         for entries in members:
             yield birch(keys.gather(entries), notes["threshold"], settings.min_samples).astype(np.int32)
@@ -181,12 +213,12 @@ def _cluster(
 def plan_batches(
     sizes: NDArray[np.int64], families: NDArray[np.int64], dimension: int, method: str, device: torch.device
 ) -> Iterator[list[int]]:
-    """Order families by size, and put small ones together, as many as their keys and distances leave room for."""
+    """Order families by size, and group small ones into batches within the bytes allowed."""
     room = _CUDA_BATCH_BYTES if device.type == "cuda" else _CPU_BATCH_BYTES
     batch: list[int] = []
     for family in families[np.argsort(sizes[families], kind="stable")].tolist():
         size = int(sizes[family])
-        # Rising sizes: this one is as wide as the batch would be.
+        # Sizes ascend: a batch is padded to the width of its last family.
         each = size * max(4 * dimension, CELL_BYTES * size)
         if batch and (size > SMALL or method == "birch" or (len(batch) + 1) * each > room):
             yield batch
@@ -197,7 +229,7 @@ def plan_batches(
 
 
 def _number_globally(families: Families, counts: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
-    """Number all clusters through, family by family, in place."""
+    """Number all clusters from 0, family by family, in place."""
     first = 0
     for family, count in enumerate(counts.tolist()):
         entries = families.entries(family)
@@ -209,7 +241,7 @@ def _number_globally(families: Families, counts: NDArray[np.int64], labels: NDAr
 def _identify(
     keys: Keys, values: NDArray[np.int32], settings: ClusterSettings, excluded: Sequence[int]
 ) -> dict[str, Any]:
-    """All that the labels depend on; of the keys themselves a few are read, lest they be of another model."""
+    """Describe all that the labels depend on; a few keys are read to identify the model."""
     probe = np.unique(np.linspace(0, max(0, keys.size - 1), min(_PROBED_KEYS, keys.size)).astype(np.int64))
     return {
         "format": 1,
@@ -220,3 +252,42 @@ def _identify(
         "values": zlib.crc32(np.ascontiguousarray(values).data),
         "keys": zlib.crc32(np.ascontiguousarray(keys.gather(probe)).data),
     }
+
+
+def describe(labels: NDArray[np.int32], families: Families, counts: NDArray[np.int64]) -> dict[str, Any]:
+    """Summarise a clustering in figures.
+
+    Args:
+        labels: [entries].
+        families: The families that were clustered.
+        counts: [families], the number of clusters of each.
+
+    Returns:
+        Numbers of families and clusters, quantiles of cluster sizes, and shares of all entries, as JSON.
+    """
+    sizes = _count_members(labels, int(counts.sum()))
+    entries = max(1, len(labels))
+    return {
+        "entries": len(labels),
+        "families": len(families),
+        "families_without_cluster": int(np.count_nonzero(counts == 0)),
+        "clusters": len(sizes),
+        "clusters_per_family": {
+            "mean": float(counts.mean()) if len(counts) else 0.0,
+            "median": float(np.median(counts)) if len(counts) else 0.0,
+            "max": int(counts.max(initial=0)),
+        },
+        "cluster_sizes": {str(q): float(np.quantile(sizes, q)) for q in _QUANTILES} if len(sizes) else {},
+        "noise_share": int(np.count_nonzero(labels == NOISE)) / entries,
+        "unsampled_share": int(np.count_nonzero(labels == UNSAMPLED)) / entries,
+        "excluded_share": int(np.count_nonzero(labels == EXCLUDED)) / entries,
+    }
+
+
+def _count_members(labels: NDArray[np.int32], clusters: int) -> NDArray[np.int64]:
+    """Count the entries of each cluster: [clusters]."""
+    sizes = np.zeros(clusters, np.int64)
+    for start in range(0, len(labels), _CHUNK):
+        chunk = labels[start : start + _CHUNK]
+        sizes += np.bincount(chunk[chunk >= 0], minlength=clusters)
+    return sizes

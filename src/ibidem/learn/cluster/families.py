@@ -1,4 +1,4 @@
-"""Families: the entries of each value, listed without sorting more than a chunk of them at once."""
+"""Families: the entries of each value (target token), the special labels of entries, and reading of a family's keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ibidem.errors import UsageError
 
@@ -14,15 +15,31 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.retrieve import Keys
+
+# A label of an entry is the number of its cluster, or one of these three.
+NOISE = -1
+"""The entry was clustered and belongs to no cluster."""
+
+UNSAMPLED = -2
+"""The entry's family is larger than the bound, and the entry was not drawn into the clustered sample."""
+
+EXCLUDED = -3
+"""The entry's token is not clustered, such as padding."""
+
+# Entries sorted at a time.
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
 class Families:
-    """The families of a memory, excluded values left out.
+    """Hold the entries of every family; excluded values have no family.
 
-    values: [families] int32, rising; bounds: [families + 1] int64; order: [entries of them all], int32 where they
-    can be numbered so: order[bounds[i] : bounds[i + 1]] are the entries of family i, rising.
+    Args:
+        values: [families] int32, the values in ascending order.
+        bounds: [families + 1] int64, the bounds of each family in `order`.
+        order: [entries of all families]: order[bounds[i] : bounds[i + 1]] are the entries of family i, ascending;
+            int32 if the entries' numbers fit, else int64.
     """
 
     values: NDArray[np.int32]
@@ -38,13 +55,16 @@ class Families:
         return np.diff(self.bounds)
 
     def entries(self, family: int) -> NDArray[np.int64]:
-        """The entries of a family, rising: [n]."""
+        """Return the entries of a family, ascending: [n]."""
         return self.order[self.bounds[family] : self.bounds[family + 1]].astype(np.int64)
 
     def sample(self, family: int, bound: int, seed: int) -> NDArray[np.int64]:
-        """Its entries, or `bound` of them drawn without replacement, rising.
+        """Draw at most `bound` entries of a family without replacement.
 
-        The draw depends on the seed and the value alone, not on other families or the order of work.
+        The draw depends on the seed and the family's value alone, not on other families or the order of calls.
+
+        Returns:
+            [n] entries, ascending; all entries of the family if there are no more than `bound`.
         """
         entries = self.entries(family)
         if len(entries) <= bound:
@@ -54,7 +74,23 @@ class Families:
 
 
 def group_by_value(values: NDArray[np.int32], excluded: Sequence[int] = ()) -> Families:
-    """Group entries by value; values: [entries]. A counting sort: beside the order, only chunks are held."""
+    """Group entries by value with a counting sort that reads the values in chunks.
+
+    Args:
+        values: [entries], the token id of each entry.
+        excluded: Token ids that get no family.
+
+    Returns:
+        The families in ascending order of their values.
+
+    Raises:
+        UsageError: `values` is not a 1-d array of integers of 0 or more.
+
+    Example:
+        >>> families = group_by_value(np.array([7, 4, 7, 9], np.int32), excluded=[9])
+        >>> families.values.tolist(), families.entries(1).tolist()
+        ([4, 7], [0, 2])
+    """
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"Values must be a 1-d array of token ids, not {values.ndim}-d {values.dtype}.")
     if len(values) and values.min() < 0:
@@ -80,3 +116,31 @@ def group_by_value(values: NDArray[np.int32], excluded: Sequence[int] = ()) -> F
     present = np.flatnonzero(counts)
     bounds = np.concatenate([np.zeros(1, np.int64), ends[present]])
     return Families(present.astype(np.int32), bounds, order)
+
+
+def gather_points(keys: Keys, entries: NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    """Read the keys of entries [n], ascending, onto a device: [n, d] float32."""
+    found = np.ascontiguousarray(keys.gather(entries))
+    return torch.from_numpy(found).to(device).to(torch.float32)
+
+
+def gather_families(keys: Keys, members: Sequence[NDArray[np.int64]], device: torch.device) -> torch.Tensor:
+    """Read the keys of several families in one pass.
+
+    Args:
+        keys: The keys of the memory.
+        members: The entries of each family, ascending.
+        device: Device of the result.
+
+    Returns:
+        [families, n, d] float32, where n is the size of the largest family; smaller families are padded with NaN.
+    """
+    lengths = np.array([len(entries) for entries in members])
+    every = np.concatenate(members)
+    order = np.argsort(every, kind="stable")
+    points = gather_points(keys, every[order], device)
+    widest = int(lengths.max())
+    places = np.concatenate([family * widest + np.arange(length) for family, length in enumerate(lengths)])
+    padded = torch.full((len(members) * widest, keys.dimension), torch.nan, device=device)
+    padded[torch.from_numpy(places[order]).to(device)] = points
+    return padded.view(len(members), widest, keys.dimension)

@@ -1,4 +1,4 @@
-"""The stage of learning that clusters a memory's keys, family by family."""
+"""The learning stage that clusters the keys of a memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAGE = "cluster"
 
 
 def cluster_digest(settings: ClusterSettings, base: str) -> str:
-    """What the clusters depend on; `base` is the digest of what was extracted."""
+    """Compute the digest of all that the clusters depend on; `base` is the digest of the extraction."""
     return digest(settings, base)
 
 
@@ -34,10 +34,25 @@ def cluster_memory(
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
-    """Cluster the model's own keys and store each entry's cluster; killed, the same call goes on.
+    """Cluster the model's own keys, and store the cluster of each entry in the memory.
 
-    The tokens that extraction noted as special (padding, unknown) belong to no cluster. Where these settings were
-    used last, and nothing was added or removed since, nothing is done, unless `again`.
+    An interrupted call resumes when it is repeated. Special tokens (padding, unknown) belong to no cluster.
+
+    Args:
+        memory: An unpruned memory that holds the model's own keys.
+        settings: The clustering settings.
+        again: Cluster again even if the stored clusters have these settings and the memory has not changed since.
+        device: Device of the computation.
+        progress: Progress callback.
+
+    Returns:
+        The memory, in its new generation.
+
+    Raises:
+        UsageError: The memory is pruned, or its own keys were dropped.
+
+    Example:
+        >>> cluster_memory(Memory.open("memories/it"), ClusterSettings())    # doctest: +SKIP
     """
     check_complete(memory)
     with memory.edit() as edit:

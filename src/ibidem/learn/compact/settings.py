@@ -1,4 +1,4 @@
-"""How a compactor is trained: every reading of the paper is a setting, its default named and argued."""
+"""Settings of the training of a compactor; where the paper and the authors' code differ, both readings are settings."""
 
 from __future__ import annotations
 
@@ -25,20 +25,39 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class CompactSettings:
-    """Settings of all methods; those below `dimension` are the network's, except `share` (PCA's too) and `svd_rows`.
+    """Hold the settings of all methods.
 
-    activation: "sigmoid" (paper), which scored best on IT, or "tanh" (code), with which the loss falls faster.
-    hidden: "4x-output" (paper) or "quarter-input" (code) or a number; equal where 4 c = d / 4.
-    objectives: (name, weight) of "nce", "ranking" and "prediction", summed.
-    nce: "binary" (paper) or "in_batch" (code). The paper's cannot learn with a linear f_theta: see `nce_binary`.
-    ranking: "paper" or "clipped" (code).
-    clusters: the paper's CL; without it a whole family is one cluster.
-    pivots: "static" is the centroid (the paper's ST), "dynamic" another member (DY).
-    negatives: from another "family" (paper) or from any other "cluster" (code), which may be of the same token.
-    share: of the entries, drawn at random, to train on.
-    held_out: of each cluster's members, to validate on; 0 is the authors' way, fresh triplets of the training members.
-    Whole clusters held out were tried: their loss is lowest after 100 updates, long before retrieval is at its best.
-    svd_rows: how many rows of the output matrix the SVD looks at (code: 10,000), None for all.
+    PCA uses `dimension`, `share` and `seed`, and SVD uses `dimension` and `svd_rows`; all others belong to the network.
+    "paper" and "code" name the readings of the paper and of the authors' code.
+
+    Args:
+        method: "network" (the Compact Network, section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
+        dimension: Dimension c of the compact space (64 in section 4.3).
+        activation: "sigmoid" (paper, section 3.1) or "tanh" (code).
+        hidden: Hidden units: "4x-output" (paper, appendix A), "quarter-input" (code), or a number. Both readings agree
+            where 4 c = d / 4.
+        objectives: (name, weight) of "nce", "ranking" and "prediction" (section 3.1); the weighted losses are summed.
+        nce: "binary" (paper) or "in_batch" (code). The paper's has no useful minimum with a linear f_theta: see
+            `BinaryNceLoss`.
+        ranking: "paper" or "clipped" (code).
+        clusters: Draw triplets from clusters (CL in table 3); otherwise a whole family is one cluster.
+        pivots: "static" (the centroid, ST in table 3) or "dynamic" (another member, DY).
+        negatives: From another "family" (paper) or from any other "cluster" (code), which may have the same token.
+        share: Share of the entries, drawn at random, to train on.
+        batch: Triplets of an update.
+        learning_rate: Learning rate of Adam at the start.
+        final_learning_rate: Lowest learning rate; it is halved while the validation loss does not fall.
+        updates: Largest number of updates.
+        validate_every: Updates between two validations.
+        patience: Training ends after this many validations without a lower loss.
+        held_out: Share of each cluster's members to validate on; 0 draws fresh triplets of the training members (code).
+        clip: Largest norm of the gradient.
+        label_smoothing: Label smoothing of "in_batch" and "prediction" (code: 0.002).
+        svd_rows: Leading rows of the output matrix that the SVD uses (code: 10,000); None for all.
+        seed: Seed of all random draws.
+
+    Raises:
+        UsageError: A setting is unknown or out of its range.
     """
 
     method: str = "network"
@@ -85,47 +104,57 @@ class CompactSettings:
 
     def _check(self, name: str, good: bool, wanted: str) -> None:
         if not good:
-            raise UsageError(f"{name} = {getattr(self, name)} cannot be meant: it must be {wanted}.")
+            raise UsageError(f"Invalid {name} {getattr(self, name)}: it must be {wanted}.")
 
     @property
     def needs_clusters(self) -> bool:
-        """Whether training asks for clusters of the keys."""
+        """Whether training needs clusters of the keys."""
         return self.method == "network" and self.clusters
 
     def hidden_size(self, input_dimension: int) -> int:
-        """The number of hidden units for keys of some dimensions."""
+        """Return the number of hidden units for keys of `input_dimension` dimensions."""
         if isinstance(self.hidden, int):
             return self.hidden
         return 4 * self.dimension if self.hidden == "4x-output" else max(1, input_dimension // 4)
 
     def relevant(self) -> dict[str, object]:
-        """The settings that the chosen method looks at."""
+        """Return the settings that the chosen method uses."""
         summary = self.summary()
         if self.method == "network":
             return {name: value for name, value in summary.items() if name != "svd_rows"}
-        looked_at = ("method", "dimension", *(("svd_rows",) if self.method == "svd" else ("share", "seed")))
-        return {name: summary[name] for name in looked_at}
+        used = ("method", "dimension", *(("svd_rows",) if self.method == "svd" else ("share", "seed")))
+        return {name: summary[name] for name in used}
 
     def summary(self) -> dict[str, object]:
-        """All settings as JSON gives them back, to be stored and compared."""
+        """Return all settings as JSON, to be stored and compared."""
         summary: dict[str, object] = json.loads(json.dumps(asdict(self)))
         return summary
 
 
 def check_objectives(objectives: tuple[tuple[str, float], ...]) -> None:
-    """Refuse objectives that are unknown, named twice, or without a weight above 0."""
+    """Raise UsageError for objectives that are unknown, named twice, or without a weight above 0."""
     names = [name for name, _ in objectives]
     for name, weight in objectives:
         if name not in OBJECTIVES:
             raise UsageError(f"Unknown objective '{name}': use {', '.join(OBJECTIVES)}, joined by +.")
         if not 0 < weight < math.inf:
-            raise UsageError(f"The objective {name} has the weight {weight}: give it one above 0, or leave it out.")
+            raise UsageError(
+                f"Invalid weight {weight} of the objective {name}: give a weight above 0, or leave it out."
+            )
     if not names or len(set(names)) < len(names):
-        raise UsageError(f"Objectives {names} cannot be meant: name each once, as in nce+ranking.")
+        raise UsageError(f"Invalid objectives {names}: name each once, as in nce+ranking.")
 
 
 def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
-    """Read objectives like "nce", "nce+ranking" or "nce:1,prediction:0.5"; a weight left out is 1."""
+    """Parse objectives such as "nce", "nce+ranking" or "nce:1,prediction:0.5"; the default weight is 1.
+
+    Raises:
+        UsageError: An objective is unknown or named twice, or a weight is invalid.
+
+    Example:
+        >>> parse_objectives("nce+ranking:0.5")
+        (('nce', 1.0), ('ranking', 0.5))
+    """
     found = []
     for part in text.replace("+", ",").split(","):
         name, _, weight = part.partition(":")
@@ -133,7 +162,7 @@ def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
             found.append((name.strip(), float(weight) if weight.strip() else 1.0))
         except ValueError as error:
             raise UsageError(
-                f"The objective '{part.strip()}' has no number for a weight: write it as in nce:1,prediction:0.5."
+                f"The weight of the objective '{part.strip()}' is not a number: write it as in nce:1,prediction:0.5."
             ) from error
     check_objectives(tuple(found))
     return tuple(found)

@@ -1,9 +1,10 @@
-"""The stage of learning that trains a compactor and rebuilds the memory's keys in its space."""
+"""The learning stage that trains a compactor by one of the methods, and stores the compact keys of a memory."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +14,23 @@ from ibidem.compact import compact_keys, load_compactor, store_compactor
 from ibidem.decode import check_complete, check_identity
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
-from ibidem.learn.compact.given import read_given
-from ibidem.learn.compact.reduction import TrainingData, train_compactor
-from ibidem.learn.compact.trained import TrainedCompactor
-from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
+from ibidem.learn.compact.pca_svd import train_pca, train_svd
+from ibidem.learn.compact.trained import TrainedCompactor, read_given
+from ibidem.learn.compact.trainer import train_network
+from ibidem.learn.digests import (
+    ADAPTIVE_COMBINER_ARTEFACT,
+    COMPACTOR_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    INDEX_ARTEFACT,
+    UNPRUNED,
+    contents,
+    digest,
+    extracted,
+    given_digest,
+    is_done,
+    stored,
+)
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import INDEX_ARTEFACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,15 +41,88 @@ if TYPE_CHECKING:
     from ibidem.learn.compact.settings import CompactSettings
     from ibidem.memory import Edit, Memory
     from ibidem.model import BaseModel
+    from ibidem.retrieve import Keys
 
 STAGE = "compact"
-# What is made for one space says nothing in another.
+# Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
-_DEPENDENT_ARTEFACTS = ("index", "combiner_fixed", "combiner_adaptive")
+_DEPENDENT_ARTEFACTS = (INDEX_ARTEFACT, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Hold the data that compactors are trained on; each method uses a part of it.
+
+    Args:
+        keys: The keys of the memory, [entries, d].
+        values: [entries], the token id of each entry; for the network.
+        labels: [entries], the cluster of each entry; for the network. None if the memory is not clustered.
+        vocabulary_size: Number of target tokens; for the network.
+        output_matrix: [V, d], the output matrix of the base model; for the SVD.
+    """
+
+    keys: Keys
+    values: NDArray[np.int32]
+    labels: NDArray[np.int32] | None
+    vocabulary_size: int
+    output_matrix: torch.Tensor | None = None
+
+
+def train_compactor(
+    data: TrainingData,
+    settings: CompactSettings,
+    *,
+    device: torch.device | str = "cpu",
+    workspace: Path | None = None,
+    progress: Progress = silent,
+) -> TrainedCompactor | None:
+    """Train a compactor by the method of the settings.
+
+    Args:
+        data: The keys and what the method needs with them.
+        settings: The settings of training.
+        device: Device of the training.
+        workspace: Folder for a checkpoint of the network's training.
+        progress: Progress callback.
+
+    Returns:
+        The compactor and a report; None for the method "none".
+
+    Raises:
+        UsageError: The data lacks what the method needs, or a setting does not fit the data.
+    """
+    device = torch.device(device)
+    if settings.method == "network":
+        return train_network(
+            data.keys,
+            data.values,
+            data.labels,
+            data.vocabulary_size,
+            settings,
+            device=device,
+            workspace=workspace,
+            progress=progress,
+        )
+    if settings.method == "pca":
+        return train_pca(
+            data.keys, settings.dimension, share=settings.share, seed=settings.seed, device=device, progress=progress
+        )
+    if settings.method == "svd":
+        if data.output_matrix is None:
+            raise UsageError("The method svd needs the base model's output matrix: give the model, or choose pca.")
+        return train_svd(data.output_matrix.to(device), settings.dimension, settings.svd_rows)
+    return None
 
 
 def compact_digest(settings: CompactSettings, compactor: Path | None, clusters: str | None, base: str) -> str:
-    """What the compact keys depend on; `clusters` and `base` are the digests of the clusters and the extraction."""
+    """Compute the digest of all that the compact keys depend on.
+
+    Args:
+        settings: The settings of training.
+        compactor: File of a compactor to use instead of training; None trains one.
+        clusters: Digest of the clusters.
+        base: Digest of the extraction.
+    """
     if compactor is not None:
         return given_digest(_payload_digest(compactor), base)
     return digest(settings.relevant(), clusters if settings.needs_clusters else None, base)
@@ -54,11 +139,29 @@ def compact_memory(
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
-    """Train a compactor, or take the given one, and search in its space from now on.
+    """Train a compactor, or read one from a file, and store the compact keys of a memory.
 
-    The base model is needed for the SVD of its output matrix only. Combiners and index belong to the space
-    before and are removed. `keep_keys` keeps the model's own keys, for another compactor later. Where these settings
-    were used last, and nothing was added or removed since, nothing is done, unless `again`.
+    The combiners and the index belong to the previous space and are removed.
+
+    Args:
+        memory: An unpruned memory that holds the model's own keys.
+        settings: The settings of training.
+        model: The base model; only the method "svd" needs it, for its output matrix.
+        compactor: File of a compactor to use instead of training.
+        keep_keys: Keep the model's own keys as well, for another compactor later.
+        again: Train again even if the stored compact keys have these settings and the memory has not changed since.
+        device: Device of the training.
+        progress: Progress callback.
+
+    Returns:
+        The memory, in its new generation.
+
+    Raises:
+        UsageError: The memory is pruned, not clustered, or without its own keys, or a setting does not fit it.
+        MismatchError: The given compactor was trained for another base model.
+
+    Example:
+        >>> compact_memory(Memory.open("memories/it"), CompactSettings(dimension=64))    # doctest: +SKIP
     """
     check_complete(memory)
     device = torch.device(device)
@@ -67,7 +170,9 @@ def compact_memory(
         if memory.entries < memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         if compactor is None and settings.method == "none":
-            raise UsageError("The method none trains no compactor: choose network, pca or svd, or give a compactor.")
+            raise UsageError(
+                "The method none trains no compactor: choose network, pca or svd, or give a compactor's file."
+            )
         if compactor is None and settings.needs_clusters and memory.clusters() is None:
             raise UsageError(f"{memory.path} is not clustered: run `ibidem cluster` first, or give --no-clusters.")
         if compactor is None and settings.dimension > memory.identity.dimension:
@@ -76,7 +181,7 @@ def compact_memory(
                 "give fewer."
             )
         wanted = compact_digest(settings, compactor, stored(memory, "cluster"), extracted(memory))
-        if not again and is_done(memory, STAGE, wanted, INDEX_ARTEFACT):
+        if not again and is_done(memory, STAGE, wanted, COMPACTOR_ARTEFACT):
             if memory.layout.keys and not keep_keys:
                 edit.drop_array("keys")
                 memory = edit.commit()
@@ -86,14 +191,18 @@ def compact_memory(
         if compactor is None:
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
         else:
-            trained = _take(compactor, memory)
+            given = read_given(compactor, memory.identity.name, memory.identity.model_fingerprint)
+            trained = TrainedCompactor(given.compactor, {"given": given.name})
         chosen = trained.compactor
         if trained.report.get("best_update") == 0:
-            warnings.warn("Training did not make the compactor any better: try other settings, or pca.", stacklevel=2)
-        edit.put_array("compact", _in_parts(compact_keys(chosen, memory.keys, device=device, progress=progress)))
-        payload = store_compactor(chosen, {"model": memory.identity.name, "model_fingerprint": _model_of(memory)})
-        edit.put_artefact(INDEX_ARTEFACT, "safetensors", payload, chosen.summary())
-        _forget_dependents(edit)
+            warnings.warn(
+                "Training did not improve the compactor: try other settings, or the method pca.", stacklevel=2
+            )
+        edit.put_array("compact", _rechunk(compact_keys(chosen, memory.keys, device=device, progress=progress)))
+        identity = memory.identity
+        payload = store_compactor(chosen, {"model": identity.name, "model_fingerprint": identity.model_fingerprint})
+        edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", payload, chosen.summary())
+        _remove_dependents(edit)
         if not keep_keys:
             edit.drop_array("keys")
         settled = {} if compactor is not None else {"settings": settings.summary()}
@@ -106,7 +215,11 @@ def compact_memory(
 
 
 def drop_keys(memory: Memory) -> Memory:
-    """Keep the compact keys alone; nothing that was made from the others can be made anew."""
+    """Drop the model's own keys from a compacted memory; it cannot be clustered or compacted again afterwards.
+
+    Returns:
+        The memory, in its new generation.
+    """
     with memory.edit() as edit:
         edit.drop_array("keys")
         memory = edit.commit()
@@ -115,15 +228,22 @@ def drop_keys(memory: Memory) -> Memory:
 
 
 def uncompact_memory(memory: Memory) -> Memory:
-    """Search in the model's own space again; raises UsageError where its keys were dropped."""
+    """Remove the compact keys and the compactor, so that searches use the model's own keys again.
+
+    Returns:
+        The memory, in its new generation.
+
+    Raises:
+        UsageError: The memory is pruned, or its own keys were dropped.
+    """
     with memory.edit() as edit:
         _ = edit.memory.keys
         if edit.memory.entries < edit.memory.tokens:
             raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
         edit.drop_array("compact")
-        edit.remove_artefact(INDEX_ARTEFACT)
+        edit.remove_artefact(COMPACTOR_ARTEFACT)
         edit.remove_stage(STAGE)
-        _forget_dependents(edit)
+        _remove_dependents(edit)
         return edit.commit()
 
 
@@ -137,29 +257,20 @@ def _train(
 ) -> TrainedCompactor:
     if model is not None:
         check_identity(memory, model)
-    material = TrainingData(
+    data = TrainingData(
         memory.keys,
         memory.values(),
         memory.clusters(),
         memory.identity.vocabulary_size,
         None if model is None else model.projection.weight.detach().float(),
     )
-    trained = train_compactor(material, settings, device=device, workspace=workspace, progress=progress)
+    trained = train_compactor(data, settings, device=device, workspace=workspace, progress=progress)
     assert trained is not None  # since the method is not "none"
     return trained
 
 
-def _take(compactor: Path, memory: Memory) -> TrainedCompactor:
-    given = read_given(compactor, memory.identity.name, _model_of(memory))
-    return TrainedCompactor(given.compactor, {"given": given.name})
-
-
-def _model_of(memory: Memory) -> str:
-    return memory.identity.model_fingerprint
-
-
-def _in_parts(blocks: Iterator[NDArray[np.float16]]) -> Callable[[int, int], NDArray[np.float16]]:
-    """A function that gives the rows of the blocks in whatever parts it is asked for, in order."""
+def _rechunk(blocks: Iterator[NDArray[np.float16]]) -> Callable[[int, int], NDArray[np.float16]]:
+    """Return a function that returns the rows of the blocks in consecutive parts of any size."""
     rest = np.empty((0, 0), np.float16)
 
     def part(start: int, stop: int) -> NDArray[np.float16]:
@@ -174,7 +285,7 @@ def _in_parts(blocks: Iterator[NDArray[np.float16]]) -> Callable[[int, int], NDA
     return part
 
 
-def _forget_dependents(edit: Edit) -> None:
+def _remove_dependents(edit: Edit) -> None:
     for stage in _DEPENDENT_STAGES:
         edit.remove_stage(stage)
     for artefact in _DEPENDENT_ARTEFACTS:
@@ -184,5 +295,5 @@ def _forget_dependents(edit: Edit) -> None:
 
 
 def _payload_digest(path: Path) -> str:
-    load_compactor(path)  # which says what is wrong with it
+    load_compactor(path)  # raises if the file is not a compactor
     return hashlib.sha256(path.read_bytes()).hexdigest()

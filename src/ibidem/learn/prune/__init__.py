@@ -1,18 +1,26 @@
-"""Pruning: which entries of a memory say what others say as well (the paper's Algorithm 1, and its baselines)."""
+"""Pruning of redundant entries: Algorithm 1 (the paper's section 3.2), its baselines, and two strategies of ours."""
 
-from ibidem.learn.prune.clusters import cluster_costs
-from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.parts import EntryGroups
+from ibidem.learn.prune.cost_clusters import cluster_costs, label_densely
+from ibidem.learn.prune.groups import EntryGroups, group_entries
+from ibidem.learn.prune.neighbour_graph import NeighbourGraph, build_neighbour_graph, count_needed
 from ibidem.learn.prune.settings import PAPER_SETTINGS, PruneSettings
-from ibidem.learn.prune.strategies import Pruned, PruneEntries, prune_entries
+from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
+from ibidem.learn.prune.strategies import PruneEntries, PruneResult, prune_entries
 
 __all__ = [
     "PAPER_SETTINGS",
     "EntryGroups",
+    "NeighbourGraph",
     "PruneEntries",
+    "PruneResult",
     "PruneSettings",
-    "Pruned",
+    "build_neighbour_graph",
     "cluster_costs",
+    "count_needed",
     "group_entries",
+    "label_densely",
+    "prune_digest",
     "prune_entries",
+    "prune_memory",
+    "restore_memory",
 ]

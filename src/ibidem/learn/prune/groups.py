@@ -1,27 +1,116 @@
-"""Groups of entries that say the same: by token, or by token and the tokens before it."""
+"""Groups of entries that are compared while pruning: by token, by n-gram, or by consistent neighbours."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.learn.prune.parts import EntryGroups
+from ibidem.learn.cost import cut_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import NDArray
 
-_START = 0
+MAX_NEIGHBOURS = 16
+"""The number of nearest neighbours with which an entry can share a consistent group."""
+
+_SENTENCE_START = 0
+_ROWS_PER_BLOCK = 1 << 18
+_NO_RANK = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class EntryGroups:
+    """A partition of entries into groups: group i holds order[bounds[i]:bounds[i + 1]], and no group is empty.
+
+    Attributes:
+        order: [entries] int64, entry numbers, group after group.
+        bounds: [groups + 1] int64, the position in `order` where each group begins, and the number of entries.
+    """
+
+    order: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+
+    @classmethod
+    def from_starts(cls, order: NDArray[np.int64], starts: NDArray[np.bool_]) -> EntryGroups:
+        """Build groups from an order [entries] and a mask [entries] of the positions where a group begins."""
+        return cls(order, np.append(np.flatnonzero(starts), len(order)))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of entries of each group [groups]."""
+        return np.diff(self.bounds)
+
+    def blocks(self) -> Iterator[tuple[slice, EntryGroups]]:
+        """Iterate over runs of whole groups that need little memory: the group numbers, and the groups."""
+        for first, last in cut_blocks(self.bounds):
+            begin, end = self.bounds[first], self.bounds[last]
+            yield slice(first, last), EntryGroups(self.order[begin:end], self.bounds[first : last + 1] - begin)
+
+    def numbers(self) -> NDArray[np.int64]:
+        """Return the group number of each position of `order` [entries]."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+
+def refine(
+    groups: EntryGroups, keys: NDArray[Any], split: Callable[[NDArray[Any], NDArray[np.int64]], EntryGroups]
+) -> EntryGroups:
+    """Split every group by the keys of its entries; the subgroups of a group stay together.
+
+    Args:
+        groups: The groups to split.
+        keys: [entries] what to split by.
+        split: Called with the keys [m] of some whole groups and their bounds; returns groups of 0 … m - 1.
+    """
+    order = np.empty_like(groups.order)
+    bounds = [np.zeros(1, dtype=np.int64)]
+    done = 0
+    for _, block in groups.blocks():
+        inner = split(keys[block.order], block.bounds)
+        order[done : done + len(block.order)] = block.order[inner.order]
+        bounds.append(inner.bounds[1:] + done)
+        done += len(block.order)
+    return EntryGroups(order, np.concatenate(bounds))
+
+
+def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> EntryGroups:
+    """Split groups by a number [m] of each entry; every entry with a negative number (noise) becomes its own group."""
+    outer = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    order = np.lexsort((numbers, outer))
+    sorted_numbers = numbers[order]
+    starts = sorted_numbers < 0
+    starts[bounds[:-1]] = True
+    starts[1:] |= sorted_numbers[1:] != sorted_numbers[:-1]
+    return EntryGroups.from_starts(order, starts)
 
 
 def group_entries(
     values: NDArray[np.integer[Any]], offsets: NDArray[np.int64], rows: NDArray[np.int64], n: int = 1
 ) -> EntryGroups:
-    """Group entries by the n tokens that end at them; before a sentence stands a symbol that is no token.
+    """Group entries by the n tokens that end at them; a symbol that is no token stands before each sentence.
 
-    values [tokens] of all tokens from 0 up, offsets [pairs + 1], rows [entries] the tokens that are entries,
-    increasing -> groups in the order of their tokens read backwards (so those of one value are neighbours),
-    the entries of a group in increasing order. Exact: n-grams are ranked, not hashed.
+    The result is exact: n-grams are ranked, not hashed.
+
+    Args:
+        values: [tokens] the token ids of all sentences, 0 or greater.
+        offsets: [pairs + 1] the first token of each sentence, and the number of tokens.
+        rows: [entries] the tokens that are entries, increasing.
+        n: The length of the n-grams; 1 groups by token.
+
+    Returns:
+        Groups in the order of their n-grams read backwards, so that groups of one token are adjacent. Entries of a
+        group increase.
+
+    >>> import numpy as np
+    >>> groups = group_entries(np.array([7, 8, 7, 8, 9]), np.array([0, 5]), np.arange(5), n=2)
+    >>> groups.order.tolist(), groups.sizes.tolist()
+    ([0, 2, 1, 3, 4], [1, 1, 2, 1])
     """
     keys = values[rows].astype(np.int64)
     if n > 1 and len(rows):
@@ -31,11 +120,97 @@ def group_entries(
             inside = positions >= back
             if not inside.any():
                 break
-            before = np.where(inside, values[np.maximum(rows - back, 0)].astype(np.int64) + 1, _START)
-            # Ranks are below the number of entries, so that the product fits in 63 bits for any corpus.
+            before = np.where(inside, values[np.maximum(rows - back, 0)].astype(np.int64) + 1, _SENTENCE_START)
+            # A rank is less than the number of entries: the product fits into 63 bits for any corpus.
             keys = _rank(keys) * width + before
     order = np.argsort(keys, kind="stable")
-    return EntryGroups.opened(order, _changes(keys[order]))
+    return EntryGroups.from_starts(order, _changes(keys[order]))
+
+
+def group_consistent(
+    values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int, seed: int
+) -> EntryGroups:
+    """Group entries of one token with their neighbours, where the nearest neighbours have the same token.
+
+    An entry is consistent if its `agreeing` nearest neighbours have its token. Any other entry lies at the border to
+    another token and forms its own group: if it were pruned, its neighbours would predict the wrong token in its place.
+
+    A consistent entry links to the consistent entries of its token among its MAX_NEIGHBOURS nearest. In each round,
+    a free entry becomes a centre if more entries link to it than to any free entry that it links to; every free entry
+    that links to a new centre then joins the nearest one. Rounds end when no entry is free.
+
+    Args:
+        values: [entries] token ids.
+        near: [entries, K] the nearest other entries, nearest first, -1 where there are fewer.
+        agreeing: How many of the nearest neighbours must have the same token.
+        seed: Breaks ties between entries with equally many links.
+
+    Returns:
+        Groups; those of one token are adjacent.
+    """
+    centres = _find_centres(_ConsistentLinks(values, near, agreeing), seed)
+    order = np.lexsort((centres, values))
+    return EntryGroups.from_starts(order, _changes(centres[order]))
+
+
+class _ConsistentLinks:
+    """Directed links between consistent entries of the same token."""
+
+    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int) -> None:
+        self._near = near[:, :MAX_NEIGHBOURS]
+        self._linked = np.zeros(self._near.shape, np.bool_)
+        consistent = np.zeros(len(values), np.bool_)
+        for block in _row_blocks(np.arange(len(values))):
+            others = self._near[block]
+            valid = (others >= 0) & (others != block[:, None])
+            self._linked[block] = valid & (values[others] == values[block][:, None])
+            consistent[block] = self._linked[block, :agreeing].sum(1) == agreeing
+        for block in _row_blocks(np.arange(len(values))):
+            self._linked[block] &= consistent[block][:, None] & consistent[self._near[block]]
+
+    def count_incoming(self) -> NDArray[np.int64]:
+        """Count the links to each entry [entries]."""
+        counts = np.zeros(len(self._near), np.int64)
+        for block in _row_blocks(np.arange(len(self._near))):
+            counts += np.bincount(self._near[block][self._linked[block]], minlength=len(counts))
+        return counts
+
+    def lowest_linked(self, rows: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lowest of the ranks [entries] that each row links to, _NO_RANK without a link [rows]."""
+        lowest: NDArray[np.int64] = np.where(self._linked[rows], ranks[self._near[rows]], _NO_RANK).min(axis=1)
+        return lowest
+
+    def nearest_linked(self, rows: NDArray[np.int64], marked: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the nearest marked entry that each row links to, -1 without one [rows]."""
+        found = self._linked[rows] & marked[self._near[rows]]
+        nearest = self._near[rows, found.argmax(axis=1)]
+        return np.where(found.any(axis=1), nearest, -1)
+
+
+def _find_centres(links: _ConsistentLinks, seed: int) -> NDArray[np.int64]:
+    """Return the centre of each entry's group [entries]; a centre is its own."""
+    incoming = links.count_incoming()
+    size = len(incoming)
+    ranks = np.empty(size, np.int64)
+    ranks[np.lexsort((np.random.default_rng(seed).random(size), -incoming))] = np.arange(size)
+    centres = np.full(size, -1)
+    free_ranks = ranks.copy()  # _NO_RANK once an entry is in a group
+    free = np.arange(size)
+    while len(free):
+        is_centre = np.zeros(size, np.bool_)
+        for block in _row_blocks(free):
+            is_centre[block] = ranks[block] < links.lowest_linked(block, free_ranks)
+        centres[is_centre] = np.flatnonzero(is_centre)
+        for block in _row_blocks(free[~is_centre[free]]):
+            centres[block] = links.nearest_linked(block, is_centre)
+        free_ranks[centres >= 0] = _NO_RANK
+        free = free[centres[free] < 0]
+    return centres
+
+
+def _row_blocks(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, len(rows), _ROWS_PER_BLOCK):
+        yield rows[start : start + _ROWS_PER_BLOCK]
 
 
 def _rank(keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -47,7 +222,7 @@ def _rank(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _changes(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a sorted row of keys shows a new one [n]."""
+    """Mark the positions of a sequence of keys that differ from the one before [n]."""
     changes = np.ones(len(keys), dtype=np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=changes[1:])
     return changes

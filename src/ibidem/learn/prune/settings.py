@@ -1,4 +1,4 @@
-"""What to prune, and how: every reading of the paper is a setting."""
+"""Settings of pruning; every reading of the paper is one."""
 
 from __future__ import annotations
 
@@ -7,39 +7,52 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune.agreement import REACH
+from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 
 STRATEGIES = ("cost-clusters", "covered", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram", "agreeing")
 METHODS = ("greedy", "dbscan", "birch")
 RULES = ("exact", "floor")
 SCALES = ("log", "perplexity")
-_FINEST = 10**6
+_RATE_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True)
 class PruneSettings:
-    """How a memory is pruned; raises UsageError for what cannot be meant.
+    """Settings of pruning.
 
-    strategy: cost-clusters is the paper's own, the best on average in its table; covered is ours, and asks the tuned
-    memory itself what it could do without; the others are the paper's baselines.
-    rate: the share of entries removed; 0.1 as in that table (the authors' code asks for the share kept instead).
-    n: longest n-gram of the cost; 1, since the minimum over more makes a hard token after an easy one look easy (the
-    code has 2, the paper gives none).
-    groups: which entries are compared: those of a token (Algorithm 1), of an n-gram (the code), or agreeing ones
-    (ours), which lie close together with none of another token between them. None: n-grams for cost-clusters, so that
-    an entry is given up only for one with the same words before it, and tokens for the others.
-    group_n: length of those n-grams; 3 was best on a large memory (docs/results/pruning.md), 2 is the code's.
-    agreeing: so many of an entry's nearest ones must have its token for it to be in a group of agreeing ones.
-    epsilon: half the width of a cost cluster; the paper gives none, the code has 1.5. None: as small as the rate
-    allows, in larger groups where these leave too little to remove: fewer that agree, shorter n-grams.
-    scale: of costs while they are compared: perplexity as the paper says, or log as in the code. The same difference
-    is little among easy tokens on the one, and much on the other; so is it among hard ones the other way round.
-    method: greedy, on which Algorithm 1 and the code agree; dbscan chains the costs of a frequent token into
-    one cluster, which is random pruning; birch (needs scikit-learn) depends on the order of entries.
-    min_samples: neighbours of a DBSCAN core point, itself included; 4, the authors' value for keys.
-    rule: exact removes the share asked for; floor is the code's rounding, which leaves every two alone.
-    seed: of the random choices.
+    "The paper" is its section 3.2 with Algorithm 1; "the code" is the code that its authors published.
+
+    Attributes:
+        strategy: "cost-clusters" is the paper's method. "covered" is ours: it removes the entries that the tuned memory
+            predicts without them. "random" (RP), "low-probability" (LTP), "high-probability" (HTP) and "spatial" (SP)
+            are the baselines of the paper's section 4.5.2.
+        rate: The share of entries to remove, from 0 to below 1; 0.1 as in the paper's comparison of strategies. The
+            code takes the share to keep instead.
+        n: The longest n-gram of the translation cost. The paper (section 4.3) and the code use 2. The default is 1,
+            since the minimum over several lengths gives a hard token after an easy one a low cost.
+        groups: Which entries are compared: those of one "token" (the paper), of one "ngram" (the code), or "agreeing"
+            ones (ours), whose nearest neighbours have the same token. None: "ngram" for cost-clusters, and "token" for
+            the other strategies.
+        group_n: The length of the n-grams that group entries; the code uses 2.
+        agreeing: How many of an entry's nearest neighbours must have its token, in groups of agreeing entries.
+        epsilon: Half the width of a cost cluster; the paper gives none, the code uses 1.5. None: as small as the rate
+            allows, with larger groups (fewer agreeing neighbours, shorter n-grams) where these are too small for the
+            rate.
+        scale: The scale on which costs are compared: "perplexity" (the paper) or "log" (the code).
+        method: The clustering of costs: "greedy" (the paper and the code); "dbscan", which chains the costs of a
+            frequent token into one cluster, so that pruning becomes random; or "birch", which depends on the order of
+            entries and needs scikit-learn.
+        min_samples: The neighbours of a DBSCAN core point, itself included; the code uses 4 for keys.
+        rule: "exact" removes the requested share; "floor" is the rounding of the code, which leaves clusters of two
+            alone.
+        seed: The seed of all random choices.
+
+    Raises:
+        UsageError: A setting is invalid.
+
+    >>> PruneSettings(rate=0.3, groups="token").kept_share
+    Fraction(7, 10)
     """
 
     strategy: str = "cost-clusters"
@@ -60,7 +73,7 @@ class PruneSettings:
             ("pruning strategy", self.strategy, STRATEGIES),
             ("grouping of entries", self.groups or "token", GROUPS),
             ("clustering of costs", self.method, METHODS),
-            ("keeping rule", self.rule, RULES),
+            ("allocation rule", self.rule, RULES),
             ("scale of costs", self.scale, SCALES),
         ):
             if chosen not in options:
@@ -81,27 +94,27 @@ class PruneSettings:
         ):
             if not isinstance(number, int) or number < least:
                 raise UsageError(f"{name} must be a whole number from {least} up, not {number}.")
-
-        if self.agreeing > REACH:
+        if self.agreeing > MAX_NEIGHBOURS:
             raise UsageError(
-                f"agreeing is at most {REACH}, since no more neighbours are looked at, not {self.agreeing}."
+                f"agreeing is at most {MAX_NEIGHBOURS}, the number of neighbours that are compared, not "
+                f"{self.agreeing}: use 3, the default."
             )
 
     @property
     def kept_share(self) -> Fraction:
-        """The share of entries to keep, exact: in floats 1 - 0.9 is less than a tenth, and ten entries keep none."""
-        return 1 - Fraction(self.rate).limit_denominator(_FINEST)
+        """The exact share of entries to keep; in floating point 1 - 0.9 is less than 0.1, and ten entries keep none."""
+        return 1 - Fraction(self.rate).limit_denominator(_RATE_DENOMINATOR)
 
     @property
     def grouping(self) -> str:
-        """What the groups are, also where that is left to the strategy."""
+        """The kind of groups, with the strategy's default where `groups` is None."""
         return self.groups or ("ngram" if self.strategy == "cost-clusters" else "token")
 
     @property
     def grouped_tokens(self) -> int:
-        """How many tokens entries of one group share: 1 for families, more for n-grams."""
+        """How many tokens the entries of one group share: 1 for families, more for n-grams."""
         return self.group_n if self.grouping == "ngram" else 1
 
 
 PAPER_SETTINGS = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")
-"""Algorithm 1 with the numbers of the authors' code."""
+"""Algorithm 1 of the paper with the values of the authors' code."""

@@ -1,4 +1,4 @@
-"""The stage of learning that leaves redundant entries out of a memory, and the way back."""
+"""The pruning stage: remove entries from a memory, and restore them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
-from ibidem.learn.digests import UNPRUNED, digest, space, stored
-from ibidem.learn.prune.agreement import REACH
-from ibidem.learn.prune.neighbourhood import NeighbourGraph, provide_surroundings, see_neighbourhood
+from ibidem.learn.digests import INDEX_ARTEFACT, UNPRUNED, digest, space, stored
+from ibidem.learn.prune.groups import MAX_NEIGHBOURS
+from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
+from ibidem.learn.prune.redundancy import make_predictor
 from ibidem.learn.prune.strategies import PruneEntries, prune_entries
 from ibidem.progress import Progress, silent
 
@@ -26,7 +27,14 @@ STAGE = "prune"
 
 
 def prune_digest(settings: PruneSettings, space: str, clusters: str | None, tuned: str | None) -> str:
-    """What the entries that are left depend on; the others are digests of what they were chosen from, and by."""
+    """Return the digest of the entries that pruning leaves.
+
+    Args:
+        settings: The settings of pruning.
+        space: The digest of the keys.
+        clusters: The digest of the clusters; only the strategy spatial depends on it.
+        tuned: The digest of the combiners; only the strategy covered depends on it.
+    """
     return digest(settings, space, {"spatial": clusters, "covered": tuned}.get(settings.strategy))
 
 
@@ -40,19 +48,46 @@ def prune_memory(
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
-    """Leave a share of the entries out; `restore_memory` brings them back, unless they were not to be kept.
+    """Remove a share of a memory's entries (the paper's section 3.2).
 
-    The combiners stay (the paper tunes before it prunes), the index is removed. A pruned memory can be pruned
-    again: costs and n-grams are those of the whole sentences, which stay. The share is meant of what was there: where
-    the last pruning had the same settings, nothing is done, so that a run that ended in an error can be repeated,
-    whatever pairs came in between; `again` prunes what is left, and what was added since. surroundings: of every
-    entry, for the strategy covered and for agreeing groups, where they were found before.
+    The sentences and the combiners stay: the paper tunes before it prunes. The index is removed. A pruned memory can
+    be pruned again, since costs and n-grams are computed from the whole sentences.
+
+    If the last pruning had the same settings, nothing is done, whatever pairs were added or removed since. A command
+    that ended in an error can therefore be repeated.
+
+    Args:
+        memory: The memory to prune.
+        settings: The strategy, the rate and their details.
+        keep_unpruned: Keep a snapshot of the unpruned memory for `restore_memory`.
+        again: Prune the remaining entries and the entries added since, even with the same settings.
+        surroundings: The neighbours of every entry, for the strategy covered and for agreeing groups. They are
+            searched where none are given.
+        device: Where to search and compute.
+        progress: Receives the progress.
+
+    Returns:
+        The pruned memory, committed.
+
+    Raises:
+        UsageError: The rate is 0, or the memory is empty, incomplete, or lacks clusters or a tuned combiner that the
+            strategy needs.
+
+    Example:
+        >>> from ibidem.learn import PruneSettings, prune_memory, restore_memory
+        >>> from ibidem.memory import Memory
+        >>> pruned = prune_memory(Memory.open("memories/mine"), PruneSettings(rate=0.3))
+        >>> round(pruned.entries / pruned.tokens, 2)
+        0.7
+        >>> restored = restore_memory(pruned)
+        >>> restored.entries == restored.tokens
+        True
     """
     check_complete(memory)
     with memory.edit() as edit:
         memory = edit.memory
         if not memory.entries:
-            raise UsageError(f"{memory.path} has no entries to prune.")
+            raise UsageError(f"{memory.path} has no entries to prune: add pairs first.")
         if not settings.rate:
             raise UsageError("A rate of 0 prunes nothing: give the share to remove, such as 0.1.")
         wanted = prune_digest(settings, space(memory), stored(memory, "cluster"), stored(memory, "tune"))
@@ -64,29 +99,28 @@ def prune_memory(
             write_card(memory)
             return memory
         progress("Pruning", None, before, "entries")
-        pruned = prune_entries(
-            _describe_entries(memory, settings, surroundings, torch.device(device), progress), settings
-        )
+        entries = _read_entries(memory, settings, surroundings, torch.device(device), progress)
+        result = prune_entries(entries, settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
-        elif keep_unpruned and earlier is None and not pruned.kept.all():
+        elif keep_unpruned and earlier is None and not result.kept.all():
             edit.keep_snapshot(UNPRUNED)
-        edit.keep_entries(pruned.kept)
-        edit.remove_artefact("index")
+        edit.keep_entries(result.kept)
+        edit.remove_artefact(INDEX_ARTEFACT)
         edit.remove_stage("index")
         notes = {
             "digest": wanted if earlier is None else digest(wanted, earlier),
             "request": wanted,
             "settings": asdict(settings),
             "entries_before": before,
-            "entries": int(pruned.kept.sum()),
-            "asked": pruned.asked,
-            "achieved": pruned.rate,
-            "groups": pruned.groups,
-            "clusters": pruned.clusters,
-            "grouped_tokens": pruned.grouped_tokens,
-            "agreeing": pruned.agreeing,
-            "epsilon": pruned.epsilon,
+            "entries": int(result.kept.sum()),
+            "asked": result.asked,
+            "achieved": result.rate,
+            "groups": result.groups,
+            "clusters": result.clusters,
+            "grouped_tokens": result.grouped_tokens,
+            "agreeing": result.agreeing,
+            "epsilon": result.epsilon,
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
         memory = edit.commit()
@@ -95,31 +129,37 @@ def prune_memory(
 
 
 def restore_memory(memory: Memory) -> Memory:
-    """The memory as it was before pruning, as a new generation."""
+    """Restore the entries that pruning removed, as a new generation.
+
+    Raises:
+        UsageError: The memory was not pruned, or was pruned without a snapshot.
+    """
     with memory.edit() as edit:
         memory = edit.memory
-        kept = UNPRUNED in memory.snapshots()
-        if STAGE not in memory.manifest.stages or (not kept and memory.entries < memory.tokens):
+        has_snapshot = UNPRUNED in memory.snapshots()
+        if STAGE not in memory.manifest.stages or (not has_snapshot and memory.entries < memory.tokens):
             raise UsageError(
-                f"{memory.path} cannot be restored: it was not pruned, or pruned without keeping what was there before."
+                f"{memory.path} cannot be restored: it was not pruned, or was pruned without keeping a snapshot. "
+                "Learn it again to get all entries."
             )
-        if kept:
+        if has_snapshot:
             edit.restore_snapshot(UNPRUNED)
             edit.forget_snapshot(UNPRUNED)
-        else:  # it was so small that nothing was removed
+        else:  # pruning a very small memory removed nothing, and took no snapshot
             edit.remove_stage(STAGE)
         memory = edit.commit()
     write_card(memory)
     return memory
 
 
-def _describe_entries(
+def _read_entries(
     memory: Memory,
     settings: PruneSettings,
-    surroundings: NeighbourGraph | None,
+    graph: NeighbourGraph | None,
     device: torch.device,
     progress: Progress,
 ) -> PruneEntries:
+    """Read or compute what the strategy needs."""
     rows, offsets = memory.rows(), memory.token_offsets()
     clusters = distances = None
     if settings.strategy == "spatial":
@@ -129,10 +169,11 @@ def _describe_entries(
         clusters, distances = distances_to_centres(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
-    coverage = near = None
+    predictor = neighbours = None
     if settings.strategy == "covered":
-        coverage = see_neighbourhood(memory, surroundings, device, progress)
+        predictor = make_predictor(memory, graph, device, progress)
     elif settings.grouping == "agreeing":
-        near = provide_surroundings(memory, REACH, surroundings, device=device, progress=progress).entries
+        graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, progress=progress)
+        neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
-    return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, coverage, near)
+    return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, predictor, neighbours)

@@ -1,4 +1,4 @@
-"""Which entries a memory keeps: the paper's cost clusters, and the baselines of its pruning table."""
+"""Pruning strategies: the paper's cost clusters, the baselines of its section 4.5.2, and redundancy."""
 
 from __future__ import annotations
 
@@ -9,31 +9,38 @@ import numpy as np
 
 from ibidem.errors import UsageError
 from ibidem.learn.cost import check_offsets
-from ibidem.learn.prune.agreement import group_agreeing
-from ibidem.learn.prune.clusters import can_give_up, cluster_costs, cluster_finely
-from ibidem.learn.prune.covering import remove_covered
-from ibidem.learn.prune.groups import group_entries
-from ibidem.learn.prune.keeping import COUNTERS
-from ibidem.learn.prune.parts import EntryGroups, refine, split_by_number
+from ibidem.learn.prune.allocation import ALLOCATIONS
+from ibidem.learn.prune.cost_clusters import can_remove, cluster_costs, fit_cost_clusters
+from ibidem.learn.prune.groups import EntryGroups, group_consistent, group_entries, refine, split_by_number
+from ibidem.learn.prune.redundancy import remove_redundant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.prune.covering import Coverage
+    from ibidem.learn.prune.redundancy import Predictor
     from ibidem.learn.prune.settings import PruneSettings
 
 
 @dataclass(frozen=True, eq=False)
 class PruneEntries:
-    """What pruning looks at, checked when made; raises UsageError.
+    """The entries of a memory as a pruning strategy needs them.
 
-    costs [entries]; values [tokens] and offsets [pairs + 1] of all tokens, also of those that are no entries
-    any more; rows [entries] the tokens that are entries, increasing. For the spatial strategy also distances
-    [entries] of keys to the centre of their cluster, and clusters [entries], numbered inside the family or
-    through the whole memory, negative for an entry that is in none. For the strategy covered, who covers whom. For
-    groups of agreeing entries, near [entries, K]: the nearest others of each, nearest first, -1 where there is none.
+    Attributes:
+        costs: [entries] translation costs.
+        values: [tokens] the token ids of all sentences, including tokens that are no longer entries.
+        offsets: [pairs + 1] the first token of each sentence, and the number of tokens.
+        rows: [entries] the tokens that are entries, increasing.
+        distances: [entries] distances of keys to the centre of their cluster, for the strategy spatial.
+        clusters: [entries] cluster numbers inside the family or in the whole memory, negative for an entry in no
+            cluster, for the strategy spatial.
+        predictor: Predicts entries from the other entries, for the strategy covered.
+        neighbours: [entries, K] the nearest other entries, nearest first, -1 where there are fewer, for groups of
+            agreeing entries.
+
+    Raises:
+        UsageError: The arrays do not match.
     """
 
     costs: NDArray[np.float32]
@@ -42,8 +49,8 @@ class PruneEntries:
     rows: NDArray[np.int64]
     distances: NDArray[np.floating[Any]] | None = None
     clusters: NDArray[np.integer[Any]] | None = None
-    coverage: Coverage | None = None
-    near: NDArray[np.int32] | None = None
+    predictor: Predictor | None = None
+    neighbours: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
         check_offsets(self.offsets, len(self.values))
@@ -66,11 +73,18 @@ class PruneEntries:
 
 
 @dataclass(frozen=True, eq=False)
-class Pruned:
-    """Which entries are kept [entries], in how many clusters and groups, and the share removed, and asked for.
+class PruneResult:
+    """The result of a pruning strategy.
 
-    grouped_tokens, agreeing (0 where nothing had to agree), epsilon: of the groups and the cost clusters, where they
-    were found by the rate.
+    Attributes:
+        kept: [entries] bool.
+        clusters: The number of clusters that were sampled.
+        groups: The number of groups.
+        rate: The share of entries removed.
+        asked: The share that was requested.
+        grouped_tokens: The length of the n-grams that grouped entries.
+        agreeing: How many neighbours had to agree; 0 for other groups.
+        epsilon: Half the width of the cost clusters.
     """
 
     kept: NDArray[np.bool_]
@@ -83,45 +97,64 @@ class Pruned:
     epsilon: float | None = None
 
 
-def prune_entries(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Choose what to keep; the same entries and settings give the same choice."""
+def prune_entries(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Choose the entries to keep; the same entries and settings give the same result.
+
+    Args:
+        entries: The entries of a memory.
+        settings: The strategy and its settings.
+
+    Raises:
+        UsageError: The strategy needs data that `entries` lacks.
+
+    >>> import numpy as np
+    >>> from ibidem.learn import PruneSettings
+    >>> entries = PruneEntries(
+    ...     costs=np.array([0.1, 0.2, 5.0, 0.1], np.float32),
+    ...     values=np.array([7, 7, 7, 8]),
+    ...     offsets=np.array([0, 4]),
+    ...     rows=np.arange(4),
+    ... )
+    >>> prune_entries(entries, PruneSettings(strategy="low-probability", rate=0.25)).kept.tolist()
+    [True, True, False, True]
+    """
     return STRATEGIES[settings.strategy](entries, settings)
 
 
-def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Keep a uniform sample of every cluster of similar cost inside a group: Algorithm 1."""
+def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Keep a uniform sample of every cluster of similar cost inside a group (the paper's Algorithm 1)."""
     if settings.epsilon is None:
-        groups, settings = _group_as_needed(entries, settings)
-        clusters, epsilon = cluster_finely(entries.costs, groups, settings)
+        groups, settings = _fit_groups(entries, settings)
+        clusters, epsilon = fit_cost_clusters(entries.costs, groups, settings)
         settings = replace(settings, epsilon=epsilon)
     else:
         groups = _group(entries, settings)
         clusters = cluster_costs(entries.costs, groups, settings, settings.epsilon)
-    return _report(_keep_sample(clusters, _count(clusters, settings), settings.seed), clusters, groups, settings)
+    return _make_result(_sample(clusters, _allocate(clusters, settings), settings.seed), clusters, groups, settings)
 
 
-def sample_groups(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Keep a uniform sample of every group (the paper's RP: Algorithm 1 without its first step)."""
+def sample_groups(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Keep a uniform sample of every group (the paper's RP: step 2 of Algorithm 1 alone)."""
     groups = _group(entries, settings)
-    return _report(_keep_sample(groups, _count(groups, settings), settings.seed), groups, groups, settings)
+    return _make_result(_sample(groups, _allocate(groups, settings), settings.seed), groups, groups, settings)
 
 
-def drop_low_probabilities(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Drop the entries of highest cost of every group, as doubtful translations (the paper's LTP)."""
+def drop_low_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Drop the entries of highest cost of every group, which are probably poor translations (the paper's LTP)."""
     groups = _group(entries, settings)
-    return _report(_keep_lowest(groups, _count(groups, settings), entries.costs), groups, groups, settings)
+    return _make_result(_keep_lowest(groups, _allocate(groups, settings), entries.costs), groups, groups, settings)
 
 
-def drop_high_probabilities(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Drop the entries of lowest cost of every group, which the base model knows anyway (the paper's HTP)."""
+def drop_high_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Drop the entries of lowest cost of every group, which the base model predicts anyway (the paper's HTP)."""
     groups = _group(entries, settings)
-    return _report(_keep_lowest(groups, _count(groups, settings), -entries.costs), groups, groups, settings)
+    return _make_result(_keep_lowest(groups, _allocate(groups, settings), -entries.costs), groups, groups, settings)
 
 
-def drop_distant(entries: PruneEntries, settings: PruneSettings) -> Pruned:
+def drop_distant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
     """Drop the entries farthest from the centre of their spatial cluster (the paper's SP).
 
-    A cluster never reaches over its family; an entry that is in no cluster is one of its own, and so is kept.
+    A cluster lies inside one family. An entry in no cluster is its own cluster and is therefore kept.
     """
     if entries.distances is None or entries.clusters is None:
         raise UsageError(
@@ -130,22 +163,26 @@ def drop_distant(entries: PruneEntries, settings: PruneSettings) -> Pruned:
         )
     families = group_entries(entries.values, entries.offsets, entries.rows)
     clusters = refine(families, entries.clusters, split_by_number)
-    kept = _keep_lowest(clusters, _count(clusters, settings), entries.distances)
-    return _report(kept, clusters, families, settings)
+    kept = _keep_lowest(clusters, _allocate(clusters, settings), entries.distances)
+    return _make_result(kept, clusters, families, settings)
 
 
-def drop_covered(entries: PruneEntries, settings: PruneSettings) -> Pruned:
-    """Drop what the base model and the rest of the memory say anyway; clusters are those that stand for others."""
-    if entries.coverage is None:
-        raise UsageError("What is covered depends on the neighbours of every entry: prune a memory, not bare entries.")
+def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
+    """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters."""
+    if entries.predictor is None:
+        raise UsageError(
+            "The strategy covered needs the neighbours of every entry: call prune_memory with a memory, or give a "
+            "predictor."
+        )
     families = group_entries(entries.values, entries.offsets, entries.rows)
-    left = remove_covered(entries.coverage, len(entries), settings)
-    return replace(_report(left.kept, families, families, settings), clusters=int(left.supporting.sum()))
+    remaining = remove_redundant(entries.predictor, len(entries), settings)
+    result = _make_result(remaining.kept, families, families, settings)
+    return replace(result, clusters=int(remaining.supporting.sum()))
 
 
-STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], Pruned]] = {
+STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], PruneResult]] = {
     "cost-clusters": sample_cost_clusters,
-    "covered": drop_covered,
+    "covered": drop_redundant,
     "random": sample_groups,
     "low-probability": drop_low_probabilities,
     "high-probability": drop_high_probabilities,
@@ -156,22 +193,25 @@ STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], Pruned]] = {
 def _group(entries: PruneEntries, settings: PruneSettings) -> EntryGroups:
     if settings.grouping != "agreeing":
         return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
-    if entries.near is None:
-        raise UsageError("Which entries agree depends on the nearest of each: prune a memory, not bare entries.")
-    return group_agreeing(entries.values[entries.rows], entries.near, settings.agreeing, settings.seed)
+    if entries.neighbours is None:
+        raise UsageError(
+            "Groups of agreeing entries need the neighbours of every entry: call prune_memory with a memory, or give "
+            "neighbours."
+        )
+    return group_consistent(entries.values[entries.rows], entries.neighbours, settings.agreeing, settings.seed)
 
 
-def _group_as_needed(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
-    """The first groups, from those asked for to ever larger ones, that can give up as much as is asked for."""
+def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
+    """Enlarge the requested groups until the rate can be removed from them."""
     for wider in _widen(settings):
         groups = _group(entries, wider)
-        if can_give_up(groups, len(entries), settings.rate):
+        if can_remove(groups, len(entries), settings.rate):
             break
     return groups, wider
 
 
 def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
-    """The same with ever larger groups: fewer neighbours that must agree, then shorter n-grams, at last families."""
+    """Yield settings with ever larger groups: fewer agreeing neighbours, then shorter n-grams, finally families."""
     if settings.grouping == "agreeing":
         for agreeing in range(settings.agreeing, 0, -1):
             yield replace(settings, agreeing=agreeing)
@@ -179,39 +219,41 @@ def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
         yield replace(settings, groups="ngram", group_n=n)
 
 
-def _count(clusters: EntryGroups, settings: PruneSettings) -> NDArray[np.int64]:
-    return COUNTERS[settings.rule](clusters.sizes, settings.kept_share)
+def _allocate(clusters: EntryGroups, settings: PruneSettings) -> NDArray[np.int64]:
+    return ALLOCATIONS[settings.rule](clusters.sizes, settings.kept_share)
 
 
-def _keep_sample(parts: EntryGroups, counts: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """Keep counts [parts] entries of each part, every choice of so many equally likely -> mask [entries]."""
+def _sample(groups: EntryGroups, counts: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """Keep a uniform sample of counts [groups] entries of each group -> mask [entries]."""
     generator = np.random.default_rng(seed)
-    kept = np.zeros(len(parts.order), dtype=np.bool_)
-    for which, block in parts.blocks():
+    kept = np.zeros(len(groups.order), dtype=np.bool_)
+    for which, block in groups.blocks():
         shuffled = generator.permutation(len(block.order))
         shuffled = shuffled[np.argsort(block.numbers()[shuffled], kind="stable")]
         kept[block.order[shuffled[_first(block, counts[which])]]] = True
     return kept
 
 
-def _keep_lowest(parts: EntryGroups, counts: NDArray[np.int64], keys: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Keep the counts [parts] entries of lowest key [entries] of each part, of equals the earlier -> mask."""
-    kept = np.zeros(len(parts.order), dtype=np.bool_)
-    for which, block in parts.blocks():
+def _keep_lowest(groups: EntryGroups, counts: NDArray[np.int64], keys: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """Keep the counts [groups] entries of lowest key [entries] of each group, of equals the earlier -> mask."""
+    kept = np.zeros(len(groups.order), dtype=np.bool_)
+    for which, block in groups.blocks():
         sorted_order = np.lexsort((block.order, keys[block.order], block.numbers()))
         kept[block.order[sorted_order[_first(block, counts[which])]]] = True
     return kept
 
 
-def _first(parts: EntryGroups, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the first counts [parts] places of every part [entries]."""
-    return np.arange(len(parts.order)) < np.repeat(parts.bounds[:-1] + counts, parts.sizes)
+def _first(groups: EntryGroups, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the first counts [groups] positions of every group [entries]."""
+    return np.arange(len(groups.order)) < np.repeat(groups.bounds[:-1] + counts, groups.sizes)
 
 
-def _report(kept: NDArray[np.bool_], clusters: EntryGroups, groups: EntryGroups, settings: PruneSettings) -> Pruned:
+def _make_result(
+    kept: NDArray[np.bool_], clusters: EntryGroups, groups: EntryGroups, settings: PruneSettings
+) -> PruneResult:
     removed = len(kept) - int(np.count_nonzero(kept))
     rate = removed / max(1, len(kept))
     agreeing = settings.agreeing if settings.grouping == "agreeing" else 0
-    return Pruned(
+    return PruneResult(
         kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, agreeing, settings.epsilon
     )

@@ -1,0 +1,50 @@
+"""The published mixture equals ours, and CTranslate2 translates with the base model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from ibidem.combine import Weights, best_candidates
+from ibidem.decode import Translator
+from ibidem.errors import UsageError
+from ibidem.evaluate.bench import ctranslate2_system, dense_candidates
+from ibidem.evaluate.bench.systems import has_ctranslate2
+
+
+def test_a_missing_ctranslate2_is_reported(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.evaluate.bench.systems.has_ctranslate2", lambda: False)
+    with pytest.raises(UsageError, match="pip install ctranslate2"):
+        ctranslate2_system(tiny)
+
+
+def test_other_models_than_marian_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.evaluate.bench.systems.has_ctranslate2", lambda: True)
+    other = SimpleNamespace(network=torch.nn.Linear(1, 1))
+    with pytest.raises(UsageError, match="not Linear"):
+        ctranslate2_system(other)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not has_ctranslate2(), reason="CTranslate2 is not installed")
+def test_ctranslate2_translates_and_keeps_the_model(tiny) -> None:
+    texts = ["eins zwei drei", "vier"]
+    before = Translator(tiny).translate(texts)
+    sources = tiny.tokens.encode_sources(texts)
+    assert ctranslate2_system(tiny).translate(sources, 2) >= len(texts)
+    assert Translator(tiny).translate(texts) == before
+
+
+def test_the_published_mixture_equals_ours() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 40, generator=generator)
+    values = torch.randint(10, (6, 8), generator=generator)
+    shares = torch.rand(6, 9, generator=generator)
+    shares /= shares.sum(dim=1, keepdim=True)
+    weights = Weights(shares[:, 0], shares[:, 1:])
+    banned = torch.tensor([3])
+    ours = best_candidates(logits.clone(), weights, values, 8, banned)
+    theirs = dense_candidates(logits.clone(), weights, values, 8, banned)
+    assert torch.equal(ours.tokens, theirs.tokens)
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs)

@@ -1,0 +1,15 @@
+"""The examples in the docstrings of the clustering run and give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["birch", "clustering", "dbscan", "families", "settings"])
+def test_the_examples_of_a_module(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"ibidem.learn.cluster.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0

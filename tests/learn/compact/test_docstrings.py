@@ -1,0 +1,15 @@
+"""The examples in the docstrings of the compactors run and give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["losses", "pca_svd", "settings"])
+def test_the_examples_of_a_module(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"ibidem.learn.compact.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0

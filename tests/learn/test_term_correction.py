@@ -1,0 +1,54 @@
+"""A term corrected in one sentence changes other sentences with the same term, and no others.
+
+Other systems keep corrections as whole sentences, and repeat the old term in the next one (modernmt#372).
+The sentences were written for this project; `benchmarks/terms.py` measures all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ibidem import MemoryWriter, Translator
+from ibidem.model import BaseModel, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TERMS = Path(__file__).with_name("terms.tsv")
+CORRECTED = ("managing director", "display", "vessel", "mobile phone")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> BaseModel:
+    return load_model(device="cpu", dtype="auto")
+
+
+def count(term: str, translations: Sequence[str]) -> int:
+    return sum(term in translation.lower() for translation in translations)
+
+
+def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: Path, sentences: list[Any]) -> None:
+    rows = [line.split("\t") for line in TERMS.read_text("utf-8").splitlines()]
+    terms = {term: (source, target, others) for term, source, target, *others in rows if term in CORRECTED}
+    unrelated = [s.german for s in sentences[::40]]
+    writer = MemoryWriter(tmp_path / "memory", shipped)
+    translator = Translator(shipped, tmp_path / "memory")
+    asked = [*unrelated, *(text for source, _, others in terms.values() for text in (source, *others))]
+    before = dict(zip(asked, translator.translate(asked), strict=True))
+    assert list(before.values()) == Translator(shipped).translate(asked)
+    for term, (source, target, others) in terms.items():
+        assert count(term, [before[text] for text in (source, *others)]) == 0
+        writer.add_pair(source, target)
+        assert translator.translate([source]) == [target]
+        assert count(term, translator.translate(others)) >= 2
+    same = sum(before[text] == after for text, after in zip(unrelated, translator.translate(unrelated), strict=True))
+    assert same >= len(unrelated) - 1  # a dot, as of an ellipsis, may come from anywhere
+    explained = translator.explain([terms["display"][2][0]])[0]
+    cited = {n.pair.source for token in explained.tokens for n in token.neighbours if n.agrees and n.vote > 0.2}
+    assert terms["display"][0] in cited
+    for source, target, _ in terms.values():
+        writer.remove_pair(source, target)
+    assert translator.translate(asked) == list(before.values())
