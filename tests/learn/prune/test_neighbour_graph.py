@@ -30,10 +30,12 @@ def test_an_entry_is_not_its_own_neighbour() -> None:
 def test_the_graph_nearly_equals_brute_force(learnt: Memory) -> None:
     graph = build_neighbour_graph(learnt, 5, device=CPU)
     keys = torch.from_numpy(learnt.search_keys.read(0, learnt.entries).astype(np.float64))
-    distances = torch.cdist(keys, keys).square().fill_diagonal_(torch.inf)
-    nearest = distances.sort(dim=1).values[:, :5].numpy()
+    rows = torch.arange(0, learnt.entries, 20)
+    distances = torch.cdist(keys[rows], keys).square()
+    distances[torch.arange(len(rows)), rows] = torch.inf
+    nearest = distances.topk(5, dim=1, largest=False).values.numpy()
     # The memory has an approximate index, which misses a few neighbours.
-    assert np.isclose(graph.distances, nearest, rtol=1e-3, atol=1e-5).mean() > 0.999
+    assert np.isclose(graph.distances[rows], nearest, rtol=1e-3, atol=1e-5).mean() > 0.99
     assert not (graph.entries == np.arange(learnt.entries)[:, None]).any()
 
 
