@@ -69,7 +69,7 @@ def test_mistakes_change_nothing(fails: Run, memory: Path, tmp_path: Path) -> No
         (2, "not both", ("add", "-m", memory, "Hallo", "Hello", "--file", "x.tsv")),
         (2, "source of the pair is empty", ("add", "-m", memory, " ", "Hello")),
         (2, "Nothing to remove", ("remove", "-m", memory)),
-        (2, "one of them", ("remove", "-m", memory, "--id", 1, "--origin", "x")),
+        (2, "give either a source and a target", ("remove", "-m", memory, "--id", 1, "--origin", "x")),
         (2, "no pair with the id 99999", ("remove", "-m", memory, "--id", 1, "--id", 99999)),
         (2, "given twice", ("remove", "-m", memory, "--id", 1, "--id", 1)),
         (2, "no such pair", ("remove", "-m", memory, "Hallo", "Hello")),
