@@ -276,7 +276,7 @@ def test_places_that_cannot_be_written(fails: Run, tmp_path: Path, memory: Path)
 def test_disk_full(fails: Run, memory: Path) -> None:
     message = fails(1, *translate(memory, "-o", "/dev/full"), stdin="Hallo\n")
     assert "No space left on device" in message
-    assert "room on the disk" in message
+    assert "free disk space" in message
 
 
 # What cannot be meant
@@ -315,10 +315,10 @@ def test_a_combiner_without_a_memory(fails: Run, tiny_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--k", 6), r"k = 1, 2, 4, 8, …, not 6"),
-        (("--objective", "comet"), r"Unknown objective 'comet': use one of likelihood, bleu"),
-        (("--objective", "bleu"), r"give one with --dev"),
-        (("--validation", "none"), r"use split, or same"),
+        (("--set", "tune.k=6"), r"k = 1, 2, 4, 8, …, not 6"),
+        (("--set", "tune.objective=comet"), r"Unknown objective 'comet': use one of likelihood, bleu"),
+        (("--set", "tune.objective=bleu"), r"give one with --dev"),
+        (("--set", "tune.metak.validation=none"), r"use split, or same"),
         (("--seed", -1), r"'--seed'"),
         (("--seed", 1 << 40), r"'--seed'"),
         (("--device", "abacus"), r"Unknown device"),
@@ -369,7 +369,7 @@ def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, verb: st
     assert process.returncode == 130
     assert out == b""
     assert err.decode() == (
-        "error: interrupted; a memory keeps what was committed, and the same command goes on from there\n"
+        "error: interrupted; the memory keeps everything that was committed: run the same command to resume\n"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -67,8 +67,8 @@ def test_a_note_where_they_cannot_be_checked(ibidem: Run, unstated: Path, tmp_pa
     answer = ibidem("translate", *given, "--source-language", "fr", "--target-language", "en", stdin="Datei\n")
     assert answer.code == 0
     assert answer.err == (
-        f"{unstated} does not say which languages it translates, so --source-language and --target-language cannot be "
-        "checked: that changes how files are read, and no translation.\n"
+        f"{unstated} does not name its languages, so --source-language and --target-language cannot be checked. "
+        "It changes how files are read; it does not change translations.\n"
     )
     assert ibidem("translate", *given, stdin="Datei\n").out == answer.out
     added = ibidem("add", "-m", tmp_path / "memory", *given, "--source-language", "fr", "Maison", "house")

@@ -36,10 +36,10 @@ def test_a_sentence_in_int8_does_not_depend_on_its_batch(both: tuple[BaseModel, 
     model = both[1]
     sources = model.tokens.encode_sources(texts.german[:6])
     start = torch.tensor(model.tokens.start)
-    group_size = model.start(sources, 2).step(start.expand(12, -1))
+    batched = model.start(sources, 2).step(start.expand(12, -1))
     for row, source in enumerate(sources):
         alone = model.start([source]).step(start.expand(1, -1))
-        torch.testing.assert_close(alone.logits[0], group_size.logits[2 * row], atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(alone.logits[0], batched.logits[2 * row], atol=1e-3, rtol=1e-3)
 
 
 def test_following_a_translation_sees_what_decoding_sees(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
@@ -91,10 +91,10 @@ def test_a_long_source_is_not_encoded_with_short_ones(model_of, texts: Texts, ki
     sources = [*short, [short[-1][0]] * 100 + [model.tokens.eos]]
     ids, mask = model.pad(sources)
     assert len(_alike(sorted(map(len, sources)))) > 1
-    group_size = model.lean.encode(ids, mask)
+    batched = model.lean.encode(ids, mask)
     for row, source in enumerate(sources):
         alone = model.lean.encode(*model.pad([source]))[0]
-        torch.testing.assert_close(group_size[row, : len(source)], alone, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(batched[row, : len(source)], alone, atol=1e-5, rtol=1e-4)
 
 
 def test_runs_of_like_lengths() -> None:

@@ -43,8 +43,8 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     generator = torch.Generator().manual_seed(2)
     layer = Int8Linear(torch.randn(40, 64, generator=generator), torch.randn(40, generator=generator))
     x = torch.randn(70, 64, generator=generator) * torch.logspace(-4, 4, 70)[:, None]
-    group_size = layer(x)
-    assert all(torch.equal(layer(x[row : row + 1])[0], group_size[row]) for row in range(70))
+    batched = layer(x)
+    assert all(torch.equal(layer(x[row : row + 1])[0], batched[row]) for row in range(70))
 
 
 def test_rows_and_weights_of_zeros() -> None:

@@ -117,14 +117,14 @@ def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseM
     pair = Pair(model)
     ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
     lengths, sources = mask.sum(1), pair.sources(ids, mask)
-    group_size = NativeSteps(pair.engine.decoder, sources, lengths, 2)
+    batched = NativeSteps(pair.engine.decoder, sources, lengths, 2)
     alone = [
         NativeSteps(pair.engine.decoder, [s[:, i : i + 1] for s in sources], lengths[i : i + 1], 2) for i in range(8)
     ]
     generator = torch.Generator().manual_seed(1)
     for _ in range(6):
         tokens = torch.randint(0, model.vocabulary_size, (16,), generator=generator)
-        states, logits = group_size.step(tokens)
+        states, logits = batched.step(tokens)
         parts = [steps.step(tokens[2 * i : 2 * i + 2]) for i, steps in enumerate(alone)]
         assert torch.equal(states, torch.cat([part[0] for part in parts]))
         assert torch.equal(logits, torch.cat([part[1] for part in parts]))
@@ -183,12 +183,12 @@ def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        group_size = encoder(ids[mask.bool()], mask.sum(1))
+        batched = encoder(ids[mask.bool()], mask.sum(1))
     finally:
         torch.set_num_threads(before)
     for row, source in enumerate(sources):
         alone = encoder(torch.tensor(source), torch.tensor([len(source)]))
-        for whole, part in zip(group_size, alone, strict=True):
+        for whole, part in zip(batched, alone, strict=True):
             assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
 
 

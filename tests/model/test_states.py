@@ -65,10 +65,10 @@ def test_a_padded_batch_is_the_same_as_one_by_one(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     sources, targets = pairs
-    group_size = any_model.states(sources, targets)
+    batched = any_model.states(sources, targets)
     alone = [any_model.states([source], [target]) for source, target in zip(sources, targets, strict=True)]
-    torch.testing.assert_close(group_size.keys, torch.cat([s.keys for s in alone]), atol=1e-4, rtol=1e-4)
-    assert group_size.values.tolist() == [value for s in alone for value in s.values.tolist()]
+    torch.testing.assert_close(batched.keys, torch.cat([s.keys for s in alone]), atol=1e-4, rtol=1e-4)
+    assert batched.values.tolist() == [value for s in alone for value in s.values.tolist()]
 
 
 def test_values_are_the_targets_words_and_their_ends(

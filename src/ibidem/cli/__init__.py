@@ -1,4 +1,4 @@
-"""The command line: thin verbs over the rooms, none of which is entered before a verb needs it."""
+"""The command line. No other package is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -11,49 +11,52 @@ from ibidem.errors import IbidemError
 
 
 def main() -> None:
-    """Run `ibidem`: exit code 0 when all is well, 1 for what went wrong, 2 for what cannot be meant.
+    """Run `ibidem` with the arguments of the process, and exit.
 
-    Whatever a user can put right is one line on stderr; a traceback is a bug. An interrupt gives 130.
+    The exit code is 0 for success, 1 for a failure, 2 for invalid arguments or settings, and 130 for an interrupt.
+    An error that a user can correct is one line on stderr; a traceback is a bug.
     """
     warnings.showwarning = _show_warning
-    # Threads that wait by spinning are a little faster alone, but took twice as long beside another busy program.
+    # Threads that spin while they wait slow down every other busy program on the machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         sys.exit(_run(sys.argv[1:] or ["--help"]))
     except IbidemError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted; a memory keeps what was committed, and the same command goes on from there", 130)
+        _fail("interrupted; the memory keeps everything that was committed: run the same command to resume", 130)
     except BrokenPipeError:
-        # The reader of our output went away: nothing is wrong on our side, and nobody is left to flush to.
+        # The reader of our output has closed the pipe, which is no failure; avoid a second error while flushing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         what = error.strerror or str(error)
-        _fail(f"{where}{what}; check the path, its permissions and the room on the disk, then run again", 1)
+        _fail(f"{where}{what}; check the path, its permissions and the free disk space, then run again", 1)
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a verb; its exit code."""
+    """Run a command and return its exit code."""
     import typer
 
-    from ibidem.cli.app import app
+    from ibidem.cli.app import app, repeat_file_options
 
+    if "_IBIDEM_COMPLETE" in os.environ:  # a shell asks for completions
+        app(prog_name="ibidem")
     command = typer.main.get_command(app)
     try:
-        with command.make_context("ibidem", arguments) as context:
+        with command.make_context("ibidem", repeat_file_options(arguments)) as context:
             command.invoke(context)
-        sys.stdout.flush()  # so that a reader who went away is noticed here
+        sys.stdout.flush()  # raises BrokenPipeError here if the reader has closed the pipe
     except typer.Exit as done:
         return done.exit_code
     except Exception as error:
-        # Click's errors of the arguments, known by their method: typer may bring a click of its own.
+        # Errors of click are recognised by their method, since typer may bring its own copy of click.
         if not hasattr(error, "format_message"):
             raise
-        verb = getattr(getattr(error, "ctx", None), "command_path", "ibidem")
+        name = getattr(getattr(error, "ctx", None), "command_path", "ibidem")
         message = error.format_message().rstrip(".")
-        _fail(f"{message}; `{verb} --help` lists what can be given", 2)
+        _fail(f"{message}; `{name} --help` lists the options", 2)
     return 0
 
 

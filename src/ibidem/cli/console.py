@@ -1,20 +1,22 @@
-"""What a person sees: progress on a terminal's stderr, tables on stdout."""
+"""Terminal output and input: progress on stderr, tables on stdout, lines of text in."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from ibidem.errors import TextError
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Progress as a bar with rate and time left; silent where stderr is no terminal."""
+    """Yield a progress function that draws bars with rate and time left; silent if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield silent
         return
@@ -46,7 +48,7 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def use_threads(threads: int | None) -> None:
-    """Let torch and faiss use this many threads."""
+    """Set the number of threads of torch and faiss."""
     if threads is None:
         return
     import torch
@@ -60,7 +62,7 @@ def use_threads(threads: int | None) -> None:
 
 
 def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, figures: bool = False) -> None:
-    """A small table on stdout, of text; with `figures` all columns but the first are numbers."""
+    """Print a table on stdout; with `figures`, all columns but the first are numbers."""
     from rich.console import Console
     from rich.table import Table
 
@@ -70,10 +72,33 @@ def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, 
     for row in rows:
         table.add_row(*row)
     terminal = sys.stdout.isatty()
-    # Square brackets in a path or a setting are no markup.
+    # Square brackets in a path or a setting must not be read as markup.
     Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(table)
 
 
 def note(message: str) -> None:
-    """Something a person may want to know, on stderr."""
+    """Print a message on stderr."""
     print(message, file=sys.stderr)
+
+
+def open_input(path: Path) -> BinaryIO:
+    """Open a file for reading; raises TextError if that fails."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise TextError(f"Cannot read {path}: {error.strerror}. Check the path.") from error
+
+
+def read_lines(source: BinaryIO, name: str) -> Iterator[str]:
+    """Yield lines of UTF-8 without their ends (LF or CRLF); only LF separates lines."""
+    for number, raw in enumerate(source, start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TextError(
+                f"{name}, line {number}: not UTF-8 (byte {error.start + 1} of the line); "
+                "convert the file first, e.g. with `iconv -f latin1 -t utf-8`."
+            ) from None
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        yield line.removesuffix("\n").removesuffix("\r")

@@ -1,14 +1,14 @@
-"""inspect, verify and export: what is in a memory, whether it is sound, and its pairs back."""
+"""The commands inspect, verify and export: contents, integrity and pairs of a memory."""
 
 from __future__ import annotations
 
 import json as json_module
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note, print_table, shown_progress
 from ibidem.wording import join_words
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ibidem.memory import Memory
+
 
 _NAMES = {
     "combiner_fixed": "fixed combiner",
@@ -25,12 +26,12 @@ _NAMES = {
     "removed_pairs": "removed pairs",
     "removed_entries": "removed entries",
 }
-_OF_NO_INTEREST = ("size", "dimension")
+_HIDDEN_INFO = ("size", "dimension")
 _LONGEST = 300
 
 
 def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
-    """Show what a memory holds: counts, bytes, provenance, settings."""
+    """Show the contents of a memory: counts, bytes, provenance, settings."""
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)
@@ -53,8 +54,8 @@ def verify(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Give up what is damaged of the journals and snapshots, and all changes after it, so that the rest "
-            "can be used; a copy of each damaged journal stays beside it.",
+            help="Drop damaged records of journals and snapshots, and all changes after them, so that the rest can be "
+            "used; a copy of each damaged journal is kept beside it.",
         ),
     ] = False,
     json: options.Json = False,
@@ -64,7 +65,7 @@ def verify(
 
     if accept:
         for lost in accept_loss(memory):
-            note(f"given up: {lost.file}: {lost.reason}")
+            note(f"dropped: {lost.file}: {lost.reason}")
     with shown_progress() as progress:
         manifest, damages = verify_folder(
             memory, lambda done, total: progress("Verifying", done / max(total, 1), done, "bytes")
@@ -113,7 +114,7 @@ def export(
 
 
 def describe(memory: Memory) -> dict[str, Any]:
-    """All that `inspect` knows, for machines."""
+    """Return everything that `inspect` shows, as JSON."""
     identity = memory.identity
     return {
         "path": str(memory.path),
@@ -139,15 +140,15 @@ def describe(memory: Memory) -> dict[str, Any]:
 
 
 def note_done(before: Memory, after: Memory, stage: str) -> bool:
-    """Say so where a stage had been done already; return whether it had."""
+    """Print a note if a stage was done before with the same settings; return whether it was."""
     done = before.manifest.stages.get(stage) == after.manifest.stages[stage]
     if done:
-        note(f"Done already with these settings: `ibidem {stage}` changed nothing. Give --again to do it all the same.")
+        note(f"This was done before with the same settings: `ibidem {stage}` changed nothing. --again runs it anyway.")
     return done
 
 
 def print_summary(memory: Memory, *, json: bool) -> None:
-    """The few lines that end learning and begin inspection."""
+    """Print the summary of a memory, as learn and inspect show it."""
     if json:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
@@ -179,10 +180,10 @@ def _left_out(memory: Memory) -> str:
 
 
 def describe_artefact(info: Mapping[str, Any]) -> str:
-    """An artefact in a few words: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`."""
+    """Describe an artefact: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`."""
     figures = {
         _NAMES.get(name, name): value
         for name, value in info.items()
-        if name not in _OF_NO_INTEREST and isinstance(value, int | float)
+        if name not in _HIDDEN_INFO and isinstance(value, int | float)
     }
     return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), join_words(figures)]))

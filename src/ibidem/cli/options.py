@@ -1,17 +1,27 @@
-"""Options that several verbs share."""
+"""Options that several commands share, and how a model or a translator is opened from them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ibidem.cli.console import note, use_threads
+from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from ibidem.combine import FixedCombiner
+    from ibidem.decode import Translator
+    from ibidem.memory import ModelIdentity
+    from ibidem.model import BaseModel
 
 Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Folder or hub name of a Hugging Face encoder-decoder; else the shipped model.",
+        help="Folder or hub name of a Hugging Face encoder-decoder; default: the shipped model.",
         show_default=False,
     ),
 ]
@@ -19,15 +29,16 @@ Train = Annotated[
     list[str],
     typer.Option(
         "--train",
-        help="Parallel text: a TMX, XLIFF, TSV, JSONL, PO or MO file, or give the option twice for two line-aligned "
-        "files; .gz and .xz too, - for stdin.",
+        metavar="FILE [FILE]",
+        help="A TMX, XLIFF, TSV, JSONL, PO or MO file, or two line-aligned files; .gz, .xz; - for stdin.",
     ),
 ]
 Dev = Annotated[
     list[str] | None,
     typer.Option(
         "--dev",
-        help="Dev set to tune on, in the same forms; else pairs of the memory itself stand in.",
+        metavar="FILE [FILE]",
+        help="Dev set for tuning; without one, pairs of the memory are held out.",
         show_default=False,
     ),
 ]
@@ -39,7 +50,7 @@ Dtype = Annotated[
     str,
     typer.Option(
         "--dtype",
-        help="Arithmetic of the base model: float32, float16, bfloat16 or, on a CPU, int8; auto: int8 if it can be.",
+        help="Arithmetic of the base model: float32, float16, bfloat16 or, on a CPU, int8; auto: int8 if possible.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]
@@ -47,7 +58,7 @@ SourceLanguage = Annotated[
     str | None,
     typer.Option(
         "--source-language",
-        help="Source language, for a multilingual model, or one that does not say its own.",
+        help="Source language of a multilingual model.",
         show_default=False,
     ),
 ]
@@ -55,18 +66,17 @@ TargetLanguage = Annotated[
     str | None,
     typer.Option(
         "--target-language",
-        help="Target language, for a multilingual model, or one that does not say its own.",
+        help="Target language of a multilingual model.",
         show_default=False,
     ),
 ]
 SourcePrefix = Annotated[
-    str, typer.Option("--source-prefix", help="Text before every source (T5).", show_default=False)
+    str, typer.Option("--source-prefix", help="Text in front of every source sentence (T5).", show_default=False)
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help="Format of the text, where its ending does not tell.", show_default=False),
+    typer.Option("--format", help="Format of the text, where the file name does not show it.", show_default=False),
 ]
-DevFormat = Annotated[str | None, typer.Option("--dev-format", help="The same for the dev set.", show_default=False)]
 CatalogueLanguage = Annotated[
     str | None,
     typer.Option("--catalogue-language", help="Language of the msgstr entries of a PO or MO file.", show_default=False),
@@ -82,22 +92,174 @@ IndexSetting = Annotated[
 ]
 Combiner = Annotated[
     str | None,
-    typer.Option("--combiner", help="adaptive, fixed or fading; else the best the memory has.", show_default=False),
+    typer.Option(
+        "--combiner", help="adaptive, fixed or fading; default: the best one of the memory.", show_default=False
+    ),
 ]
-BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=16, help="Padded tokens in a forward pass.")]
 Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 is greedy.")]
-LengthPenalty = Annotated[
-    float, typer.Option("--length-penalty", help="Exponent of the length that scores are divided by.")
-]
+LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Scores are divided by length to this power.")]
 RetrievalMargin = Annotated[
     float | None,
     typer.Option(
         "--retrieval-margin",
         min=0,
-        help="Hypotheses farther than this behind the best of their sentence, in log-probability, do not ask the "
-        "memory, and those a little behind, or sure of their next word, ask briefly; else 3 on a CPU; on a GPU all "
-        "ask. inf: all ask in full.",
+        help="Skip retrieval for hypotheses whose log-probability is this far below the best of their sentence; "
+        "default: 3 on a CPU, inf (never skip) on a GPU.",
         show_default=False,
     ),
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences translated together.")]
+Compactor = Annotated[
+    Path | None,
+    typer.Option(
+        "--compactor",
+        help="File of a compactor that was trained on another memory of the same base model.",
+        show_default=False,
+    ),
+]
+Again = Annotated[bool, typer.Option("--again", help="Run even if it was done with these settings already.")]
+_MemoryChoice = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--memory",
+        help="Folder of a memory, or FOLDER:WEIGHT; may be repeated. none: the base model alone.",
+        show_default=False,
+    ),
+]
+_K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner: number of neighbours.", show_default=False)]
+_Weight = Annotated[
+    float | None,
+    typer.Option("--weight", min=0, max=1, help="Fixed combiner: weight (λ) of the memory.", show_default=False),
+]
+_Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", help="Fixed combiner: temperature.", show_default=False),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options that choose the base model and the device."""
+
+    model: Model = None
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    threads: Threads = None
+    source_language: SourceLanguage = None
+    target_language: TargetLanguage = None
+    source_prefix: SourcePrefix = ""
+
+    def load(self, identity: ModelIdentity | None = None) -> BaseModel:
+        """Load the model.
+
+        Args:
+            identity: The model identity of a memory; unset options default to it.
+        """
+        from ibidem.model import load_model
+
+        use_threads(self.threads)
+        loaded = load_model(
+            self.model if self.model is not None or identity is None else identity.name,
+            device=self.device,
+            dtype=self.dtype,
+            source_language=self.source_language or (identity.source_language if identity else None),
+            target_language=self.target_language or (identity.target_language if identity else None),
+            source_prefix=self.source_prefix or (identity.source_prefix if identity else ""),
+        )
+        self.note_assumed(loaded)
+        return loaded
+
+    def note_assumed(self, loaded: BaseModel) -> None:
+        """Print a note where languages were given for a model that does not name its own."""
+        from ibidem.model import LanguagePair
+
+        given = zip(loaded.tokens.assumed, (self.source_language, self.target_language), strict=True)
+        assumed = LanguagePair(*(language if option else None for language, option in given))
+        if named := assumed.options():
+            note(
+                f"{loaded.name} does not name its languages, so {named} cannot be checked. It changes how files "
+                "are read; it does not change translations."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorOptions(ModelOptions):
+    """Options of commands that translate: model, memories, combiner, beam search."""
+
+    memory: _MemoryChoice = None
+    k: _K = None
+    weight: _Weight = None
+    temperature: _Temperature = None
+    index: IndexSetting = None
+    beam: Beam = 4
+    length_penalty: LengthPenalty = 1.0
+    batch_size: BatchSize = 32
+    retrieval_margin: RetrievalMargin = None
+
+    @property
+    def memories(self) -> list[tuple[str, float]]:
+        """The folders and weights given with -m."""
+        if not self.memory or self.memory == ["none"]:
+            return []
+        if "none" in self.memory:
+            raise UsageError("-m none is the base model alone: give either none or folders of memories.")
+        return [_split_weight(value) for value in self.memory]
+
+    @property
+    def fixed_combiner(self) -> FixedCombiner | None:
+        """The fixed combiner given by --k, --weight and --temperature, or None."""
+        if self.k is self.weight is self.temperature is None:
+            return None
+        if self.k is None or self.weight is None or self.temperature is None:
+            raise UsageError("A fixed combiner needs all three of --k, --weight and --temperature.")
+        from ibidem.combine import FixedCombiner
+
+        return FixedCombiner(self.k, self.weight, self.temperature)
+
+    def check(self, combiner: object) -> None:
+        """Raise UsageError for a combiner without a memory, before a model is loaded."""
+        if not self.memories and (self.fixed_combiner or combiner):
+            raise UsageError("A combiner needs a memory: give its folder with -m.")
+
+    def open(self, combiner: str | None, *, beam: int | None = None, model: BaseModel | None = None) -> Translator:
+        """Open the translator.
+
+        Args:
+            combiner: Name of the combiner, or None for the best that the memory has.
+            beam: Width of the beam instead of --beam.
+            model: A model that is loaded already.
+        """
+        from ibidem.decode import SearchSettings, Translator
+
+        self.check(combiner)
+        use_threads(self.threads)
+        translator = Translator(
+            model or self.model,
+            self.memories,
+            combiner=self.fixed_combiner or combiner,
+            index=self.index,
+            settings=SearchSettings(
+                beam=beam or self.beam, length_penalty=self.length_penalty, retrieval_margin=self.retrieval_margin
+            ),
+            batch_size=self.batch_size,
+            device=self.device,
+            dtype=self.dtype,
+            source_language=self.source_language,
+            target_language=self.target_language,
+            source_prefix=self.source_prefix,
+        )
+        if model is None:
+            self.note_assumed(translator.model)
+        return translator
+
+
+def _split_weight(value: str) -> tuple[str, float]:
+    """Split FOLDER:WEIGHT; a folder of exactly this name takes precedence."""
+    folder, colon, weight = value.rpartition(":")
+    if not colon or Path(value).exists():
+        return value, 1.0
+    try:
+        return folder, float(weight)
+    except ValueError:
+        return value, 1.0

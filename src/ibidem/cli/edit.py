@@ -1,4 +1,4 @@
-"""add, remove, replace: a living memory, changed pair by pair."""
+"""The commands add, remove and replace: change a memory pair by pair."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note, shown_progress
-from ibidem.cli.opening import ModelOptions  # noqa: TC001 - typer reads the annotations
+from ibidem.cli.options import ModelOptions
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.learn import MemoryWriter
+
 
 Id = Annotated[list[int] | None, typer.Option("--id", help="Id of a pair; may be given again.", show_default=False)]
 
@@ -28,45 +29,46 @@ def add(
         list[str] | None,
         typer.Option(
             "--file",
-            help="Parallel text to add: a TMX, TSV, JSONL, PO or MO file, or the option twice for two line-aligned "
-            "files; without a pair or a file, TSV or --format from stdin.",
+            metavar="FILE [FILE]",
+            help="A TMX, TSV, JSONL, PO or MO file, or two line-aligned files; without a pair or a file, stdin is read "
+            "as TSV or --format.",
             show_default=False,
         ),
     ] = None,
     origin: Annotated[str, typer.Option("--origin", help="Where the pair comes from, to cite it.")] = "by hand",
     *,
-    opening: ModelOptions,
+    model_options: ModelOptions,
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
-    """Add a pair, a file or stdin to a memory, which is created if there is none; the next sentence uses it."""
+    """Add a pair, a file or stdin to a memory; the next translation uses it. A missing memory is created."""
     from ibidem.facade import open_corpus
 
     given = _exactly(pair, 2, "a source and a target") if pair else None
     if given and file:
         raise UsageError("Give one pair, or files with --file, not both.")
-    scribe = _open_scribe(memory, opening)
+    writer = _open_writer(memory, model_options)
     counts: dict[str, Any] = {}
     if given:
-        added = [scribe.add_pair(*given, origin=origin)]
+        added = [writer.add_pair(*given, origin=origin)]
     else:
-        corpus = open_corpus(file or ["-"], scribe.model, format=format, catalogue_language=catalogue_language)
+        corpus = open_corpus(file or ["-"], writer.model, format=format, catalogue_language=catalogue_language)
         pairs = iter(corpus)
         with shown_progress() as progress:
-            added = scribe.add(pairs, corpus.counts, progress)
+            added = writer.add(pairs, corpus.counts, progress)
         counts = {"read": corpus.counts.read, "dropped": corpus.counts.dropped}
         note(corpus.counts.describe())
     with shown_progress() as progress:
-        scribe.maintain(progress)
+        writer.maintain(progress)
     new = [answer.id for answer in added if answer.new]
     known = [answer.id for answer in added if not answer.new]
     if json:
         print(json_module.dumps({"added": new, "already_there": known, **counts}))
         return
-    print(_say(new, "added") if new else "nothing new to add")
+    print(_describe(new, "added") if new else "nothing new to add")
     if known:
-        print(f"{_say(known, 'already there')}: not stored again")
+        print(f"{_describe(known, 'already there')}: not stored again")
 
 
 def remove(
@@ -78,19 +80,19 @@ def remove(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Remove pairs by text, by id or by origin: from the next sentence on they are never used again."""
+    """Remove pairs by text, by id or by origin; no later translation uses them."""
     from ibidem.memory import Memory, remove_pairs
     from ibidem.text import join_lines
 
     if sum(map(bool, (pair, id, origin))) != 1:
-        raise UsageError("Say what to remove: a source and a target, or --id, or --origin; one of them.")
+        raise UsageError("Nothing to remove: give either a source and a target, or --id, or --origin.")
     opened = Memory.open(memory)
     texts = None
     if pair:
         source, target = _exactly(pair, 2, "a source and a target")
         texts = (join_lines(source), join_lines(target))
     ids = remove_pairs(opened, ids=id, texts=texts, origin=origin)
-    print(json_module.dumps({"removed": ids}) if json else _say(ids, "removed"))
+    print(json_module.dumps({"removed": ids}) if json else _describe(ids, "removed"))
 
 
 def replace(
@@ -100,29 +102,29 @@ def replace(
     ],
     id: Annotated[int | None, typer.Option("--id", help="Id of the pair to replace.", show_default=False)] = None,
     *,
-    opening: ModelOptions,
+    model_options: ModelOptions,
     json: options.Json = False,
 ) -> None:
-    """Put a new translation in the place of an old one, both at once."""
+    """Replace the translation of a pair in one step."""
     if id is None:
         source, old, new = _exactly(texts, 3, "a source, its old target and the new one, or --id and the new one")
     else:
         (new,) = _exactly(texts, 1, "the new target alone with --id")
-    scribe = _open_scribe(memory, opening, create=False)
-    answer = scribe.replace_pair(source, old, new) if id is None else scribe.replace(id, new)
+    writer = _open_writer(memory, model_options, create=False)
+    answer = writer.replace_pair(source, old, new) if id is None else writer.replace(id, new)
     if json:
         print(json_module.dumps({"added" if answer.new else "already_there": [answer.id]}))
     else:
-        print(_say([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
+        print(_describe([answer.id], "added in its place" if answer.new else "already there, and the old one removed"))
 
 
-def _open_scribe(memory: Path, opening: ModelOptions, *, create: bool = True) -> MemoryWriter:
-    """A scribe of a memory with its own model, or of a new memory with the model named."""
+def _open_writer(memory: Path, model_options: ModelOptions, *, create: bool = True) -> MemoryWriter:
+    """Open the writer of a memory with the model of the memory, or of a new memory with the given model."""
     from ibidem.learn import MemoryWriter
     from ibidem.memory import Memory
 
     identity = Memory.open(memory).identity if Memory.exists(memory) or not create else None
-    return MemoryWriter(memory, opening.load(identity))
+    return MemoryWriter(memory, model_options.load(identity))
 
 
 def _exactly(texts: Sequence[str], count: int, what: str) -> Sequence[str]:
@@ -131,7 +133,7 @@ def _exactly(texts: Sequence[str], count: int, what: str) -> Sequence[str]:
     return texts
 
 
-def _say(ids: Sequence[int], what: str) -> str:
+def _describe(ids: Sequence[int], what: str) -> str:
     """`3 pairs added: ids 4, 5, 6`."""
     some = ", ".join(str(id) for id in ids[:10]) + (" and others" if len(ids) > 10 else "")
     return f"{len(ids):,} {'pair' if len(ids) == 1 else 'pairs'} {what}: {'id' if len(ids) == 1 else 'ids'} {some}"

@@ -1,4 +1,4 @@
-"""reproduce: the paper's tables and figures."""
+"""The command reproduce: the tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note
 from ibidem.errors import UsageError
 from ibidem.reproduce import TABLES
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.data import Data
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.reproducing import State
+
 
 Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help=f"all, or any of {', '.join(TABLES)}.")]
 
@@ -52,16 +53,16 @@ def reproduce(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, help="Start nothing that will not fit into these.", show_default=False),
+        typer.Option("--minutes", min=0, help="Start no row that would take longer than this.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Rows to run side by side, in processes.")] = 1,
     threads: options.Threads = None,
     listed: Annotated[bool, typer.Option("--list", help="List the rows and where they stand; run nothing.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Everything in minutes on a CPU, to see that it runs; figures mean nothing.")
+        bool, typer.Option("--quick", help="Run everything in minutes on a CPU as a test; the figures mean nothing.")
     ] = False,
 ) -> None:
-    """Run the paper's tables and lay them out beside its numbers. Rows that have a result are not run again."""
+    """Run the tables of the paper and print them beside its numbers. Rows that have a result are not run again."""
     from ibidem.reproduce.bench import Setting, Workspace
     from ibidem.reproduce.reproducing import Choice, lay_out, name_tables, reproduce, survey
     from ibidem.reproduce.results import Results
@@ -88,7 +89,7 @@ def reproduce(
 
 
 def _choose_folder(results: Path | None, *, quick: bool) -> Path:
-    """Where results go; those of a quick run never where people look for results."""
+    """Return the folder of results; raises UsageError for a quick run into docs/results."""
     if not quick:
         return results or Path("results")
     folder = results or Path("results", "smoke")
@@ -99,7 +100,7 @@ def _choose_folder(results: Path | None, *, quick: bool) -> Path:
 
 
 def _prepare(data: Path | None, work: Path, seeds: tuple[int, ...], *, quick: bool) -> tuple[Plan, Data | None]:
-    """The plan, and the data it is for: the given folder, or for a quick run without one our own sentences."""
+    """Return the plan and its data: the given folder, or our own sentences for a quick run without one."""
     from ibidem.reproduce.data import Data, write_cut
     from ibidem.reproduce.plan import full_plan, quick_plan
     from ibidem.reproduce.smoke import QUICK_LINES, write_own_data
@@ -119,12 +120,12 @@ def _read_seeds(text: str | None) -> tuple[int, ...]:
     except ValueError:
         seeds = ()
     if not seeds or min(seeds) < 1:
-        raise UsageError(f"--seeds {text} cannot be meant: give whole numbers from 1 up, such as 1,2,3.")
+        raise UsageError(f"--seeds {text} is invalid: give whole numbers from 1, such as 1,2,3.")
     return seeds
 
 
 def _print_state(state: State) -> None:
-    """A line for each row: its digest, where it stands, its name."""
+    """Print a line for each row: its digest, its state, its name."""
     from ibidem.reproduce.declaration import digest
 
     for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.hindered)):

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .conftest import Run
 
 CPU = ("--device", "cpu")
-TRAINING = ("--dimension", 6, "--batch", 16, "--compact-updates", 20)
+SMALL = ("--dimension", 6, "--set", "batch=16", "--set", "updates=20")
+SMALL_LEARN = tuple(word for name in ("dimension=6", "batch=16", "updates=20") for word in ("--set", f"compact.{name}"))
 
 
 @pytest.fixture
@@ -27,16 +28,18 @@ def memory(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> Pa
 
 
 def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, memory: Path) -> None:
-    tuning = ("--updates", 20, "--k", 2)
+    tuning = ("--set", "metak.updates=20", "--k", 2)
+    learn_tuning = ("--set", "tune.metak.updates=20", "--set", "tune.k=2")
     whole = tmp_path / "whole"
     learnt = ibidem(
-        *("learn", "--model", tiny_folder, "--train", few_file, "-o", whole, *CPU, *tuning),
-        *("--compact", "network", *TRAINING, "--prune", 0.3, "--keep-keys", "--index", "exact", "--json"),
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", whole, *CPU, *learn_tuning),
+        *("--compact", "network", *SMALL_LEARN, "--prune", 0.3, "--json"),
+        *("--set", "keep_keys=true", "--set", "index=exact"),
     )
     assert learnt.code == 0, learnt.err
     for verb in (
         ("cluster", "-m", memory, *CPU),
-        ("compact", "-m", memory, *TRAINING, *CPU),
+        ("compact", "-m", memory, *SMALL, *CPU),
         ("tune", "-m", memory, *tuning, "--index", "exact", *CPU),
         ("prune", "-m", memory, "--rate", 0.3, *CPU),
         ("index", "-m", memory, "exact"),
@@ -74,13 +77,13 @@ def test_compact_says_what_is_to_be_done_next(ibidem: Run, memory: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cluster", "--eps", -1), "give a distance above 0"),
-        (("cluster", "--cluster-method", "spectral"), "use one of auto, dbscan, birch, none"),
+        (("cluster", "--set", "eps=-1"), "give a distance above 0"),
+        (("cluster", "--method", "spectral"), "use one of auto, dbscan, birch, none"),
         (("compact", "kmeans"), "use one of network, pca, svd, none"),
         (("compact", "none"), "trains no compactor"),
         (("compact", "network"), "run `ibidem cluster` first"),
         (("compact", "pca", "--dimension", 999), "999"),
-        (("compact", "--objectives", "nce+love"), "use nce, ranking, prediction"),
+        (("compact", "--set", "objectives=nce+love"), "use nce, ranking, prediction"),
         (("compact", "--compactor", "nowhere.safetensors"), "cannot be opened"),
         (("prune", "--rate", 1.5), "0.1 removes one in ten"),
         (("prune", "--strategy", "best"), "cost-clusters, covered, random"),

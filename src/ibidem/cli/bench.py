@@ -1,17 +1,17 @@
-"""bench: how fast the memory is beside the base model and others, on this machine."""
+"""The command bench: speed of a memory beside the base model and other systems on this machine."""
 
 from __future__ import annotations
 
 import json as json_module
 from itertools import islice
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note, print_table, shown_progress
-from ibidem.cli.opening import ModelOptions
+from ibidem.cli.options import ModelOptions
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
@@ -21,7 +21,9 @@ def bench(
     memory: options.MemoryPath,
     text: Annotated[
         Path | None,
-        typer.Option("--text", help="Sentences to translate, one a line; else the memory's own.", show_default=False),
+        typer.Option(
+            "--text", help="Sentences to translate, one a line; default: sentences of the memory.", show_default=False
+        ),
     ] = None,
     batch: Annotated[
         list[int] | None,
@@ -30,8 +32,8 @@ def bench(
     beam: Annotated[
         list[int] | None, typer.Option("--beam", min=1, help="Width of the beam; may be repeated. [default: 1, 5]")
     ] = None,
-    sentences: Annotated[int, typer.Option("--sentences", min=1, help="At most so many sentences.")] = 64,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 3,
+    sentences: Annotated[int, typer.Option("--sentences", min=1, help="Largest number of sentences.")] = 64,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of measurements.")] = 3,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,7 +45,7 @@ def bench(
     ] = None,
     size: Annotated[
         list[int] | None,
-        typer.Option("--size", min=1, help="Also time searches in a memory grown to so many keys; may be repeated."),
+        typer.Option("--size", min=1, help="Also time searches in a memory grown to this many keys; may be repeated."),
     ] = None,
     index: options.IndexSetting = None,
     save: Annotated[Path | None, typer.Option("--save", help="File for all figures, JSON.", show_default=False)] = None,
@@ -54,7 +56,7 @@ def bench(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Race the memory against the base model, transformers' generate() and the paper's settings."""
+    """Measure the speed of a memory beside the base model, transformers' generate() and the paper's settings."""
     from ibidem.evaluate.bench import BenchSettings, run_bench
     from ibidem.memory import Memory
 
@@ -81,13 +83,13 @@ def bench(
 
 
 def _own_sentences(memory: Memory, wanted: int) -> list[str]:
-    """Sources spread over the memory, which knows their translations: speed is the same, quality is not asked for."""
+    """Return sources spread evenly over the memory; the speed does not depend on whether they are stored."""
     step = max(1, memory.pairs // (2 * wanted))
     return [pair.source for pair in islice(memory.sentences(), 0, None, step)]
 
 
 def _lines_of(text: Path) -> list[str]:
-    """The lines of a file, which may be compressed."""
+    """Read the lines of a file, which may be compressed."""
     from ibidem.text import Stream
 
     with Stream(str(text)) as stream:
@@ -114,7 +116,7 @@ def _print_report(report: dict[str, Any]) -> None:
         note(f"{shape}: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
     for grown in report["growth"]:
         times = ", ".join(f"{size}: {time:.0f}" for size, time in grown["microseconds"].items())
-        note(f"{grown['keys']:,} keys, {grown['description']}: µs a query in batches of {times}")
+        note(f"{grown['keys']:,} keys, {grown['description']}: µs per query in batches of {times}")
     if report["growth_exponents"]:
         fits = ", ".join(f"{size}: {exponent:.2f}" for size, exponent in report["growth_exponents"].items())
         note(f"The time grows as the number of keys to the power of, in batches of {fits}")

@@ -1,4 +1,4 @@
-"""cluster, compact, prune, restore: the memory itself changed, between extraction and tuning or after it."""
+"""The commands cluster, compact, prune and restore: change the entries of a memory."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from typing import Annotated
 
 import typer
 
-from ibidem.cli import options, shaping_options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note, shown_progress, use_threads
 from ibidem.cli.memories import note_done, print_summary
-from ibidem.cli.opening import ModelOptions
-from ibidem.cli.overrides import override
+from ibidem.cli.options import ModelOptions
+from ibidem.cli.settings import Assignments, override
 
 
 def cluster(
     memory: options.MemoryPath,
     *,
-    clustering: shaping_options.ClusterOptions,
-    again: shaping_options.Again = False,
-    assignments: shaping_options.Assignments = None,
+    method: Annotated[
+        str, typer.Option("--method", help="auto (dbscan, above 100M entries birch), dbscan, birch or none.")
+    ] = "auto",
+    again: options.Again = False,
+    assignments: Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Cluster the keys of each word, for the Compact Network and for spatial pruning. Interrupted, it goes on."""
-    from ibidem.learn import cluster_memory
+    """Cluster the keys of each token, for the Compact Network and for spatial pruning.
+
+    Run the same command again to resume after an interruption.
+    """
+    from ibidem.learn import ClusterSettings, cluster_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = clustering.settings(seed)
-    settings = override(settings, assignments or ())
+    settings = override(ClusterSettings(method=method, seed=seed), assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
         before = Memory.open(memory)
@@ -43,24 +47,25 @@ def compact(
     memory: options.MemoryPath,
     method: Annotated[str, typer.Argument(help="network, pca or svd.")] = "network",
     *,
-    compactor: shaping_options.Compactor = None,
-    compacting: shaping_options.CompactOptions,
-    keep_keys: shaping_options.KeepKeys = True,
+    dimension: Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")] = 64,
+    compactor: options.Compactor = None,
+    keep_keys: Annotated[
+        bool, typer.Option("--keep-keys/--drop-keys", help="Keep the keys of the full space beside the compact ones.")
+    ] = True,
     model: options.Model = None,
-    again: shaping_options.Again = False,
-    assignments: shaping_options.Assignments = None,
+    again: options.Again = False,
+    assignments: Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory anew afterwards."""
-    from ibidem.learn import compact_memory
+    """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory again afterwards."""
+    from ibidem.learn import CompactSettings, compact_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = compacting.settings(method, seed)
-    settings = override(settings, assignments or ())
+    settings = override(CompactSettings(method=method, dimension=dimension, seed=seed), assignments or ())
     use_threads(threads)
     before = Memory.open(memory)
     place = resolve_device(device)
@@ -89,26 +94,33 @@ def prune(
     memory: options.MemoryPath,
     rate: Annotated[float, typer.Option("--rate", help="Share of the entries to remove.")] = 0.1,
     *,
-    pruning: shaping_options.PruneOptions,
-    final: shaping_options.Final = False,
-    again: shaping_options.Again = False,
-    assignments: shaping_options.Assignments = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            help="cost-clusters (the paper's), covered, random, spatial, low-probability or high-probability.",
+        ),
+    ] = "cost-clusters",
+    final: Annotated[
+        bool, typer.Option("--final", help="Save disk: keep no copy of the unpruned memory for restore.")
+    ] = False,
+    again: options.Again = False,
+    assignments: Assignments = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Leave entries out that say what others say. `ibidem restore` brings them back, unless --final is given.
+    """Remove redundant entries. `ibidem restore` brings them back, unless --final is given.
 
-    The rate is meant of the memory as it was: the same command a second time does nothing, so that it can be repeated
-    after an error. --again prunes what is left once more, and what was added since.
+    The rate refers to the unpruned memory, so the same command a second time changes nothing and can be repeated after
+    an error. --again prunes the remaining entries once more, and those that were added since.
     """
-    from ibidem.learn import prune_memory
+    from ibidem.learn import PruneSettings, prune_memory
     from ibidem.memory import Memory
     from ibidem.model import resolve_device
 
-    settings = pruning.settings(rate, seed)
-    settings = override(settings, assignments or ())
+    settings = override(PruneSettings(strategy=strategy, rate=rate, seed=seed), assignments or ())
     use_threads(threads)
     with shown_progress() as progress:
         before = Memory.open(memory)
@@ -127,7 +139,7 @@ def prune(
 
 
 def restore(memory: options.MemoryPath, json: options.Json = False) -> None:
-    """Bring back what pruning removed."""
+    """Bring back the entries that pruning removed."""
     from ibidem.learn import restore_memory
     from ibidem.memory import Memory
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from ibidem.cli.groups import grouped
+from ibidem.cli.app import group_options, repeat_file_options
 
 Size = Annotated[int, typer.Option("--size", min=1, help="How large.")]
 
@@ -34,7 +34,7 @@ def paint(
 
 def run(*arguments: str) -> str:
     app = typer.Typer()
-    app.command()(grouped(paint))
+    app.command()(group_options(paint))
     return CliRunner().invoke(app, arguments).output
 
 
@@ -58,6 +58,16 @@ def test_a_verb_without_groups_is_as_it_was() -> None:
         print(word.upper())
 
     app = typer.Typer()
-    app.command()(grouped(shout))
+    app.command()(group_options(shout))
     assert CliRunner().invoke(app, ["ho"]).output == "HO\n"
     assert CliRunner().invoke(app, []).output == "HEY\n"
+
+
+def test_a_second_file_after_an_option_repeats_the_option() -> None:
+    assert repeat_file_options(["learn", "--train", "a", "b", "--dev", "c", "-", "-o", "m"]) == [
+        *("learn", "--train", "a", "--train", "b", "--dev", "c", "--dev", "-", "-o", "m")
+    ]
+    unchanged = ["learn", "--train", "a", "--train", "b", "-o", "m", "--json"]
+    assert repeat_file_options(unchanged) == unchanged
+    assert repeat_file_options(["translate", "--train", "a", "b"]) == ["translate", "--train", "a", "b"]
+    assert repeat_file_options(["add", "-m", "m", "--file", "a", "b"])[-2:] == ["--file", "b"]

@@ -79,7 +79,7 @@ def test_through_pipes_by_format(ibidem: Run, tiny_folder: Path, file: Path) -> 
 
 def test_in_place(ibidem: Run, fails: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
     message = fails(2, "translate", "--model", tiny_folder, "-i", file, "-o", tmp_path / "." / "a.xlf")
-    assert "is the input itself" in message
+    assert "is the input file" in message
     assert "--in-place" in message
     for wrong in (["--in-place"], ["--in-place", "-i", file, "-o", tmp_path / "b.xlf"]):
         assert "--in-place writes to the file given with --input" in fails(2, "translate", *wrong)

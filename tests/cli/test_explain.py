@@ -7,7 +7,7 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from ibidem.cli.explaining import show
+from ibidem.cli.explain import show
 from ibidem.decode import CitedPair, Explanation, Neighbour, SearchSettings, Token, Translator
 from ibidem.decode.explanation import make_word
 

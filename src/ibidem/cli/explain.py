@@ -1,4 +1,4 @@
-"""explain: translations word by word, with the sentences that each word was taken from."""
+"""The command explain: translations word by word, with the sentences behind each word."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.lines import read_lines
-from ibidem.cli.opening import TranslatorOptions  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
+from ibidem.cli.console import read_lines
+from ibidem.cli.options import TranslatorOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 def explain(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to translate; else lines of stdin.")] = None,
     *,
-    opening: TranslatorOptions,
+    translator_options: TranslatorOptions,
     combiner: options.Combiner = None,
     neighbours: Annotated[
         int, typer.Option("--neighbours", min=0, help="Sentences to cite for each token; with --json all are given.")
     ] = 1,
     json: options.Json = False,
 ) -> None:
-    """Translate, and show for every word who decided on it: the base model, or which sentences of the memory."""
-    translator = opening.open(combiner)
+    """Translate, and show for every word its share from the memory and the sentences behind it."""
+    translator = translator_options.open(combiner)
     lines = iter(texts) if texts else read_lines(sys.stdin.buffer, "stdin")
     for window in translator.windows(lines):
         for explanation in translator.explain(window):
@@ -43,7 +43,7 @@ def explain(
 
 
 def show(explanation: Explanation, neighbours: int) -> None:
-    """An explanation on stdout, in colours where that is a terminal: green is what the memory decided."""
+    """Print an explanation on stdout, on a terminal in colours: green words come from the memory."""
     from rich.console import Console
     from rich.text import Text
 
@@ -74,7 +74,7 @@ def _show_word(console: Console, word: Word, width: int, neighbours: int) -> Non
 
 
 def _cite(neighbour: Neighbour, indent: int) -> Text:
-    """The neighbour's sentence with its token marked, its vote and distance, and where it was learnt from."""
+    """Format a neighbour: its weight, its sentence with the token marked, its origin and distance."""
     from rich.text import Text
 
     pair, target = neighbour.pair, _printable(neighbour.pair.target)
@@ -88,12 +88,12 @@ def _cite(neighbour: Neighbour, indent: int) -> Text:
 
 
 def _printable(text: str) -> str:
-    """The text with a sign in the place of each control character: a memory's text must not steer the terminal."""
+    """Replace control characters, so that text from a memory cannot control the terminal."""
     return "".join("\ufffd" if unicodedata.category(sign) == "Cc" else sign for sign in text)
 
 
 def _colour(share: float) -> str:
-    """A colour of the terminal's own palette for how much of a word was the memory's."""
+    """Return a colour of the terminal's palette for the share of a word that comes from the memory."""
     if share >= 0.75:
         return "bold green"
     if share >= 0.5:

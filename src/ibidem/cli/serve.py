@@ -1,17 +1,17 @@
-"""serve: the HTTP server with its web page, and its keys."""
+"""The command serve: the HTTP server with its web page, and its API keys."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ibidem.cli import options  # noqa: TC001 - typer reads the annotations
+from ibidem.cli import options
 from ibidem.cli.console import note
-from ibidem.cli.opening import TranslatorOptions  # noqa: TC001 - typer reads the annotations
-from ibidem.cli.overrides import override
+from ibidem.cli.options import TranslatorOptions
+from ibidem.cli.settings import override
 from ibidem.errors import UsageError
 
 _KEY = "IBIDEM_API_KEY"
@@ -19,7 +19,7 @@ _KEY = "IBIDEM_API_KEY"
 
 def serve(
     *,
-    opening: TranslatorOptions,
+    translator_options: TranslatorOptions,
     combiner: options.Combiner = None,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; one that others can reach needs keys.")
@@ -39,11 +39,13 @@ def serve(
         typer.Option(
             "--new-key",
             metavar="NOTE",
-            help="Make a key, add its hash to --keys, print it once, and leave.",
+            help="Make a key, add its hash to --keys, print it once, and exit.",
             show_default=False,
         ),
     ] = None,
-    without_keys: Annotated[bool, typer.Option("--without-keys", help="Serve everybody who can reach --host.")] = False,
+    without_keys: Annotated[
+        bool, typer.Option("--without-keys", help="Accept requests without a key from any address.")
+    ] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,7 +62,7 @@ def serve(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Take no suggestions, and change no memory.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Accept no suggestions and change no memory.")] = False,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,7 +72,7 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
 
-    A memory whose folder does not exist yet is created, and learns from the first suggestion on.
+    A memory whose folder does not exist is created; it is filled by suggestions.
     """
     from ibidem.serve.settings import Limits
 
@@ -87,8 +89,8 @@ def serve(
     hashes = _read_keys(keys)
     if not hashes and not without_keys and not server.is_loopback(host):
         raise UsageError(
-            f"Everybody who can reach {host} could read and change the memories: make a key with "
-            "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or say --without-keys."
+            f"Any client that reaches {host} could read and change the memories: make a key with "
+            "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
         )
     settings = ServeSettings(
         limits=limits,
@@ -98,21 +100,21 @@ def serve(
         read_only=read_only,
         learn_into=learn_into,
     )
-    opening.check(combiner)
+    translator_options.check(combiner)
     base = None
-    missing = [folder for folder, _ in opening.memories if not Memory.exists(folder)]
+    missing = [folder for folder, _ in translator_options.memories if not Memory.exists(folder)]
     if missing and not read_only:
-        base = opening.load()
+        base = translator_options.load()
         for folder in missing:
             create_memory(folder, base)
-            note(f"{folder} is new, and empty.")
-    translator = opening.open(combiner, model=base)
+            note(f"{folder} did not exist: an empty memory was created.")
+    translator = translator_options.open(combiner, model=base)
     service = server.make_service(translator, settings, hashes)
     server.serve(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
 
 
 def _check_extra() -> None:
-    """Say what to install where the server's packages are missing."""
+    """Raise UsageError with the command to install if a package of the server is missing."""
     try:
         import fastapi  # noqa: F401
         import h11  # noqa: F401
@@ -122,7 +124,7 @@ def _check_extra() -> None:
 
 
 def _read_keys(path: Path | None) -> list[str]:
-    """The hashes of all keys that were given."""
+    """Read the hashes of all given keys."""
     from ibidem.serve.keys import hash_key, read_keys
 
     hashes = [] if path is None else read_keys(path)

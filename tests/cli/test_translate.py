@@ -75,9 +75,9 @@ def test_any_text_keeps_its_lines(ibidem: Run, tiny_folder: Path, lines: list[st
 def test_more_lines_than_a_batch_stay_in_order(ibidem: Run, tiny_folder: Path, sentences) -> None:
     lines = [s.german for s in sentences if len(s.german) < 40][:30]
     one_by_one = [ibidem("translate", "--model", tiny_folder, *QUICK, stdin=line).lines[0] for line in lines[:3]]
-    group_size = ibidem("translate", "--model", tiny_folder, *QUICK, "--batch-size", 7, stdin="\n".join(lines))
-    assert group_size.lines[:3] == one_by_one
-    assert len(group_size.lines) == 30
+    batched = ibidem("translate", "--model", tiny_folder, *QUICK, "--batch-size", 7, stdin="\n".join(lines))
+    assert batched.lines[:3] == one_by_one
+    assert len(batched.lines) == 30
 
 
 def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     from .conftest import Run
 
-QUICK = ("--updates", 20, "--k", 2, "--device", "cpu")
+CPU = ("--device", "cpu")
+QUICK = ("--set", "metak.updates=20", "--k", 2, *CPU)
+QUICK_LEARN = ("--set", "tune.metak.updates=20", "--set", "tune.k=2", *CPU)
 
 
 def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     path = tmp_path / "memory"
-    learnt = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK, "--json")
+    learnt = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK_LEARN, "--json")
     assert learnt.code == 0, learnt.err
     assert learnt.err == "read 20 pairs, kept 20\n"
     summary = json.loads(learnt.out)
@@ -56,7 +58,7 @@ def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Pat
     assert set(report["systems"]["fixed"]["p_value_against_base"]) == {"BLEU", "chrF"}
     assert (tmp_path / "saved" / "adaptive.txt").read_text("utf-8").count("\n") == 20
 
-    tuned = ibidem("tune", "-m", path, "--dev", few_file, *QUICK, "--validation", "same", "--json")
+    tuned = ibidem("tune", "-m", path, "--dev", few_file, *QUICK, "--set", "metak.validation=same", "--json")
     assert tuned.code == 0, tuned.err
     assert json.loads(tuned.out)["stages"]["tune"]["dev"] == f"tsv from {few_file}, de to en"
 
@@ -69,11 +71,11 @@ def test_stages_of_learning_give_what_learn_gives(
     ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
 ) -> None:
     model = ("--model", tiny_folder, "--device", "cpu", "--seed", 5)
-    ibidem("learn", *model, "--train", few_file, "-o", tmp_path / "once", "--updates", 20, "--k", 2)
+    ibidem("learn", *model, "--train", few_file, "-o", tmp_path / "once", *QUICK_LEARN)
     assert ibidem("extract", *model, "--train", few_file, "-o", tmp_path / "staged").code == 0
     assert not Memory.open(tmp_path / "staged").manifest.artefacts
     ibidem("index", "-m", tmp_path / "staged")
-    ibidem("tune", "-m", tmp_path / "staged", "--updates", 20, "--k", 2, "--seed", 5)
+    ibidem("tune", "-m", tmp_path / "staged", *QUICK, "--seed", 5)
     once, staged = Memory.open(tmp_path / "once"), Memory.open(tmp_path / "staged")
     np.testing.assert_array_equal(once.values(), staged.values())
     assert once.manifest.stages == staged.manifest.stages
@@ -135,8 +137,8 @@ def test_the_papers_index_and_its_notes(ibidem: Run, tmp_path: Path, tiny_folder
 
 def test_learning_tells_the_indexs_notes(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     answer = ibidem(
-        *("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory", *QUICK),
-        *("--index", "paper"),
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory", *QUICK_LEARN),
+        *("--set", "index=paper"),
     )
     assert answer.code == 0
     counts, *notes = answer.err.splitlines()
@@ -194,7 +196,7 @@ def test_progress_is_silent_without_a_terminal(
     if verb == "index":
         answer = ibidem("index", "-m", memory, "IVF16,SQ8;nprobe=4")
     else:
-        answer = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "new", *QUICK)
+        answer = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "new", *QUICK_LEARN)
     assert answer.code == 0
     assert answer.err == ("" if verb == "index" else "read 20 pairs, kept 20\n")
 
@@ -204,8 +206,8 @@ def test_a_memory_remembers_the_prefix_of_its_sources(
 ) -> None:
     path, prefix = tmp_path / "memory", "Bitte: "
     learnt = ibidem(
-        *("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK),
-        *("--source-prefix", prefix, "--compact", "svd", "--dimension", 5),
+        *("learn", "--model", tiny_folder, "--train", few_file, "-o", path, *QUICK_LEARN),
+        *("--set", f"model.source_prefix={prefix}", "--compact", "svd", "--set", "compact.dimension=5"),
     )
     assert learnt.code == 0, learnt.err
     assert Memory.open(path).identity.source_prefix == prefix

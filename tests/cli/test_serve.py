@@ -51,7 +51,7 @@ def test_a_server_from_the_first_command_to_the_last(ibidem: Run, tiny_folder: P
     )
     assert process.stderr is not None
     try:
-        assert process.stderr.readline() == f"{memory} is new, and empty.\n"
+        assert process.stderr.readline() == f"{memory} did not exist: an empty memory was created.\n"
         url = process.stderr.readline().split()[2]
         assert url.startswith("http://127.0.0.1:")
         assert ask(url, "/suggest", {"q": GERMAN, "s": "Stop"}, key) == {"success": True}

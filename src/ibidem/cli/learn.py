@@ -1,0 +1,163 @@
+"""The commands learn, extract, tune and index: from parallel text to a memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ibidem.cli import options
+from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.memories import note_done, print_summary
+from ibidem.cli.options import ModelOptions
+from ibidem.cli.settings import Assignments, ModelSettings, TextSettings, override, override_parts
+
+if TYPE_CHECKING:
+    from ibidem.memory import Memory
+
+_K = Annotated[int, typer.Option("--k", min=1, help="Largest number of neighbours (1, 2, 4, 8, …).")]
+
+
+def learn(
+    train: options.Train,
+    output: options.Output,
+    *,
+    dev: options.Dev = None,
+    model: options.Model = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    compact: Annotated[
+        str,
+        typer.Option("--compact", help="Search in fewer dimensions: network (the paper's), pca or svd; or none."),
+    ] = "none",
+    prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
+    format: options.Format = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+    assignments: Assignments = None,
+    json: options.Json = False,
+) -> None:
+    """Learn a memory from parallel text. Run the same command again to resume after an interruption.
+
+    The stages are extract, cluster, compact, tune, prune and index. All other settings: `ibidem settings learn`.
+    """
+    from ibidem.facade import open_corpus
+    from ibidem.learn import LearnSettings
+    from ibidem.learn import learn as run
+
+    defaults = LearnSettings()
+    settings = replace(
+        defaults,
+        cluster=replace(defaults.cluster, seed=seed),
+        compact=replace(defaults.compact, method=compact, seed=seed),
+        tune=replace(defaults.tune, metak=replace(defaults.tune.metak, seed=seed)),
+        prune=replace(defaults.prune, rate=prune, seed=seed),
+        threads=threads,
+    )
+    text, machine, settings = override_parts(
+        {"text": TextSettings(format=format), "model": ModelSettings(), "": settings}, assignments or ()
+    )
+    base = ModelOptions(
+        model=model,
+        device=device,
+        dtype=machine.dtype,
+        threads=threads,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=machine.source_prefix,
+    ).load()
+    language = text.catalogue_language
+    corpus = open_corpus(train, base, format=text.format, catalogue_language=language)
+    dev_corpus = open_corpus(dev, base, format=text.dev_format, catalogue_language=language) if dev else None
+    with shown_progress() as progress:
+        memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
+    note(corpus.counts.describe())
+    _note_index(memory)
+    print_summary(memory, json=json)
+
+
+def extract(
+    train: options.Train,
+    output: options.Output,
+    *,
+    model_options: ModelOptions,
+    compactor: options.Compactor = None,
+    batch_tokens: Annotated[
+        int, typer.Option("--batch-tokens", min=16, help="Padded tokens in a forward pass.")
+    ] = 4096,
+    seed: options.Seed = 0,
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
+    json: options.Json = False,
+) -> None:
+    """Run the first stage of learn: store every target token with its decoder state.
+
+    Run the same command again to resume after an interruption.
+    """
+    from ibidem.facade import open_corpus
+    from ibidem.learn import ExtractSettings
+    from ibidem.learn import extract as run
+
+    base = model_options.load()
+    corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
+    settings = ExtractSettings(batch_tokens=batch_tokens)
+    with shown_progress() as progress:
+        memory = run(base, corpus, output, seed=seed, settings=settings, compactor=compactor, progress=progress)
+    note(corpus.counts.describe())
+    print_summary(memory, json=json)
+
+
+def index(
+    memory: options.MemoryPath,
+    setting: Annotated[str, typer.Argument(help="auto, exact, native, paper, or a faiss factory string.")] = "auto",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Build the search index of a memory again."""
+    from ibidem.learn import index_memory
+    from ibidem.memory import Memory
+
+    use_threads(threads)
+    with shown_progress() as progress:
+        opened, _ = index_memory(Memory.open(memory), setting, threads=threads, progress=progress)
+    _note_index(opened)
+    print_summary(opened, json=json)
+
+
+def tune(
+    memory: options.MemoryPath,
+    *,
+    dev: options.Dev = None,
+    model_options: ModelOptions,
+    k: _K = 8,
+    index: options.IndexSetting = None,
+    again: options.Again = False,
+    seed: options.Seed = 0,
+    format: options.Format = None,
+    catalogue_language: options.CatalogueLanguage = None,
+    assignments: Assignments = None,
+    json: options.Json = False,
+) -> None:
+    """Tune the combiners of a memory on a dev set: the fixed one and the adaptive one (Meta-k)."""
+    from ibidem.facade import open_corpus
+    from ibidem.learn import MetaKSettings, TuneSettings
+    from ibidem.learn import tune as run
+    from ibidem.memory import Memory
+
+    settings = override(TuneSettings(k=k, metak=MetaKSettings(seed=seed)), assignments or ())
+    before = Memory.open(memory)
+    base = model_options.load(before.identity)
+    corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None
+    with shown_progress() as progress:
+        opened = run(before, base, corpus, settings=settings, setting=index, again=again, progress=progress)
+    note_done(before, opened, "tune")
+    print_summary(opened, json=json)
+
+
+def _note_index(memory: Memory) -> None:
+    """Print the notes of the index, such as a setting that it could not use."""
+    stored = memory.manifest.artefacts.get("index")
+    for message in stored.info["notes"] if stored is not None else ():
+        note(message)

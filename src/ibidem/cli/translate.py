@@ -1,0 +1,178 @@
+"""The command translate: lines or whole documents in, translations out."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ibidem.cli import options
+from ibidem.cli.console import note, open_input, read_lines, shown_progress
+from ibidem.cli.options import TranslatorOptions
+from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ibidem.decode import Translator
+    from ibidem.text import FillReport, FillSettings
+
+_MOST_FAILURES = 20
+
+
+def translate(
+    input: Annotated[
+        Path | None,
+        typer.Option("-i", "--input", help="File to read, lines or a document; else stdin.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; else stdout.", show_default=False)
+    ] = None,
+    *,
+    translator_options: TranslatorOptions,
+    combiner: options.Combiner = None,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="With --json: this many translations a line.")] = 1,
+    prefixes: Annotated[
+        Path | None,
+        typer.Option("--prefixes", help="File of beginnings of the translations, a line each.", show_default=False),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Translate a whole document, where its ending does not say so: xliff, po, tmx, tsv, jsonl or plain.",
+            show_default=False,
+        ),
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write to the input file itself.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Documents: translate anew what has a translation.")
+    ] = False,
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="PO: translate fuzzy entries anew too.")] = False,
+    mark_fuzzy: Annotated[
+        bool, typer.Option("--mark-fuzzy/--no-mark-fuzzy", help="PO: flag new translations as fuzzy.")
+    ] = True,
+    json: options.Json = False,
+) -> None:
+    """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
+
+    Every line of plain text gives exactly one line. A document, recognised by its file name or --format, is written
+    back unchanged except for the translations it lacked; segments that lost a placeholder are reported.
+    """
+    output = _choose_output(input, output, in_place=in_place)
+    document = _is_document(input, format)
+    if document:
+        _check_document(input, output, in_place=in_place, json=json)
+        if n_best > 1 or prefixes is not None:
+            raise UsageError("--n-best and --prefixes are for lines, not for documents.")
+    elif overwrite or fuzzy or not mark_fuzzy:
+        raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
+    if n_best > 1 and not json:
+        raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
+    from ibidem.text import FillSettings, open_output
+
+    translator_options.check(combiner)
+    with ExitStack() as stack:
+        source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))  # before the long wait
+        beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
+        translator = translator_options.open(combiner, beam=max(translator_options.beam, n_best))
+        if document:
+            _run_document(
+                translator,
+                input,
+                output,
+                format=format,
+                settings=FillSettings(overwrite=overwrite, fuzzy=fuzzy),
+                mark_fuzzy=mark_fuzzy,
+                json=json,
+            )
+            return
+        target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
+        lines = read_lines(source, str(input or "stdin"))
+        starts = None if beginnings is None else list(read_lines(beginnings, str(prefixes)))
+        written: Iterable[str]
+        if json:
+            written = _results(translator, lines, n_best, starts)
+        elif starts is not None:
+            written = translator.translate(list(lines), prefixes=starts)
+        else:
+            written = translator.translate_stream(lines)
+        for line in written:
+            target.write(line.encode("utf-8") + b"\n")
+            target.flush()
+
+
+def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:
+    """Yield a JSON object for each line: its source, its translation, and alternatives with scores."""
+    windows = translator.windows(lines) if prefixes is None else [list(lines)]
+    for window in windows:
+        for source, best in zip(window, translator.alternatives(window, count, prefixes=prefixes), strict=True):
+            translations = [{"text": text, "score": score} for text, score in best]
+            result = {"source": source, "translation": best[0][0], "translations": translations}
+            yield json_module.dumps(result, ensure_ascii=False)
+
+
+def _choose_output(input: Path | None, output: Path | None, *, in_place: bool) -> Path | None:
+    """Return the file to write; raises UsageError for an --in-place without an input or with an output."""
+    if not in_place:
+        return output
+    if input is None or output is not None:
+        raise UsageError("--in-place writes to the file given with --input: give that, and no --output.")
+    return input
+
+
+def _is_document(input: Path | None, format: str | None) -> bool:
+    """Return whether the input is a document, by its given format or its file name."""
+    from ibidem.text import format_of
+
+    return format_of(input or "-", format) is not None
+
+
+def _check_document(input: Path | None, output: Path | None, *, in_place: bool, json: bool) -> None:
+    """Raise UsageError where the input would be overwritten, or a document would mix with its report."""
+    if json and output is None:
+        raise UsageError("--json prints the report of a document: give the document's own file with --output.")
+    if input is not None and output is not None and not in_place and output.exists() and output.samefile(input):
+        raise UsageError(f"{output} is the input file. To change it, give --in-place instead of --output.")
+
+
+def _run_document(
+    translator: Translator,
+    input: Path | None,
+    output: Path | None,
+    *,
+    format: str | None,
+    settings: FillSettings,
+    mark_fuzzy: bool,
+    json: bool,
+) -> None:
+    """Translate a document and print the report."""
+    from ibidem.decode import translate_document
+
+    with shown_progress() as progress:
+        report = translate_document(
+            translator,
+            input or "-",
+            sys.stdout.buffer if output is None else output,
+            format=format,
+            settings=settings,
+            mark_fuzzy=mark_fuzzy,
+            progress=progress,
+        )
+    if json:
+        print(json_module.dumps(report.to_json(), indent=2, ensure_ascii=False))
+    else:
+        _note_report(report)
+
+
+def _note_report(report: FillReport) -> None:
+    for number, line in enumerate(report.lines()):
+        if number == _MOST_FAILURES:
+            note(f"and {len(report.failed) - number:,} more; --json lists all")
+            break
+        note(line)
+    note(report.describe())
