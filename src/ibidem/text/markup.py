@@ -334,7 +334,7 @@ class _ContentBuilder:
         if token.kind == Kind.START:
             self.depth += 1
             if token.name == "sub":
-                self.untranslatable = "text inside a code (<sub>) is not supported"
+                self.untranslatable = "text inside a code (<sub>) is left to a person"
         elif token.kind == Kind.END:
             self.depth -= 1
             if self.depth == 0:

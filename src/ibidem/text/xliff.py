@@ -108,8 +108,11 @@ def read_xliff(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     root, version, _ = _read_root(tokens, stream.name)
     direction = _Direction(stream.name, languages)
     direction.check(version.declared_languages(root))
+    current = root
     for file, unit, inherited in _read_units(tokens, root, version.unit, stream.name, window):
-        direction.check(version.declared_languages(file))
+        if file is not current:
+            direction.check(version.declared_languages(file))
+            current = file
         builder = DocumentBuilder()
         version.read_unit(unit, inherited, builder, window, None)
         for segment in builder.segments:
@@ -168,10 +171,11 @@ def read_xliff_document(data: bytes, name: str, target_language: str | None) -> 
     root, version, number = _read_root(tokens, name)
     xml, builder = XmlFile(data), DocumentBuilder()
     builder.languages += version.declared_languages(root)
+    current = root
     for file, unit, inherited in _read_units(tokens, root, version.unit, name):
-        builder.languages += [
-            language for language in version.declared_languages(file) if language not in builder.languages[-2:]
-        ]
+        if file is not current:
+            builder.languages += version.declared_languages(file)
+            current = file
         declared = file.attributes.get("target-language")
         version.read_unit(unit, inherited, builder, xml, None if declared else target_language)
     if version is _VERSION_2 and target_language is not None and not root.attributes.get("trgLang"):

@@ -125,7 +125,7 @@ class _Job:
 
 def _start(request: Request) -> _Job | Loss:
     if ICU.search(plain_text(request.pieces)):
-        return Loss("ICU messages with several texts (plural, select) are not supported")
+        return Loss("an ICU message with several texts in one (plural, select) is left to a person")
     try:
         marked = mark(request.pieces, printf=request.printf)
     except ValueError as error:
