@@ -1,4 +1,4 @@
-"""Real files of every format, written by a few lines that share nothing with the readers."""
+"""Files of every format, written by code that shares nothing with the readers."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_a_wrong_number_of_paths_is_refused(write: Write, count: int, format: st
     assert "the source first" in str(error.value)
 
 
-def test_two_files_that_hold_both_sides_are_not_taken_for_lines(write: Write) -> None:
+def test_two_files_that_contain_both_sides_are_refused(write: Write) -> None:
     with pytest.raises(UsageError, match=r"one ends as tmx, .* Give one tmx file at a time"):
         Corpus([write("a.tmx", ""), write("b.tmx.xz", "")])
 
@@ -173,7 +173,7 @@ def test_a_path_alone_is_refused(write: Write) -> None:
         Corpus(write("a.tsv", ""))
 
 
-def test_it_describes_itself(write: Write) -> None:
+def test_a_corpus_has_a_description(write: Write) -> None:
     path = write("a.tsv", "")
     corpus = Corpus([path], source_language="de-AT")
     assert corpus.description == f"tsv from {path}, de to en"
@@ -205,20 +205,20 @@ def test_standard_input_can_be_one_of_two_aligned_files(write: Write, monkeypatc
         list(Corpus(["-", path]))
 
 
-def test_standard_input_is_not_both_sides_and_no_mo_file() -> None:
+def test_standard_input_cannot_be_both_sides_or_mo() -> None:
     with pytest.raises(UsageError, match=r"Both files are standard input \('-'\)"):
         Corpus(["-", "-"])
     with pytest.raises(UsageError, match="mo cannot come from standard input, only tsv, jsonl, tmx, xliff, po"):
         Corpus(["-"], format="mo")
 
 
-def test_errors_call_standard_input_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     feed(monkeypatch, "a\n")
     with pytest.raises(TextError, match=r"^standard input, line 1: 1 column"):
         list(Corpus(["-"]))
 
 
-def test_importing_the_room_is_light() -> None:
+def test_importing_the_package_is_light() -> None:
     heavy = {"lxml", "torch", "numpy", "transformers"}
     code = f"import sys, ibidem.text; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

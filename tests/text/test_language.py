@@ -36,7 +36,7 @@ def test_spellings_of_one_language_agree(tag: str) -> None:
         ("", None),
     ],
 )
-def test_a_path_tells_the_language(path: str, language: str | None) -> None:
+def test_the_language_is_inferred_from_the_path(path: str, language: str | None) -> None:
     assert infer_language(path, GERMAN_ENGLISH) == language
 
 
@@ -56,6 +56,6 @@ def test_a_catalogue_in_a_third_language_is_refused() -> None:
         Languages.from_tags("de", "en", "fr")
 
 
-def test_codes_of_three_letters_mean_the_same_languages() -> None:
+def test_three_letter_codes_name_the_same_languages() -> None:
     assert [primary_language(tag) for tag in ("deu_Latn", "eng", "zho_Hans", "de")] == ["de", "en", "zh", "de"]
     assert primary_language("bar") == "bar"

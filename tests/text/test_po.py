@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
-from ibidem.text.limits import LONGEST
+from ibidem.text.limits import MAX_TEXT
 
 from .conftest import Write, sides
 
@@ -106,7 +106,7 @@ def test_every_escape_of_gettext_is_read(write: Write, escaped: str, text: str) 
 
 
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="gettext is not installed")
-def test_it_agrees_with_gettext(write: Write, tmp_path: Path) -> None:
+def test_the_reader_agrees_with_gettext(write: Write, tmp_path: Path) -> None:
     path = write("x.po", CATALOGUE + '\nmsgid "k"\nmsgstr "\\a\\b\\f\\r\\v\\101\\x42\\\\T\\303\\274r\\"z"\n')
     compiled = tmp_path / "x.mo"
     subprocess.run(["msgfmt", "-o", compiled, path], check=True)
@@ -147,7 +147,7 @@ def test_a_syntax_error_is_named_with_its_line(write: Write, text: str, line: in
     assert str(error.value).startswith(f"{path}, line {line}: {what}")
 
 
-def test_a_bad_byte_has_the_remedy_for_catalogues(write: Write) -> None:
+def test_an_invalid_byte_is_refused_with_a_remedy(write: Write) -> None:
     path = write("de.po", "# Müller\n".encode("latin1"))
     with pytest.raises(TextError, match=r"de.po, line 1: byte 0xFC is not UTF-8. Convert it first: msgconv -t UTF-8"):
         list(Corpus([path]))
@@ -155,7 +155,7 @@ def test_a_bad_byte_has_the_remedy_for_catalogues(write: Write) -> None:
 
 def test_an_entry_without_end_is_refused(write: Write) -> None:
     path = write("de.po.gz", 'msgid "a"\nmsgstr ""\n' + ('"' + "x" * 1000 + '"\n') * 1100)
-    with pytest.raises(TextError, match=rf"line 1051: an entry longer than {LONGEST:,} bytes"):
+    with pytest.raises(TextError, match=rf"line 1051: an entry longer than {MAX_TEXT:,} bytes"):
         list(Corpus([path]))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.limits import LONGEST
+from ibidem.text.limits import MAX_TEXT
 from ibidem.text.stream import Stream
 
 from .conftest import Write, sides
@@ -23,7 +23,7 @@ def test_lines_are_split_at_newlines_only(write: Write) -> None:
     assert sides(Corpus([path])) == [("a\u2028b\x0bc\x0cd\x1ee\x85f", "x\x00y"), ("q\rr", "z")]
 
 
-def test_only_the_first_mark_of_byte_order_is_dropped(write: Write) -> None:
+def test_only_the_first_byte_order_mark_is_removed(write: Write) -> None:
     assert sides(Corpus([write("a.tsv", "\ufeff\ufeffa\tb\n\ufeffc\td\n")])) == [
         ("\ufeffa", "b"),
         ("\ufeffc", "d"),
@@ -31,7 +31,7 @@ def test_only_the_first_mark_of_byte_order_is_dropped(write: Write) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
-def test_a_bad_byte_is_named_with_its_line_and_the_remedy(write: Write, ending: str) -> None:
+def test_an_invalid_byte_is_named_with_its_line_and_a_remedy(write: Write, ending: str) -> None:
     path = write(f"latin.tsv{ending}", "a\tb\nTür\tdoor\n".encode("latin1"))
     with pytest.raises(TextError) as error:
         list(Corpus([path]))
@@ -67,8 +67,8 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path, ending: str, tool: s
 
 
 def test_a_line_without_end_is_refused(write: Write) -> None:
-    path = write("endless.tsv.xz", b"a\tb\n" + bytes(LONGEST + 1))
-    with pytest.raises(TextError, match=rf"endless.tsv.xz, line 2: longer than {LONGEST:,} bytes. Check"):
+    path = write("endless.tsv.xz", b"a\tb\n" + bytes(MAX_TEXT + 1))
+    with pytest.raises(TextError, match=rf"endless.tsv.xz, line 2: longer than {MAX_TEXT:,} bytes. Check"):
         list(Corpus([path]))
 
 
@@ -85,7 +85,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         Corpus([folder])
 
 
-def test_a_file_that_went_away_is_named(write: Write) -> None:
+def test_a_deleted_file_is_named(write: Write) -> None:
     path = write("a.tsv", "a\tb\n")
     corpus = Corpus([path])
     Path(path).unlink()
@@ -131,7 +131,7 @@ def test_the_file_is_closed_when_a_reader_stops_early(write: Write, ending: str)
     assert corpus.fraction() == before
 
 
-def test_reading_goes_on_where_it_left_off(write: Write) -> None:
+def test_reading_continues_where_it_stopped(write: Write) -> None:
     with Stream(write("a.tsv", "1\n2\n3\n")) as stream:
         assert next(stream.lines()) == (1, "1")
         assert list(stream.lines()) == [(2, "2"), (3, "3")]

@@ -7,7 +7,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
-from ibidem.text.limits import LONGEST
+from ibidem.text.limits import MAX_TEXT
 
 from .conftest import Write, sides
 
@@ -66,7 +66,7 @@ def test_native_code_is_left_out_and_text_kept(write: Write, inline: str, text: 
     assert sides(Corpus([write("a.tmx", document(unit(inline, "x")))])) == [(text, "x")]
 
 
-def test_text_beside_segments_is_left_out(write: Write) -> None:
+def test_text_outside_segments_is_left_out(write: Write) -> None:
     noted = (
         '<tu tuid="1"><note>no</note><prop type="x">no</prop><tuv xml:lang="de"><note>no</note><seg>ja</seg>'
         '<prop>no</prop></tuv><tuv xml:lang="en"><seg>yes</seg></tuv></tu>'
@@ -154,20 +154,20 @@ def test_entity_bombs_are_refused(write: Write) -> None:
 
 
 def test_a_segment_of_some_megabytes_is_refused(write: Write) -> None:
-    longest = "x" * LONGEST
+    longest = "x" * MAX_TEXT
     assert sides(Corpus([write("a.tmx", document(unit(longest, "c")))])) == [(longest, "c")]
     path = write("b.tmx.gz", document(unit("a", "b"), unit("x" * (5 << 20), "c")))
-    with pytest.raises(TextError, match=rf"b.tmx.gz, line 6: a segment .* longer than {LONGEST:,} characters"):
+    with pytest.raises(TextError, match=rf"b.tmx.gz, line 6: a segment .* longer than {MAX_TEXT:,} characters"):
         list(Corpus([path]))
 
 
 def test_a_tag_without_end_is_refused(write: Write) -> None:
     path = write("a.tmx.gz", HEAD + '<tu id="' + "x" * (5 << 20))
-    with pytest.raises(TextError, match=rf"a.tmx.gz, line 4: a tag longer than {LONGEST:,} bytes. Check"):
+    with pytest.raises(TextError, match=rf"a.tmx.gz, line 4: a tag longer than {MAX_TEXT:,} bytes. Check"):
         list(Corpus([path]))
 
 
-def test_deep_nesting_is_read_like_any_other(write: Write) -> None:
+def test_deep_nesting_is_read(write: Write) -> None:
     deep = "<hi>" * 200 + "x" + "</hi>" * 200
     assert sides(Corpus([write("a.tmx", document(unit(deep, "c")))])) == [("x", "c")]
 

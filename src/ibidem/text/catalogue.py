@@ -1,4 +1,8 @@
-"""The messages of a gettext catalogue, whatever its file format, as pairs in the user's direction."""
+"""Messages of gettext catalogues, PO or MO, as pairs in the user's direction.
+
+User interface markup is removed from both sides: accelerators (`&File`) and the context that KDE once wrote into the
+message (`_: context` on a line of its own).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
-from ibidem.text.cleaning import clean
+from ibidem.text.inline.accelerators import remove_accelerators
 from ibidem.text.language import Languages, infer_language
-from ibidem.text.pair import Dropped, Found, Unit, join_lines
+from ibidem.text.pair import Dropped, Unit, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# A template still has the placeholder "CHARSET"; its bytes are checked to be UTF-8 like all others.
+    from ibidem.text.pair import ReadResult
+
+# A template still has the placeholder "CHARSET"; its bytes must be UTF-8 like all others.
 _CHARSETS = frozenset({"utf-8", "utf8", "ascii", "us-ascii", "ansi_x3.4-1968", "charset"})
 _CHARSET = re.compile(r"^content-type:.*?charset=([^\s;]+)", re.IGNORECASE | re.MULTILINE)
-_SHOWN = 40  # characters of a header's value in a message
 _LANGUAGE = re.compile(r"^language:[ \t]*([A-Za-z][^\s]*)", re.IGNORECASE | re.MULTILINE)
+_KDE_CONTEXT = re.compile(r"\A_:[^\n]*\n")
+_MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a catalogue: an original, its plural if it has one, and the translated forms."""
+    """One entry of a catalogue.
+
+    Attributes:
+        original: The text to translate (msgid).
+        translations: The translated forms (msgstr), one unless there is a plural.
+        location: The line of the msgid in PO, the number of the entry in MO.
+        plural: The plural of the original (msgid_plural).
+        context: The context (msgctxt).
+        fuzzy: Whether the translation is marked as doubtful.
+        obsolete: Whether the entry is no longer used.
+    """
 
     original: str
     translations: tuple[str, ...]
@@ -35,46 +52,88 @@ class Message:
 
     @property
     def is_header(self) -> bool:
-        """Tell whether this is the entry without an original that describes the catalogue."""
+        """Whether this is the entry without an original that describes the catalogue."""
         return not self.original and self.context is None and not self.obsolete
 
     def forms(self) -> Iterator[tuple[str, str]]:
-        """Yield the original with the first form, and the plural, where there is one, with the last."""
+        """Yield the original with the first form, and the plural, if there is one, with the last form."""
         yield self.original, self.translations[0]
         if self.plural is not None:
             yield self.plural, self.translations[-1]
 
 
-def read_catalogue(messages: Iterable[Message], *, name: str, languages: Languages, recode: str) -> Iterator[Found]:
-    """Yield each form of each message, cleaned, with its sides in the user's direction.
+def read_catalogue(
+    messages: Iterable[Message], *, name: str, languages: Languages, recode: str
+) -> Iterator[ReadResult]:
+    """Yield the pairs of a catalogue, one for each form of each message.
 
-    The originals are taken to be in the one of the two languages that the catalogue does not translate into.
-    `recode` is the remedy for another encoding than UTF-8.
+    The originals are assumed to be in that one of the two languages that the catalogue does not translate into.
+
+    Args:
+        messages: The entries of the catalogue.
+        name: The name of the file, for messages.
+        languages: The two languages of the corpus.
+        recode: The advice for a catalogue that is not in UTF-8.
+
+    Raises:
+        TextError: If the catalogue is in another encoding, or its language is unknown.
     """
-    stated: str | None = None
-    translates_into: str | None = None
+    declared: str | None = None
+    language: str | None = None
     for message in messages:
         if message.is_header:
             header = message.translations[0]
             check_charset(header, name, recode)
-            stated = find_language(header) or stated
+            declared = find_language(header) or declared
             continue
-        if translates_into is None:
-            translates_into = _language(name, stated, languages)
+        if language is None:
+            language = _choose_language(name, declared, languages)
         for original, translation in message.forms():
-            if reason := _reason(message, translation):
+            if reason := _reason_to_drop(message, translation):
                 yield Dropped(reason)
                 continue
             original, translation = clean(original, translation)
             if join_lines(original) == join_lines(translation):
                 yield Dropped("identical")
-            elif translates_into == languages.source:
+            elif language == languages.source:
                 yield Unit(translation, original, message.location)
             else:
                 yield Unit(original, translation, message.location)
 
 
-def _reason(message: Message, translation: str) -> str | None:
+def clean(original: str, translation: str) -> tuple[str, str]:
+    """Remove accelerators and KDE contexts from both sides of a message."""
+    return remove_accelerators(remove_context(original), remove_context(translation))
+
+
+def remove_context(text: str) -> str:
+    r"""Remove the first line of a message if it is a KDE context.
+
+    >>> remove_context("_: verb\nOpen")
+    'Open'
+    """
+    return _KDE_CONTEXT.sub("", text)
+
+
+def check_charset(header: str, name: str, recode: str) -> str | None:
+    """Return the encoding that a header declares, in lower case, None if it declares none.
+
+    Raises:
+        TextError: If it is neither UTF-8 nor a part of it.
+    """
+    match = _CHARSET.search(header)
+    if match and match[1].lower() not in _CHARSETS:
+        raise TextError(f"{name}: the catalogue is in {match[1][:_MAX_SHOWN]}, not in UTF-8. {recode}")
+    return match[1].lower() if match else None
+
+
+def find_language(header: str) -> str | None:
+    """Return the language of the translations that a header declares."""
+    match = _LANGUAGE.search(header)
+    return match[1] if match else None
+
+
+def _reason_to_drop(message: Message, translation: str) -> str | None:
     if message.obsolete:
         return "obsolete"
     if message.fuzzy:
@@ -82,30 +141,16 @@ def _reason(message: Message, translation: str) -> str | None:
     return None if translation else "untranslated"
 
 
-def check_charset(header: str, name: str, recode: str) -> str | None:
-    """Return the encoding that a header names, in small letters, and refuse any but UTF-8 and what it holds."""
-    match = _CHARSET.search(header)
-    if match and match[1].lower() not in _CHARSETS:
-        raise TextError(f"{name}: the catalogue is in {match[1][:_SHOWN]}, not in UTF-8. {recode}")
-    return match[1].lower() if match else None
-
-
-def find_language(header: str) -> str | None:
-    """Return the language that a header says the translations are in."""
-    match = _LANGUAGE.search(header)
-    return match[1] if match else None
-
-
-def _language(name: str, stated: str | None, languages: Languages) -> str:
+def _choose_language(name: str, declared: str | None, languages: Languages) -> str:
     if languages.catalogue is not None:
         return languages.catalogue
-    if stated is None:
+    if declared is None:
         known, what = infer_language(name, languages), "neither its header nor its path names its language"
     else:
-        known, what = languages.match(stated), f"its language is {stated[:_SHOWN]!r}"
+        known, what = languages.match(declared), f"its language is {declared[:_MAX_SHOWN]!r}"
     if known is None:
         raise TextError(
-            f"{name}: {what}, and one of {languages.source!r} and {languages.target!r} is needed. Say which "
-            f"one the msgstr entries are in, for instance: --catalogue-language {languages.source}"
+            f"{name}: {what}, and one of {languages.source!r} and {languages.target!r} is needed. State the language "
+            f"of the msgstr entries, for instance: --catalogue-language {languages.source}"
         )
     return known

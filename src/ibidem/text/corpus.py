@@ -1,4 +1,4 @@
-"""Parallel text from files of any known format, as a stream of pairs."""
+"""Parallel text: read from files of any supported format as a stream of pairs, and written to a file."""
 
 from __future__ import annotations
 
@@ -7,60 +7,53 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import TextError, UsageError
-from ibidem.text.aligned import read_aligned
-from ibidem.text.counts import Counts
-from ibidem.text.jsonl import read_jsonl
+from ibidem.progress import Progress, silent
+from ibidem.text.formats import FORMATS, find_format
 from ibidem.text.language import Languages
 from ibidem.text.limits import Check, ReadLimits, no_check
-from ibidem.text.mo import read_mo
-from ibidem.text.pair import Dropped, Found, Pair, Unit, join_lines
-from ibidem.text.po import read_po
-from ibidem.text.stream import COMPRESSED, STDIN, Stream
-from ibidem.text.tmx import read_tmx
-from ibidem.text.tsv import read_tsv
-from ibidem.text.xliff import read_xliff_pairs
+from ibidem.text.pair import Counts, Dropped, Pair, join_lines
+from ibidem.text.plain import read_aligned
+from ibidem.text.stream import COMPRESSED, STDIN, Stream, open_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-ALIGNED = "lines"
+    from ibidem.text.pair import LocatedPair, ReadResult, Unit
 
-_MOST_ORIGINS = 10_000
-
-
-class _Format(NamedTuple):
-    endings: tuple[str, ...]
-    read: Callable[[Stream, Languages], Iterator[Found]]
-    on_stdin: bool = True
-    names_languages: bool = True
-
-
-_FORMATS = {
-    "tsv": _Format((".tsv",), lambda stream, _: read_tsv(stream), names_languages=False),
-    "jsonl": _Format((".jsonl",), read_jsonl, names_languages=False),
-    "tmx": _Format((".tmx",), read_tmx),
-    "xliff": _Format((".xlf", ".xliff"), read_xliff_pairs),
-    "po": _Format((".po", ".pot"), read_po),
-    "mo": _Format((".mo", ".gmo"), read_mo, on_stdin=False),
-}
+_ALIGNED = "lines"
+_PAIR_FORMATS = {name: format for name, format in FORMATS.items() if format.read_pairs}
+_WRITERS = {name: format.writer for name, format in FORMATS.items() if format.writer}
+_MAX_ORIGINS = 10_000
+_PROGRESS_PAIRS = 10_000
 
 
 class Corpus:
     """Parallel text that is read anew, in bounded memory, each time it is iterated.
 
-    One path is TSV, JSONL, TMX, XLIFF, PO or MO by its ending, `.gz` or `.xz` set aside, or by `format`. Two paths
-    are plain text, source first, aligned line by line (`format` "lines"). "-" is standard input, TSV unless
-    `format` says otherwise, and can be iterated once.
+    Args:
+        paths: One file of TSV, JSONL, TMX, XLIFF, PO or MO, plain or compressed (`.gz`, `.xz`); or two plain text
+            files, the source first, aligned line by line. "-" is standard input, which can be iterated once.
+        source_language: The language of the sources. Languages are compared by their first subtag.
+        target_language: The language of the targets.
+        format: The name of the format, by default that of the ending, and TSV for standard input. Two plain text
+            files are "lines".
+        catalogue_language: The language of the msgstr entries of a PO or MO file, if neither its header nor its path
+            names it.
+        limits: Limits on the size of the input.
+        check: Called often while a file is read, also while no pair is found; it raises to stop reading.
 
-    `counts` tells what the last iteration read, kept and dropped. Languages are compared by their first
-    subtag; `catalogue_language` is the one that the msgstr entries of a PO or MO file are in, where neither
-    its header nor its path says so.
+    Attributes:
+        origins: The paths as they were given.
+        languages: The two languages.
+        format: The name of the format.
+        counts: How many pairs the last iteration read, kept and dropped.
 
-    `limits` bound what a file may cost. `check` is called often while a file is read, also while no pair is found;
-    what it raises ends the iteration.
+    Raises:
+        UsageError: If the arguments do not fit together.
+        TextError: If a file cannot be read: at once if it is missing, else when the iteration reaches the place.
 
-    Raises UsageError for arguments that do not fit together, and TextError for a file that cannot be read,
-    there and then where it is missing, else when the place is reached.
+    >>> for pair in Corpus(["corpus.tsv.gz"]):  # doctest: +SKIP
+    ...     print(pair.source, pair.target)
     """
 
     def __init__(
@@ -84,7 +77,7 @@ class Corpus:
         self._check = check
         self._streams = self._open()
         self._stdin_is_spent = False
-        self._stated: set[str] = set()
+        self._stated_origins: set[str] = set()
 
     def __iter__(self) -> Iterator[Pair]:
         if STDIN in self.origins:
@@ -100,17 +93,17 @@ class Corpus:
 
     @property
     def description(self) -> str:
-        """Name the format, the files and the direction in one line."""
+        """The format, the files and the direction in one line."""
         files = " and ".join("standard input" if origin == STDIN else origin for origin in self.origins)
         return f"{self.format} from {files}, {self.languages.source} to {self.languages.target}"
 
     @property
     def names_languages(self) -> bool:
-        """Whether files of this format name languages, so that the corpus' own decide which texts are read."""
-        return self.format != ALIGNED and _FORMATS[self.format].names_languages
+        """Whether files of this format name languages, so that those of the corpus select the texts."""
+        return self.format != _ALIGNED and FORMATS[self.format].names_languages
 
     def fraction(self) -> float | None:
-        """Return the share of the (compressed) bytes consumed so far, None where the size is not known."""
+        """Return the fraction of the (compressed) bytes read so far, None if the size is unknown."""
         sizes = [stream.size for stream in self._streams if stream.size is not None]
         if len(sizes) < len(self._streams):
             return None
@@ -121,91 +114,159 @@ class Corpus:
         return [Stream(origin, self.limits, self._check) for origin in self.origins]
 
     def _pairs(self, streams: Sequence[Stream], counts: Counts) -> Iterator[Pair]:
-        self._stated.clear()
+        self._stated_origins.clear()
         longest = self.limits.segment
         most_drops = last_drop = self.limits.dropped_in_a_row
         with ExitStack() as stack:
             for stream in streams:
                 stack.enter_context(stream)
-            for found in self._read(streams):
-                if isinstance(found, Dropped):
-                    reason = found.reason
-                elif len(found.source) > longest or len(found.target) > longest:
+            for result in self._read(streams):
+                if isinstance(result, Dropped):
+                    reason = result.reason
+                elif len(result.source) > longest or len(result.target) > longest:
                     reason = f"longer than {longest:,} characters"
                 else:
-                    source, target = join_lines(found.source), join_lines(found.target)
+                    source, target = join_lines(result.source), join_lines(result.target)
                     if source and target:
                         counts.keep()
                         last_drop = counts.read + most_drops
-                        yield Pair(source, target, self._origin(found), found.location)
+                        yield Pair(source, target, self._choose_origin(result), result.location)
                         continue
                     reason = "empty target" if source else "empty source"
                 counts.drop(reason)
                 if counts.read > last_drop:
-                    raise self._dropping(streams[0], counts)
+                    raise self._drop_error(streams[0], counts)
 
-    def _dropping(self, stream: Stream, counts: Counts) -> TextError:
+    def _read(self, streams: Sequence[Stream]) -> Iterator[ReadResult]:
+        read = None if self.format == _ALIGNED else FORMATS[self.format].read_pairs
+        return read(streams[0], self.languages) if read else read_aligned(*streams)
+
+    def _choose_origin(self, unit: Unit) -> str:
+        """Return the origin that a unit states, unless there are too many for the manifest of a memory."""
+        stated = self._stated_origins
+        if unit.origin is not None and (unit.origin in stated or len(stated) < _MAX_ORIGINS):
+            stated.add(unit.origin)
+            return unit.origin
+        return self.origins[0]
+
+    def _drop_error(self, stream: Stream, counts: Counts) -> TextError:
         place = f"{stream.name}, line {stream.line:,}" if stream.line else stream.name
         return TextError(
             f"{place}: {self.limits.dropped_in_a_row:,} units in a row give no pair ({counts.describe()}). "
-            "Check that the file has both languages, and remove what is empty."
+            "Check that the file has both languages, and remove empty units."
         )
-
-    def _origin(self, found: Unit) -> str:
-        """The origin that a unit states, unless there are so many that a memory could not list them."""
-        if found.origin is not None and (found.origin in self._stated or len(self._stated) < _MOST_ORIGINS):
-            self._stated.add(found.origin)
-            return found.origin
-        return self.origins[0]
-
-    def _read(self, streams: Sequence[Stream]) -> Iterator[Found]:
-        if self.format == ALIGNED:
-            return read_aligned(*streams)
-        return _FORMATS[self.format].read(streams[0], self.languages)
 
 
 def _choose_format(origins: Sequence[str], stated: str | None) -> str:
-    if stated is not None and stated != ALIGNED and stated not in _FORMATS:
-        names = ", ".join([*_FORMATS, ALIGNED])
+    if stated is not None and stated != _ALIGNED and stated not in _PAIR_FORMATS:
+        names = ", ".join([*_PAIR_FORMATS, _ALIGNED])
         raise UsageError(f"{stated!r} is not a format. Choose one with --format: {names}.")
-    if len(origins) == 1 and stated != ALIGNED:
-        return _choose_single(origins[0], stated)
-    if len(origins) == 2 and stated in (None, ALIGNED):
+    if len(origins) == 1 and stated != _ALIGNED:
+        return _choose_single_format(origins[0], stated)
+    if len(origins) == 2 and stated in (None, _ALIGNED):
         if origins == (STDIN, STDIN):
             raise UsageError("Both files are standard input ('-'). Save one to a file and give its path.")
-        if stated is None and (known := next(filter(None, map(_format_of, origins)), None)):
+        if stated is None and (known := next(filter(None, map(_find_pair_format, origins)), None)):
             raise UsageError(
-                f"Two paths are plain text aligned line by line, but one ends as {known}, which holds both "
-                f"sides. Give one {known} file at a time, or say --format {ALIGNED} if the lines are plain "
+                f"Two paths are plain text aligned line by line, but one ends as {known}, which contains both "
+                f"sides. Give one {known} file at a time, or state --format {_ALIGNED} if the lines are plain "
                 "text."
             )
-        return ALIGNED
+        return _ALIGNED
     raise UsageError(
         f"{len(origins)} {'path does' if len(origins) == 1 else 'paths do'} not make a corpus"
-        f"{f' of format {stated}' if stated else ''}. Give one file ({', '.join(_FORMATS)}), or two plain "
-        f"text files aligned line by line ({ALIGNED}), the source first."
+        f"{f' of format {stated}' if stated else ''}. Give one file ({', '.join(_PAIR_FORMATS)}), or two plain "
+        f"text files aligned line by line ({_ALIGNED}), the source first."
     )
 
 
-def _choose_single(origin: str, stated: str | None) -> str:
+def _choose_single_format(origin: str, stated: str | None) -> str:
     if origin == STDIN:
         choice = stated or "tsv"
-        if not _FORMATS[choice].on_stdin:
-            allowed = ", ".join(name for name, known in _FORMATS.items() if known.on_stdin)
+        if not FORMATS[choice].reads_stdin:
+            allowed = ", ".join(name for name, known in _PAIR_FORMATS.items() if known.reads_stdin)
             raise UsageError(f"{choice} cannot come from standard input, only {allowed}. Save it to a file.")
         return choice
-    if known := stated or _format_of(origin):
+    if known := stated or _find_pair_format(origin):
         return known
-    endings = ", ".join(ending for format in _FORMATS.values() for ending in format.endings)
+    endings = ", ".join(ending for format in _PAIR_FORMATS.values() for ending in format.endings)
     raise UsageError(
         f"{origin}: the ending names no known format. Known are {endings}, each also with "
-        f"{' or '.join(COMPRESSED)}; choose one with --format: {', '.join(_FORMATS)}. "
+        f"{' or '.join(COMPRESSED)}; choose one with --format: {', '.join(_PAIR_FORMATS)}. "
         "Plain text needs two files, the source first."
     )
 
 
-def _format_of(origin: str) -> str | None:
+def _find_pair_format(origin: str) -> str | None:
     name = origin.lower()
     for compressed in COMPRESSED:
         name = name.removesuffix(compressed)
-    return next((format for format, known in _FORMATS.items() if name.endswith(known.endings)), None)
+    return find_format(name, _PAIR_FORMATS)
+
+
+class Written(NamedTuple):
+    """The number of pairs written.
+
+    Attributes:
+        pairs: All pairs.
+        mended: The pairs with a replaced character that the format cannot contain.
+    """
+
+    pairs: int
+    mended: int
+
+
+def write_pairs(
+    pairs: Iterable[LocatedPair],
+    path: str | os.PathLike[str],
+    *,
+    source_language: str,
+    target_language: str,
+    format: str | None = None,
+    total: int | None = None,
+    progress: Progress = silent,
+) -> Written:
+    """Write pairs to a file, which takes its name when it is complete.
+
+    TMX (1.4) and JSONL contain the origin and the location of each pair, TSV has two columns. In TMX a character that
+    XML cannot contain becomes U+FFFD, in TSV a tab or a line break becomes a space.
+
+    Args:
+        pairs: The pairs.
+        path: The file.
+        source_language: The language of the sources.
+        target_language: The language of the targets.
+        format: "tsv", "jsonl" or "tmx", by default that of the ending.
+        total: The number of pairs, for the progress.
+        progress: Called from time to time.
+
+    Returns:
+        The number of pairs written, and how many of them were changed.
+
+    Raises:
+        UsageError: If the format is unknown, or the languages are not two different ones.
+
+    >>> write_pairs(Corpus(["a.po"]), "a.tmx", source_language="de", target_language="en")  # doctest: +SKIP
+    Written(pairs=120, mended=0)
+    """
+    languages = Languages.from_tags(source_language, target_language, None)
+    writer = _WRITERS[_choose_writer(path, format)]
+    count = mended = 0
+    with open_output(path) as file:
+        file.write(writer.head(languages).encode("utf-8"))
+        for count, pair in enumerate(pairs, start=1):
+            text, changed = writer.format_pair(pair, languages)
+            file.write(text.encode("utf-8"))
+            mended += changed
+            if count % _PROGRESS_PAIRS == 0:
+                progress("Writing", count / total if total else None, count, "pairs")
+        file.write(writer.tail.encode("utf-8"))
+    return Written(count, mended)
+
+
+def _choose_writer(path: str | os.PathLike[str], stated: str | None) -> str:
+    name = stated or find_format(str(path), FORMATS)
+    if name not in _WRITERS:
+        what = f"{stated!r} is not a format to write" if stated else f"{path}: the ending names no format to write"
+        raise UsageError(f"{what}. Choose {', '.join(_WRITERS)}, by the ending of the file or with --format.")
+    return name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SEPARATOR = re.compile(r"[-_.@]")
 _PRIMARY = re.compile(r"[a-z]{2,8}")
-# Codes of three letters, as NLLB's tags have them, for languages that text files name by two (ISO 639-3 and 639-1).
+# Three-letter codes (ISO 639-3), as in the tags of NLLB, and the two-letter codes (ISO 639-1) that files use.
 _CODES = """
 afr:af sqi:sq amh:am arb:ar ara:ar hye:hy asm:as azj:az aze:az eus:eu bel:be ben:bn bos:bs bul:bg cat:ca ces:cs
 cym:cy dan:da deu:de ell:el eng:en epo:eo est:et ekk:et pes:fa fas:fa fin:fi fra:fr gle:ga glg:gl guj:gu heb:he
@@ -28,20 +28,34 @@ _TWO_LETTERS = dict(code.split(":") for code in _CODES.split())
 
 
 def primary_language(tag: str) -> str:
-    """Return what spellings of a language share: `de` for de, DE, de-DE, de_AT.UTF-8, deu_Latn."""
+    """Return the primary subtag of a language tag, as a two-letter code where there is one.
+
+    >>> [primary_language(tag) for tag in ("DE", "de-AT", "de_AT.UTF-8", "deu_Latn")]
+    ['de', 'de', 'de', 'de']
+    """
     subtag = _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
     return _TWO_LETTERS.get(subtag, subtag)
 
 
 def same_language(first: str, second: str) -> bool:
-    """Whether two tags name the same language: de and deu_Latn do, zho_Hans and zho_Hant do not."""
+    """Return whether two tags name the same language.
+
+    >>> same_language("de", "deu_Latn"), same_language("zho_Hans", "zho_Hant")
+    (True, False)
+    """
     one, other = (re.sub(r"[-_]", "-", tag.strip()).lower() for tag in (first, second))
     return one == other or (primary_language(first) == primary_language(second) and not ("-" in one and "-" in other))
 
 
 @dataclass(frozen=True, slots=True)
 class Languages:
-    """The primary subtags of the two sides, and of a catalogue's translations where the user states it."""
+    """The primary subtags of the languages of a corpus.
+
+    Attributes:
+        source: The language of the sources.
+        target: The language of the targets.
+        catalogue: The language of the msgstr entries of a PO or MO file, None if the user does not state it.
+    """
 
     source: str
     target: str
@@ -49,7 +63,12 @@ class Languages:
 
     @classmethod
     def from_tags(cls, source: str, target: str, catalogue: str | None) -> Languages:
-        """Reduce the user's tags, and refuse those that name no language or not two different ones."""
+        """Reduce language tags to their primary subtags.
+
+        Raises:
+            UsageError: If a tag names no language, if both sides are the same language, or if the catalogue's
+                language is neither of them.
+        """
         languages = cls(
             primary_language(source),
             primary_language(target),
@@ -61,7 +80,7 @@ class Languages:
         if languages.source == languages.target:
             raise UsageError(
                 f"The source language {source!r} and the target language {target!r} are the same: "
-                "languages are told apart by their first subtag. Name two different ones."
+                "languages are compared by their first subtag. Name two different ones."
             )
         if languages.catalogue not in (None, languages.source, languages.target):
             raise UsageError(
@@ -71,16 +90,19 @@ class Languages:
         return languages
 
     def match(self, tag: str) -> str | None:
-        """Return the side's subtag that this tag means, or None for a third language."""
+        """Return the primary subtag of a tag if it is the source or the target language, else None."""
         subtag = primary_language(tag)
         return subtag if subtag in (self.source, self.target) else None
 
 
 def infer_language(path: str, languages: Languages) -> str | None:
-    """Guess from its path which of the two languages a catalogue holds, or None.
+    """Infer from its path which of the two languages a catalogue translates into.
 
-    Known are gettext's `de/LC_MESSAGES/x.mo` and the names `de.po`, `x.de.po`, `x-de_DE.po` and `x_de.po`,
-    each with or without the ending of a compressed file.
+    Supported are `de/LC_MESSAGES/x.mo`, as gettext has it, and the names `de.po`, `x.de.po`, `x-de_DE.po` and
+    `x_de.po`, each with or without the ending of a compressed file.
+
+    Returns:
+        The primary subtag, None if the path names neither language.
     """
     *folders, name = PurePath(path).parts or ("",)
     if len(folders) > 1 and folders[-1] == "LC_MESSAGES" and (found := languages.match(folders[-2])):
@@ -90,7 +112,7 @@ def infer_language(path: str, languages: Languages) -> str | None:
 
 
 def _candidates(stem: str) -> Iterable[str]:
-    """Yield the parts of a file name that may be its language, the likeliest first."""
+    """Yield the parts of a file name that may be its language, the most probable first."""
     parts = _SEPARATOR.split(stem.partition("@")[0])
     if len(parts) > 1 and parts[-1].isupper():
         yield parts[-2]

@@ -1,19 +1,21 @@
-"""A file, or standard input, as a stream of bytes or of lines, decompressed, in bounded memory."""
+"""Input and output files: a file or standard input as a decompressed stream, and files that are replaced at once."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import lzma
+import os
+import shutil
 import stat
 import sys
 import zlib
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from ibidem.errors import TextError
-from ibidem.text.limits import BLOCK, LONGEST, Check, ReadLimits, no_check
+from ibidem.text.limits import BLOCK_BYTES, MAX_TEXT, Check, ReadLimits, no_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,23 +23,42 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 STDIN = "-"
+"""The path that stands for standard input."""
+
 COMPRESSED = (".gz", ".xz")
+"""The endings of compressed files."""
 
 RECODE = "Convert it to UTF-8 first, for instance: iconv -f latin1 -t utf-8 OLD > NEW"
+"""The advice for a file that is not in UTF-8."""
 
-_BOM = b"\xef\xbb\xbf"
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class Stream:
-    """An input that is opened as a context manager, and knows how much of itself was consumed.
+    """An input file, decompressed by its ending and read in bounded memory.
 
-    `origin` is the path as the user gave it, `name` what messages call it. `size` is the number of
-    (compressed) bytes, None where it cannot be known. `line` is the number of lines read. Whatever goes wrong
-    while reading is a TextError that names the file.
+    It is a context manager. Every failure to read is a TextError that names the file.
 
-    `check` is called for each block that is read or decompressed, and stops reading by raising; a reader that works
-    for long without reading calls it too.
+    Args:
+        origin: The path, or "-" for standard input.
+        limits: Limits on the decompressed size and on memory.
+        check: Called for each block that is read or decompressed; it raises to stop reading. A reader that works for
+            long without reading calls it too.
+
+    Attributes:
+        origin: The path as the user gave it.
+        name: The name of the file in messages.
+        size: The number of (compressed) bytes, None if it is unknown.
+        line: The number of lines read.
+
+    Raises:
+        TextError: If the file does not exist or is a folder.
+
+    >>> with Stream("corpus.tsv.gz") as stream:  # doctest: +SKIP
+    ...     for number, text in stream.lines():
+    ...         print(number, text)
     """
 
     def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
@@ -45,7 +66,7 @@ class Stream:
         self.limits = limits or ReadLimits()
         self.check = check
         self.name = "standard input" if origin == STDIN else origin
-        self.size = None if origin == STDIN else _size(origin)
+        self.size = None if origin == STDIN else _find_size(origin)
         self.line = 0
         self._consumed = 0
         self._stack = ExitStack()
@@ -57,14 +78,14 @@ class Stream:
             self._body = sys.stdin.buffer
             return self
         if self.size == 0 and self.origin.lower().endswith(COMPRESSED):
-            # gzip.GzipFile would take an empty file for an empty text.
-            raise self._unreadable(EOFError("the file is empty"))
+            # gzip.GzipFile accepts an empty file as an empty text.
+            raise self._read_error(EOFError("the file is empty"))
         try:
             file = self._stack.enter_context(Path(self.origin).open("rb", buffering=0))
         except OSError as error:
-            raise _unopened(self.origin, error) from error
-        source = _Checked(file, self.check)
-        self._file = io.BufferedReader(source, BLOCK)
+            raise _open_error(self.origin, error) from error
+        source = _CheckedFile(file, self.check)
+        self._file = io.BufferedReader(source, BLOCK_BYTES)
         self._body = self._decompress(self._file, source)
         return self
 
@@ -74,7 +95,7 @@ class Stream:
         self._stack.close()
 
     def consumed(self) -> int:
-        """Count the (compressed) bytes taken from the file so far; 0 where that cannot be known."""
+        """Return the number of (compressed) bytes read so far; 0 if it is unknown."""
         if self._file is None or self.size is None:
             return self._consumed
         return self._file.tell()
@@ -83,54 +104,49 @@ class Stream:
         """Return up to `size` bytes, none only at the end."""
         try:
             return self._body.read(size)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+        except _READ_ERRORS as error:
+            raise self._read_error(error) from error
 
     def raw_lines(self) -> Iterator[bytes]:
-        """Yield each line with its `\\n`; a second call goes on where the first left off."""
+        r"""Yield each line with its `\n`; a second call continues where the first one stopped."""
         while True:
             try:
-                line = self._body.readline(LONGEST + 1)
-            except _UNREADABLE as error:
-                raise self._unreadable(error) from error
+                line = self._body.readline(MAX_TEXT + 1)
+            except _READ_ERRORS as error:
+                raise self._read_error(error) from error
             if not line:
                 return
             self.line += 1
-            if len(line) > LONGEST:
-                raise TextError(
-                    f"{self.name}, line {self.line}: longer than {LONGEST:,} bytes. "
-                    "Check that it is a text file with one segment a line."
-                )
+            if len(line) > MAX_TEXT:
+                raise line_too_long(self.name, self.line)
             yield line
 
     def lines(self, remedy: str = RECODE) -> Iterator[tuple[int, str]]:
-        """Yield the number, from 1, and the text of each line, without its `\\n` or `\\r\\n`.
+        r"""Yield the number, from 1, and the text of each line, without its `\n` or `\r\n`.
 
-        A byte order mark at the start is left out. A byte that is not UTF-8 is a TextError that ends in
-        `remedy`.
+        A byte order mark at the start is left out.
+
+        Args:
+            remedy: The advice in the error message for a byte that is not UTF-8.
+
+        Raises:
+            TextError: If a line is too long or not UTF-8.
         """
         for raw in self.raw_lines():
-            number = self.line
-            body = raw.removesuffix(b"\n").removesuffix(b"\r")
-            if number == 1:
-                body = body.removeprefix(_BOM)
-            try:
-                yield number, body.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise bad_byte(self.name, number, body[error.start], remedy) from error
+            yield self.line, decode_line(raw, self.line, self.name, remedy)
 
-    def _decompress(self, file: IO[bytes], source: _Checked) -> IO[bytes]:
+    def _decompress(self, file: IO[bytes], source: _CheckedFile) -> IO[bytes]:
         ending = self.origin.lower()
         if ending.endswith(".gz"):
             unpacked: io.RawIOBase | gzip.GzipFile = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
         elif ending.endswith(".xz"):
-            unpacked = _Xz(file, self.limits.unpack_bytes)
+            unpacked = _XzFile(file, self.limits.unpack_bytes)
         else:
             return file
         # The readline of GzipFile is slow Python; a buffer around it reads lines in C.
-        return io.BufferedReader(_Unpacked(unpacked, self, source), BLOCK)
+        return io.BufferedReader(_CheckedDecompression(unpacked, self, source), BLOCK_BYTES)
 
-    def _unreadable(self, error: Exception) -> TextError:
+    def _read_error(self, error: Exception) -> TextError:
         if not self.origin.lower().endswith(COMPRESSED):
             return TextError(f"{self.name}: cannot be read ({error}). Check the file and the disk.")
         if _is_memory_limit(error):
@@ -145,8 +161,62 @@ class Stream:
         )
 
 
-class _Checked(io.RawIOBase):
-    """An unbuffered file that calls a check before each read, and counts the bytes taken."""
+def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str:
+    """Decode one line of a file, without its end and without the byte order mark of the first line.
+
+    Raises:
+        TextError: If the line is not UTF-8.
+    """
+    body = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if number == 1:
+        body = body.removeprefix(BYTE_ORDER_MARK)
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise invalid_byte(name, number, body[error.start], remedy) from error
+
+
+def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextError:
+    """Return the error for a byte that is not UTF-8."""
+    return TextError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")
+
+
+def line_too_long(name: str, line: int) -> TextError:
+    """Return the error for a line of more than MAX_TEXT bytes."""
+    return TextError(
+        f"{name}, line {line}: longer than {MAX_TEXT:,} bytes. Check that it is a text file with one segment a line."
+    )
+
+
+@contextmanager
+def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes its name when it is complete, so that a failure leaves the old file.
+
+    A file that is replaced keeps its permissions; if the path is a link, the file that it points to is replaced. A
+    pipe or a device is written directly.
+
+    >>> with open_output("translated.txt") as file:  # doctest: +SKIP
+    ...     file.write(b"complete")
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:
+            yield file
+        return
+    target = target.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class _CheckedFile(io.RawIOBase):
+    """An unbuffered file that calls a check before each read, and counts the bytes read."""
 
     def __init__(self, file: io.FileIO, check: Check) -> None:
         self._file = file
@@ -166,10 +236,10 @@ class _Checked(io.RawIOBase):
         return self._file.tell()
 
 
-class _Unpacked(io.RawIOBase):
-    """Decompressed bytes, which are counted and checked."""
+class _CheckedDecompression(io.RawIOBase):
+    """Decompressed bytes, with a check before each read and a limit on their number."""
 
-    def __init__(self, file: io.RawIOBase | gzip.GzipFile, stream: Stream, source: _Checked) -> None:
+    def __init__(self, file: io.RawIOBase | gzip.GzipFile, stream: Stream, source: _CheckedFile) -> None:
         self._file = file
         self._stream = stream
         self._source = source
@@ -187,8 +257,8 @@ class _Unpacked(io.RawIOBase):
         return count
 
 
-class _Xz(io.RawIOBase):
-    """An .xz file of any number of streams, decompressed; `lzma.LZMAFile` cannot limit the memory that this takes."""
+class _XzFile(io.RawIOBase):
+    """A decompressed .xz file of any number of streams; `lzma.LZMAFile` cannot limit its memory."""
 
     def __init__(self, file: IO[bytes], memory: int) -> None:
         self._file = file
@@ -203,28 +273,28 @@ class _Xz(io.RawIOBase):
         view = memoryview(buffer)
         part = b""
         while not part and not self._ended:
-            part = self._next_stream(len(view)) if self._decoder.eof else self._go_on(len(view))
+            part = self._start_stream(len(view)) if self._decoder.eof else self._continue_stream(len(view))
         view[: len(part)] = part
         return len(part)
 
-    def _go_on(self, most: int) -> bytes:
+    def _continue_stream(self, size: int) -> bytes:
         packed = self._file.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
         if self._decoder.needs_input and not packed:
             raise EOFError("it ends before the end of its stream")
-        return self._decoder.decompress(packed, most)
+        return self._decoder.decompress(packed, size)
 
-    def _next_stream(self, most: int) -> bytes:
+    def _start_stream(self, size: int) -> bytes:
         packed = self._decoder.unused_data or self._file.read(io.DEFAULT_BUFFER_SIZE)
         if not packed:
             self._ended = True
             return b""
         self._decoder = lzma.LZMADecompressor(memlimit=self._memory)
         try:
-            return self._decoder.decompress(packed, most)
+            return self._decoder.decompress(packed, size)
         except lzma.LZMAError as error:
             if _is_memory_limit(error):
                 raise
-            # Other bytes after the last stream are ignored, as by `lzma.LZMAFile`.
+            # `lzma.LZMAFile` ignores other bytes after the last stream too.
             self._ended = True
             return b""
 
@@ -233,21 +303,16 @@ def _is_memory_limit(error: Exception) -> bool:
     return isinstance(error, lzma.LZMAError) and "memory usage limit" in str(error).lower()
 
 
-def _size(origin: str) -> int | None:
+def _find_size(origin: str) -> int | None:
     try:
         status = Path(origin).stat()
     except (OSError, ValueError) as error:
-        raise _unopened(origin, error) from error
+        raise _open_error(origin, error) from error
     if stat.S_ISDIR(status.st_mode):
         raise TextError(f"{origin}: is a folder. Give the path of a file in it.")
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _unopened(origin: str, error: Exception) -> TextError:
+def _open_error(origin: str, error: Exception) -> TextError:
     what = getattr(error, "strerror", None) or error
     return TextError(f"{origin}: cannot be opened ({what}). Check the path and the permissions.")
-
-
-def bad_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextError:
-    """Describe a byte that is not UTF-8."""
-    return TextError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")

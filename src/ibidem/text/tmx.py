@@ -1,7 +1,7 @@
-"""TMX 1.4, as a stream of parse events: no tree is built, no entity expanded, no other file opened.
+"""TMX 1.4: parallel text that is read and written as a stream, and documents whose missing `<tuv>` are filled in.
 
-The standard library's expat is used, because it counts lines exactly in files of any length (lxml is off by
-some lines after the 65,535th) and holds nothing but the unit at hand.
+In a document, a missing `<tuv>` is put after that of the source, with `creationtool="ibidem"`, so that a translation
+memory can distinguish it from a person's translation; an empty `<seg>` is filled.
 """
 
 from __future__ import annotations
@@ -10,111 +10,231 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING
 
+import ibidem
 from ibidem.errors import TextError
-from ibidem.text.limits import BLOCK, DEEPEST, LONGEST, MOST_ATTRIBUTES
-from ibidem.text.pair import Dropped, Found, Unit, located
-from ibidem.text.xml import LOCATION, ORIGIN, XmlReader
+from ibidem.text.document import DocumentBuilder, Edit
+from ibidem.text.inline import Role, is_blank, plain_text
+from ibidem.text.limits import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
+from ibidem.text.markup import Element, InlineSyntax, XmlFile, name_of, open_and_close, read_content, sibling_tag
+from ibidem.text.pair import Dropped, PairWriter, Unit
+from ibidem.text.xml import LANGUAGE, UNFIT, Kind, XmlParser, escape, read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from ibidem.text.document import Document
     from ibidem.text.language import Languages
+    from ibidem.text.pair import LocatedPair, ReadResult
     from ibidem.text.stream import Stream
 
-_CODE = frozenset({"bpt", "ept", "it", "ph", "ut"})
+# The types of the <prop> elements in which an exported memory states where a pair came from.
+_ORIGIN, _LOCATION = "x-ibidem-origin", "x-ibidem-location"
+_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
-def read_tmx(stream: Stream, languages: Languages) -> Iterator[Found]:
-    """Yield the first segment of either language from each `<tu>`; a unit that lacks one is dropped.
+def _tag_of(attributes: Mapping[str, str]) -> str:
+    return attributes.get(LANGUAGE) or attributes.get("lang") or ""
 
-    Text inside `<hi>` is kept. The content of `<bpt>`, `<ept>`, `<it>`, `<ph>` and `<ut>` is native code and
-    is left out, along with any `<sub>` in it, which is a text apart (a footnote, a title). The encoding is
-    the one that the XML declares: UTF-8, unless it says otherwise. Where an exported memory says in a `<prop>`
-    which file and line a unit came from, these are its origin and location.
+
+def read_tmx(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
+    """Yield the first segment of either language from each `<tu>`; a unit without both is dropped.
+
+    Text inside `<hi>` is kept. The content of `<bpt>`, `<ept>`, `<it>`, `<ph>` and `<ut>` is native code and is left
+    out, including any `<sub>` in it, which is a separate text such as a footnote. The encoding is the one that the XML
+    declares. The origin and the location that an exported memory states in `<prop>` elements are used.
+
+    Raises:
+        TextError: If the file is not well-formed or exceeds a limit.
     """
-    units = _Units(stream.name, languages)
-    for _ in units.feed(iter(lambda: stream.read(BLOCK), b"")):
-        yield from units.take()
+    parser = _UnitParser(stream.name, languages)
+    for _ in parser.feed(iter(lambda: stream.read(BLOCK_BYTES), b"")):
+        yield from parser.take()
 
 
-class _Units(XmlReader):
-    """Collects units from expat's events."""
+class _UnitParser(XmlParser):
+    """Collects units from the events of expat, without a tree."""
 
     def __init__(self, name: str, languages: Languages) -> None:
         super().__init__(name)
         self._languages = languages
-        self._found: deque[Found] = deque()
+        self._results: deque[ReadResult] = deque()
         self._line = 0
         self._sides: dict[str, str] = {}
         self._language: str | None = None
-        self._stated: dict[str, str] = {}
-        self._statement = ""
-        self._segment: list[str] | None = None
+        self._properties: dict[str, str] = {}
+        self._property = ""
+        self._text: list[str] | None = None
         self._length = 0
         self._code_depth = 0
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._text
+        self.parser.CharacterDataHandler = self._add_text
 
-    def take(self) -> Iterator[Found]:
-        """Yield what was completed since the last call."""
-        while self._found:
-            yield self._found.popleft()
+    def take(self) -> Iterator[ReadResult]:
+        """Yield the units that were completed since the last call."""
+        while self._results:
+            yield self._results.popleft()
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
-        if self.depth > DEEPEST or len(attributes) > MOST_ATTRIBUTES:
-            raise self.refuse_element()
+        if self.depth > MAX_DEPTH or len(attributes) > MAX_ATTRIBUTES:
+            raise self.element_error()
         if ":" in name:
             name = name.rpartition(":")[2]
-        if self._segment is not None:
-            self._code_depth += self._code_depth > 0 or name in _CODE
+        if self._text is not None:
+            self._code_depth += self._code_depth > 0 or name in _CODES
         elif name == "tu":
             self._line = self.parser.CurrentLineNumber
-            self._sides, self._stated = {}, {}
-        elif name == "prop" and attributes.get("type") in (ORIGIN, LOCATION):
-            self._statement, self._segment, self._length, self._code_depth = attributes["type"], [], 0, 0
+            self._sides, self._properties = {}, {}
+        elif name == "prop" and attributes.get("type") in (_ORIGIN, _LOCATION):
+            self._property, self._text, self._length, self._code_depth = attributes["type"], [], 0, 0
         elif name == "tuv":
-            self._language = self._languages.match(attributes.get("xml:lang") or attributes.get("lang") or "")
+            self._language = self._languages.match(_tag_of(attributes))
         elif name == "seg" and self._language and self._language not in self._sides:
-            self._segment, self._length, self._code_depth = [], 0, 0
+            self._text, self._length, self._code_depth = [], 0, 0
 
     def _end(self, name: str) -> None:
         self.depth -= 1
         if ":" in name:
             name = name.rpartition(":")[2]
-        if self._segment is not None and self._statement:
+        if self._text is not None and self._property:
             if name == "prop":
-                self._stated[self._statement] = "".join(self._segment)
-                self._statement, self._segment = "", None
-        elif self._segment is not None and self._language is not None:
+                self._properties[self._property] = "".join(self._text)
+                self._property, self._text = "", None
+        elif self._text is not None and self._language is not None:
             if name == "seg":
-                self._sides[self._language] = "".join(self._segment)
-                self._segment = None
+                self._sides[self._language] = "".join(self._text)
+                self._text = None
             elif self._code_depth:
                 self._code_depth -= 1
         elif name == "tuv":
             self._language = None
         elif name == "tu":
-            self._found.append(self._unit())
+            self._results.append(self._build_unit())
 
-    def _text(self, text: str) -> None:
-        if self._segment is None or self._code_depth:
+    def _add_text(self, text: str) -> None:
+        if self._text is None or self._code_depth:
             return
         self._length += len(text)
-        if self._length > LONGEST:
+        if self._length > MAX_TEXT:
             raise TextError(
-                f"{self.name}, line {self._line}: a segment of this unit is longer than {LONGEST:,} "
+                f"{self.name}, line {self._line}: a segment of this unit is longer than {MAX_TEXT:,} "
                 "characters. Remove or split the unit."
             )
-        self._segment.append(text)
+        self._text.append(text)
 
-    def _unit(self) -> Found:
+    def _build_unit(self) -> ReadResult:
         for language in (self._languages.source, self._languages.target):
             if language not in self._sides:
                 return Dropped(f"no {language!r} segment")
         unit = Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
-        location = self._stated.get(LOCATION, "")
-        return located(unit, self._stated.get(ORIGIN), int(location) if _NUMBER.fullmatch(location) else None)
+        location = self._properties.get(_LOCATION, "")
+        return unit.with_origin(self._properties.get(_ORIGIN), int(location) if _NUMBER.fullmatch(location) else None)
+
+
+def _role(name: str, attributes: Mapping[str, str]) -> tuple[Role, str | None]:
+    if name in ("bpt", "ept"):
+        return (Role.OPEN if name == "bpt" else Role.CLOSE), attributes.get("i")
+    if name == "it":
+        return (Role.CLOSE if attributes.get("pos") == "end" else Role.OPEN), None
+    return Role.SINGLE, None
+
+
+_SYNTAX = InlineSyntax(lambda name, _: name in _CODES, _role)
+
+
+def read_tmx_document(data: bytes, name: str, languages: Languages) -> Document:
+    """Read a TMX file as a document whose targets are in the target language.
+
+    Raises:
+        TextError: If the file is not valid, or has units but none in the source language.
+    """
+    tokens = read_tokens(data, name)
+    root = next(token for token in tokens if token.kind == Kind.START)
+    if root.name != "tmx":
+        raise TextError(f"{name}, line {root.line}: <{root.name}> where <tmx> must be. Check that it is a TMX file.")
+    xml, builder = XmlFile(data), DocumentBuilder()
+    tags: dict[str, None] = {}
+    missing: list[tuple[int, Element, Element]] = []
+    target_tag = languages.target
+    for token in tokens:
+        if token.kind != Kind.START or token.name != "tu":
+            continue
+        sides: dict[str, Element] = {}
+        unit = Element.collect(token, tokens, name)
+        for variant in unit.children("tuv"):
+            tag = _tag_of(variant.attributes)
+            tags.setdefault(tag)
+            if side := languages.match(tag):
+                sides.setdefault(side, variant)
+                target_tag = tag if side == languages.target else target_tag
+        source, target = sides.get(languages.source), sides.get(languages.target)
+        if source and (segment := source.child("seg")):
+            number = _add_segment(unit, segment, target.child("seg") if target else None, builder, xml)
+            if target is None:
+                missing.append((number, source, segment))
+    if not builder.segments and tags:
+        raise TextError(
+            f"{name}: no unit is in {languages.source!r}, the language to translate from; the languages found are "
+            f"{', '.join(map(repr, list(tags)[:10]))}. Choose it with --source-language, or use a model for these."
+        )
+    builder.edits += [_add_variant(number, variant, segment, xml, target_tag) for number, variant, segment in missing]
+    return builder.build(name, "TMX", data, lambda _, pieces: xml.encode_pieces(pieces))
+
+
+def _add_segment(unit: Element, source: Element, target: Element | None, builder: DocumentBuilder, xml: XmlFile) -> int:
+    """Add the segment of a unit, and the edit of its target if there is a `<seg>` for it."""
+    content = read_content(source, xml, _SYNTAX)
+    existing = read_content(target, xml, _SYNTAX).pieces
+    number = builder.add(
+        content.pieces,
+        source.line,
+        target=plain_text(existing),
+        filled=not is_blank(existing),
+        untranslatable=content.untranslatable,
+        context=unit.attributes.get("tuid"),
+        notes=tuple(note.text() for note in unit.children("note")),
+    )
+    if target is not None:
+        opening, closing = open_and_close(xml.tag(target.opening))
+        parts = (xml.encode(opening), number, xml.encode(closing))
+        builder.edits.append(Edit(target.opening.start, target.closing.end, (number,), parts))
+    return number
+
+
+def _add_variant(number: int, variant: Element, segment: Element, xml: XmlFile, language: str) -> Edit:
+    """Return the edit that adds a `<tuv>` after that of the source, with the same indentation."""
+    tag = sibling_tag(xml.tag(variant.opening), "tuv")
+    attribute = LANGUAGE if LANGUAGE in variant.attributes else "lang"
+    opening = f'{tag.removesuffix(">")} {attribute}="{language}" creationtool="ibidem">'
+    seg_opening, seg_closing = open_and_close(sibling_tag(xml.tag(segment.opening), "seg"))
+    before = xml.indent(*variant.gap()) + opening + xml.indent(*segment.gap()) + seg_opening
+    after = seg_closing + xml.indent(segment.closing.end, variant.closing.start) + f"</{name_of(tag)}>"
+    end = variant.closing.end
+    return Edit(end, end, (number,), (xml.encode(before), number, xml.encode(after)))
+
+
+def _head(languages: Languages) -> str:
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n'
+        f'<header creationtool="ibidem" creationtoolversion="{ibidem.__version__}" segtype="sentence" o-tmf="ibidem" '
+        f'adminlang="en" srclang="{languages.source}" datatype="plaintext"/>\n<body>\n'
+    )
+
+
+def _format_pair(pair: LocatedPair, languages: Languages) -> tuple[str, bool]:
+    texts = (pair.origin, pair.source, pair.target)
+    fitting = [UNFIT.sub("\ufffd", text) for text in texts]
+    origin, source, target = map(escape, fitting)
+    unit = (
+        f'<tu><prop type="{_ORIGIN}">{origin}</prop><prop type="{_LOCATION}">{pair.location}</prop>\n'
+        f'<tuv xml:lang="{languages.source}"><seg>{source}</seg></tuv>\n'
+        f'<tuv xml:lang="{languages.target}"><seg>{target}</seg></tuv></tu>\n'
+    )
+    return unit, fitting != list(texts)
+
+
+TMX_WRITER = PairWriter(_head, _format_pair, "</body>\n</tmx>\n")
+"""Writes pairs as TMX 1.4, with their origins and locations; a character that XML cannot contain becomes U+FFFD."""

@@ -1,50 +1,121 @@
-"""XLIFF as parallel text: the segments that have a target."""
+"""XLIFF 1.0 to 2.2, as parallel text and as a document.
+
+XLIFF 1.x has a `<target>` beside the `<source>` of each `<trans-unit>`. A filled target gets
+`state="needs-review-translation"` and `state-qualifier="leveraged-mt"`, by which tools recognise a machine's
+suggestion. `translate="no"`, also of a group, `approved="yes"` and the states `final` and `signed-off` lock a unit. If
+a `<seg-source>` divides a unit, its segments are translated one by one.
+
+XLIFF 2.x has a `<target>` beside the `<source>` of each `<segment>` of a `<unit>`. A filled segment gets
+`state="translated"`, the first step after `initial`, and loses its `subState`, which belonged to the old state.
+`translate="no"` of a file, a group or a unit, and the states `reviewed` and `final`, lock a segment. A file with
+targets must name their language: if `trgLang` is missing, it is added.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ibidem.errors import TextError
-from ibidem.text.documents import xliff1, xliff2
-from ibidem.text.documents.document import Claim, Draft
-from ibidem.text.documents.markup import XmlWindow, parse_tokens
-from ibidem.text.documents.xliff import read_root, read_units
-from ibidem.text.inline import plain_text
-from ibidem.text.limits import BLOCK
-from ibidem.text.pair import Dropped, Found, Unit
+from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit
+from ibidem.text.inline import Role, is_blank, plain_text
+from ibidem.text.limits import BLOCK_BYTES
+from ibidem.text.markup import (
+    Element,
+    InlineSyntax,
+    XmlFile,
+    XmlWindow,
+    open_and_close,
+    read_content,
+    set_attribute,
+    sibling_tag,
+)
+from ibidem.text.pair import Dropped, Unit
+from ibidem.text.xml import LANGUAGE, SPACE, Kind, parse_tokens, read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ibidem.text.document import Document
     from ibidem.text.language import Languages
+    from ibidem.text.markup import Content
+    from ibidem.text.pair import ReadResult
     from ibidem.text.stream import Stream
+    from ibidem.text.xml import Token
+
+_MAX_SHOWN = 40
+
+_CODES_1 = frozenset({"x", "bx", "ex", "ph", "it", "bpt", "ept"})
+_PENDING_1 = frozenset({"new", "needs-translation"})
+_FINAL_1 = frozenset({"final", "signed-off"})
+_SUGGESTED_1 = {"state": "needs-review-translation", "state-qualifier": "leveraged-mt"}
+
+_CODES_2 = frozenset({"ph", "sc", "ec", "sm", "em", "cp"})
+_FINAL_2 = frozenset({"reviewed", "final"})
 
 
-def read_xliff_pairs(stream: Stream, languages: Languages) -> Iterator[Found]:
-    """Yield each segment in the user's direction, its codes left out; one without a target is dropped.
+@dataclass(frozen=True, slots=True)
+class _Inherited:
+    """The attributes that an element inherits: whether to translate its text, and whether white space counts."""
 
-    The file is read block by block, and only the unit at hand is kept. Raises TextError where a language is reached
-    that is neither of the two, or a file that translates in the other direction than those before it.
+    translate: bool = True
+    preserve: bool = False
+
+    def with_attributes(self, attributes: Mapping[str, str]) -> _Inherited:
+        translate, space = attributes.get("translate"), attributes.get(SPACE)
+        if translate is None and space is None:
+            return self
+        return _Inherited(
+            self.translate if translate is None else translate != "no",
+            self.preserve if space is None else space == "preserve",
+        )
+
+
+class _Version(NamedTuple):
+    """A major version of XLIFF.
+
+    `unit` is the name of a unit. `languages` are the element and the attributes that declare the languages of the
+    sources and of the targets. `read_unit` adds the segments of a unit; its last argument is the language that is
+    stated on a new target, None if the file declares it.
     """
-    head = stream.read(BLOCK)
+
+    unit: str
+    languages: tuple[str, str, str]
+    read_unit: Callable[[Element, _Inherited, DocumentBuilder, XmlFile, str | None], None]
+
+    def declared_languages(self, token: Token) -> Iterator[DeclaredLanguage]:
+        element, *names = self.languages
+        if token.name == element:
+            for is_target, name in zip((False, True), names, strict=True):
+                if tag := token.attributes.get(name):
+                    yield DeclaredLanguage(is_target, tag, token.line)
+
+
+def read_xliff(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
+    """Yield the segments in the user's direction, without codes; a segment without a target is dropped.
+
+    The file is read block by block, and only the current unit is kept.
+
+    Raises:
+        TextError: If the file is not valid, declares a language that is neither of the two, or translates in both
+            directions.
+    """
+    head = stream.read(BLOCK_BYTES)
     window = XmlWindow(head)
-    blocks = chain([head] if head else [], iter(lambda: stream.read(BLOCK), b""))
+    blocks = chain([head] if head else [], iter(lambda: stream.read(BLOCK_BYTES), b""))
     tokens = parse_tokens(window.pass_on(blocks), stream.name)
-    root, version = read_root(tokens, stream.name)
+    root, version, _ = _read_root(tokens, stream.name)
     direction = _Direction(stream.name, languages)
-    if version.startswith("2."):
-        direction.check(xliff2.claims(root))
-    for file, unit, inherited in read_units(
-        tokens, root, xliff1.UNIT if version.startswith("1.") else xliff2.UNIT, stream.name, window
-    ):
-        draft = Draft()
-        if version.startswith("1."):
-            direction.check(xliff1.claims(file))
-            xliff1.read_unit(unit, inherited, draft, window, None)
-        else:
-            xliff2.read_unit(unit, inherited, draft, window)
-        for segment in draft.segments:
+    direction.check(version.declared_languages(root))
+    current = root
+    for file, unit, inherited in _read_units(tokens, root, version.unit, stream.name, window):
+        if file is not current:
+            direction.check(version.declared_languages(file))
+            current = file
+        builder = DocumentBuilder()
+        version.read_unit(unit, inherited, builder, window, None)
+        for segment in builder.segments:
             source, target = plain_text(segment.source), segment.target
             if not target.strip():
                 yield Dropped("untranslated")
@@ -55,31 +126,294 @@ def read_xliff_pairs(stream: Stream, languages: Languages) -> Iterator[Found]:
 
 
 class _Direction:
-    """Whether a file translates from the user's target language; one that names no languages does not."""
+    """Whether a file translates from the user's target language; False if it declares no languages."""
 
     def __init__(self, name: str, languages: Languages) -> None:
         self._name = name
         self._languages = languages
-        self._found: bool | None = None
+        self._reverse: bool | None = None
 
     @property
     def is_reverse(self) -> bool:
-        return self._found is True
+        return self._reverse is True
 
-    def check(self, claims: Iterable[Claim]) -> None:
-        """Take the direction from these languages; raises TextError where they do not fit."""
-        for claim in claims:
-            side = self._languages.match(claim.tag)
+    def check(self, declared: Iterable[DeclaredLanguage]) -> None:
+        """Set the direction from declared languages; raises TextError if they do not fit."""
+        for language in declared:
+            side = self._languages.match(language.tag)
             if side is None:
                 raise TextError(
-                    f"{self._name}, line {claim.line}: its language is {claim.tag[:40]!r}, and one of "
+                    f"{self._name}, line {language.line}: its language is {language.tag[:_MAX_SHOWN]!r}, and one of "
                     f"{self._languages.source!r} and {self._languages.target!r} is needed. Choose them with "
                     "--source-language and --target-language."
                 )
-            reverse = claim.is_target == (side == self._languages.source)
-            if self._found not in (None, reverse):
+            reverse = language.is_target == (side == self._languages.source)
+            if self._reverse not in (None, reverse):
                 raise TextError(
-                    f"{self._name}, line {claim.line}: its files translate in both directions. "
+                    f"{self._name}, line {language.line}: its files translate in both directions. "
                     "Split it, one direction a file."
                 )
-            self._found = reverse
+            self._reverse = reverse
+
+
+def read_xliff_document(data: bytes, name: str, target_language: str | None) -> Document:
+    """Read an XLIFF file as a document.
+
+    Args:
+        data: The file.
+        name: Its name, for messages.
+        target_language: The language that is written where targets need one that the file does not declare.
+
+    Raises:
+        TextError: If the file is not valid.
+    """
+    tokens = read_tokens(data, name)
+    root, version, number = _read_root(tokens, name)
+    xml, builder = XmlFile(data), DocumentBuilder()
+    builder.languages += version.declared_languages(root)
+    current = root
+    for file, unit, inherited in _read_units(tokens, root, version.unit, name):
+        if file is not current:
+            builder.languages += version.declared_languages(file)
+            current = file
+        declared = file.attributes.get("target-language")
+        version.read_unit(unit, inherited, builder, xml, None if declared else target_language)
+    if version is _VERSION_2 and target_language is not None and not root.attributes.get("trgLang"):
+        tag = set_attribute(xml.tag(root), "trgLang", target_language)
+        builder.edits.append(Edit(root.start, root.end, tuple(range(len(builder.segments))), (xml.encode(tag),)))
+    return builder.build(name, f"XLIFF {number}", data, lambda _, pieces: xml.encode_pieces(pieces))
+
+
+def _read_root(tokens: Iterator[Token], name: str) -> tuple[Token, _Version, str]:
+    """Return the start tag of the root element, the version and its number."""
+    root = next(token for token in tokens if token.kind == Kind.START)
+    number = root.attributes.get("version", "")
+    versions = {"1.": _VERSION_1, "2.": _VERSION_2}
+    if root.name != "xliff" or number[:2] not in versions:
+        found = f"XLIFF {number[:_MAX_SHOWN]!r}" if root.name == "xliff" else f"<{root.name[:_MAX_SHOWN]}>"
+        raise TextError(
+            f'{name}, line {root.line}: {found} where <xliff version="1.2"> or "2.x" must be. '
+            "Export the file as one of these, or name its format with --format."
+        )
+    return root, versions[number[:2]], number
+
+
+def _read_units(
+    tokens: Iterator[Token], root: Token, unit: str, name: str, window: XmlWindow | None = None
+) -> Iterator[tuple[Token, Element, _Inherited]]:
+    """Yield the start tag of the `<file>` of each unit, the unit, and the attributes that it inherits.
+
+    A window discards the bytes before the current unit.
+    """
+    file = root
+    stack = [_Inherited().with_attributes(root.attributes)]
+    for token in tokens:
+        if window is not None:
+            window.forget(token.start)
+        if token.kind == Kind.END:
+            stack.pop()
+        elif token.kind == Kind.START:
+            inherited = stack[-1].with_attributes(token.attributes)
+            if token.name == unit:
+                yield file, Element.collect(token, tokens, name), inherited
+                continue
+            stack.append(inherited)
+            if token.name == "file":
+                file = token
+
+
+class _Target(NamedTuple):
+    """The position of a target element in the file, and its tags."""
+
+    start: int
+    end: int
+    opening: bytes
+    closing: bytes
+
+    def edit(self, number: int) -> Edit:
+        """Return the edit that writes the target of one segment."""
+        return Edit(self.start, self.end, (number,), (self.opening, number, self.closing))
+
+
+def _place_target(
+    source: Element, target: Element | None, before: Element, xml: XmlFile, attributes: Mapping[str, str]
+) -> _Target:
+    """Return the existing target, or a new one after an element, with some attributes set."""
+    if target is None:
+        start = end = before.closing.end
+        tag, indent = sibling_tag(xml.tag(source.opening), "target"), xml.indent(*source.gap())
+    else:
+        start, end, indent = target.opening.start, target.closing.end, ""
+        tag = xml.tag(target.opening)
+    for name, value in attributes.items():
+        tag = set_attribute(tag, name, value)
+    opening, closing = open_and_close(tag)
+    return _Target(start, end, xml.encode(indent + opening), xml.encode(closing))
+
+
+def _find_lock(inherited: _Inherited, state: str, final: frozenset[str], *, approved: bool = False) -> str:
+    if not inherited.translate:
+        return 'translate="no"'
+    if approved:
+        return 'approved="yes"'
+    return f'state="{state}"' if state in final else ""
+
+
+def _is_code_1(name: str, attributes: Mapping[str, str]) -> bool:
+    return name in _CODES_1 or (name == "mrk" and attributes.get("mtype") == "protected")
+
+
+def _role_1(name: str, attributes: Mapping[str, str]) -> tuple[Role, str | None]:
+    if name in ("bpt", "bx", "ept", "ex"):
+        return (Role.OPEN if name in ("bpt", "bx") else Role.CLOSE), attributes.get("rid") or attributes.get("id")
+    if name == "it":
+        return (Role.CLOSE if attributes.get("pos") in ("close", "end") else Role.OPEN), None
+    return Role.SINGLE, None
+
+
+_SYNTAX_1 = InlineSyntax(_is_code_1, _role_1)
+
+
+def _is_division(token: Token) -> bool:
+    return token.name == "mrk" and token.attributes.get("mtype") == "seg"
+
+
+class _Reader1:
+    """Adds the segments of one `<trans-unit>` of XLIFF 1.x."""
+
+    def __init__(self, unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile) -> None:
+        self.unit = unit
+        self.builder = builder
+        self.xml = xml
+        self.target = unit.child("target")
+        state = self.target.attributes.get("state", "") if self.target else ""
+        approved = unit.attributes.get("approved") == "yes"
+        self.locked = _find_lock(inherited, state, _FINAL_1, approved=approved)
+        self.is_pending = state in _PENDING_1
+        self.details: dict[str, Any] = {
+            "context": unit.attributes.get("resname") or unit.attributes.get("id"),
+            "notes": tuple(note.text() for note in unit.children("note")),
+            "keep_lines": inherited.preserve,
+        }
+
+    def read(self, source: Element, language: str | None) -> None:
+        """Add the segments; `language` is stated on a new target."""
+        target, division = self.target, self.unit.child("seg-source")
+        divided = list(division.descendants(_is_division)) if division else []
+        existing = self._content(target).pieces
+        if target is not None and not is_blank(existing) and not any(target.descendants(_is_division)):
+            divided = []  # the target translates the whole unit
+        attributes = {LANGUAGE: language} if target is None and language is not None else {}
+        place = _place_target(source, target, division or source, self.xml, attributes | _SUGGESTED_1)
+        if division is None or not divided:
+            content = self._content(source)
+            empty = is_blank(existing) or (self.is_pending and existing == content.pieces)
+            number = self._add(source, content, "" if empty else plain_text(existing))
+            self.builder.edits.append(place.edit(number))
+        elif target is None or is_blank(existing):
+            numbers = [self._add(part, self._content(part)) for part in divided]
+            parts = (place.opening, *self._divide(division, divided, numbers), place.closing)
+            self.builder.edits.append(Edit(place.start, place.end, tuple(numbers), parts))
+        else:
+            self._read_divided_target(divided, target, place)
+
+    def _content(self, element: Element | None) -> Content:
+        return read_content(element, self.xml, _SYNTAX_1)
+
+    def _add(self, source: Element, content: Content, target: str = "", locked: str = "") -> int:
+        return self.builder.add(
+            content.pieces,
+            source.line,
+            target=target,
+            filled=bool(target),
+            locked=self.locked or locked,
+            untranslatable=content.untranslatable,
+            **self.details,
+        )
+
+    def _divide(self, whole: Element, divided: Sequence[Element], numbers: Sequence[int]) -> Iterator[bytes | int]:
+        """Yield the content of a divided source, with the numbers of segments in place of their text."""
+        last = whole.opening.end
+        for part, number in zip(divided, numbers, strict=True):
+            opening, closing = open_and_close(self.xml.tag(part.opening))
+            yield self.xml.bytes_of(last, part.opening.start) + self.xml.encode(opening)
+            yield number
+            yield self.xml.encode(closing)
+            last = part.closing.end
+        yield self.xml.bytes_of(last, whole.closing.start)
+
+    def _read_divided_target(self, divided: Sequence[Element], target: Element, place: _Target) -> None:
+        """Add the segments of a unit whose target is divided too, each with a place of its own."""
+        targets = {part.attributes.get("mid"): part for part in target.descendants(_is_division)}
+        numbers = []
+        for part in divided:
+            own = targets.get(part.attributes.get("mid"))
+            existing = plain_text(self._content(own).pieces).strip()
+            number = self._add(part, self._content(part), existing, "" if own else "no place for it in the target")
+            if own is not None:
+                opening, closing = open_and_close(self.xml.tag(own.opening))
+                parts = (self.xml.encode(opening), number, self.xml.encode(closing))
+                self.builder.edits.append(Edit(own.opening.start, own.closing.end, (number,), parts))
+                numbers.append(number)
+        self.builder.edits.append(
+            Edit(target.opening.start, target.opening.end, tuple(numbers), (place.opening,)),
+        )
+
+
+def _read_unit_1(
+    unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile, language: str | None
+) -> None:
+    source = unit.child("source")
+    if source is not None:
+        inside = _Inherited(inherited.translate, inherited.with_attributes(source.attributes).preserve)
+        _Reader1(unit, inside, builder, xml).read(source, language)
+
+
+_VERSION_1 = _Version("trans-unit", ("file", "source-language", "target-language"), _read_unit_1)
+
+
+def _is_code_2(name: str, attributes: Mapping[str, str]) -> bool:
+    return name in _CODES_2 or (name == "mrk" and attributes.get("translate") == "no")
+
+
+def _role_2(name: str, attributes: Mapping[str, str]) -> tuple[Role, str | None]:
+    kind = "mark" if name in ("sm", "em") else "code"
+    if name in ("sc", "sm"):
+        return Role.OPEN, f"{kind} {attributes.get('id')}"
+    if name in ("ec", "em"):
+        start = attributes.get("startRef")
+        return Role.CLOSE, f"{kind} {start}" if start else None
+    return Role.SINGLE, None
+
+
+_SYNTAX_2 = InlineSyntax(_is_code_2, _role_2)
+
+
+def _read_unit_2(unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile, _: str | None) -> None:
+    notes = tuple(note.text() for group in unit.children("notes") for note in group.children("note"))
+    for segment in unit.children("segment"):
+        source, target = segment.child("source"), segment.child("target")
+        if source is None:
+            continue
+        content = read_content(source, xml, _SYNTAX_2)
+        existing = read_content(target, xml, _SYNTAX_2).pieces
+        number = builder.add(
+            content.pieces,
+            source.line,
+            target=plain_text(existing),
+            filled=not is_blank(existing),
+            locked=_find_lock(inherited, segment.attributes.get("state", ""), _FINAL_2),
+            untranslatable=content.untranslatable,
+            context=unit.attributes.get("name") or unit.attributes.get("id"),
+            notes=notes,
+            keep_lines=inherited.with_attributes(source.attributes).preserve,
+        )
+        tag = set_attribute(xml.tag(segment.opening), "state", "translated")
+        tag = set_attribute(tag, "subState", None)
+        builder.edits += [
+            Edit(segment.opening.start, segment.opening.end, (number,), (xml.encode(tag),)),
+            _place_target(source, target, source, xml, {}).edit(number),
+        ]
+
+
+_VERSION_2 = _Version("unit", ("xliff", "srcLang", "trgLang"), _read_unit_2)

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.inline.accelerators import Accelerator, put_accelerator, take_accelerator
+from ibidem.text.inline.accelerators import (
+    Accelerator,
+    find_accelerator,
+    put_accelerator,
+    remove_accelerators,
+    take_accelerator,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +84,83 @@ def test_a_marker_is_added_once_and_nothing_else_changes(text: str, marker: str,
     assert found.count(marker) == text.count(marker) + 1
     if f"({marker}" not in found:
         assert found.replace(marker, "") == text.replace(marker, "")
+
+
+@pytest.mark.parametrize(
+    ("original", "translation", "cleaned"),
+    [
+        ("&File", "&Datei", ("File", "Datei")),
+        ("_Open", "Ö_ffnen", ("Open", "Öffnen")),
+        ("~View", "~Ansicht", ("View", "Ansicht")),
+        ("Save &As...", "Speichern &unter...", ("Save As...", "Speichern unter...")),
+        ("E&xit", "B&eenden", ("Exit", "Beenden")),
+        ("Re_name", "Um_benennen", ("Rename", "Umbenennen")),
+        ("Be_fore", "Be_vor", ("Before", "Bevor")),
+        ("Se_t", "Fes_t", ("Set", "Fest")),
+        ("&1 column", "&1 Spalte", ("1 column", "1 Spalte")),
+        ("Find & &Replace", "Suchen & &Ersetzen", ("Find & Replace", "Suchen & Ersetzen")),
+        ("A &amp; &B", "C &amp; &D", ("A &amp; B", "C &amp; D")),
+        ("Find && &Go", "Suche && &Los", ("Find && Go", "Suche && Los")),
+        ("文件(&F)", "Datei(&D)", ("文件(F)", "Datei(D)")),
+        ("_Start", "_Start der Anwendung", ("Start", "Start der Anwendung")),
+    ],
+)
+def test_accelerators_are_removed_from_both_sides(original: str, translation: str, cleaned: tuple[str, str]) -> None:
+    assert remove_accelerators(original, translation) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("original", "translation"),
+    [
+        ("&File", "Datei"),
+        ("File", "&Datei"),
+        ("&File", "_Datei"),
+        ("salt &amp; pepper", "Salz &amp; Pfeffer"),
+        ("&#228;", "&auml;"),
+        ("salt & pepper", "Salz & Pfeffer"),
+        ("&", "&"),
+        ("foo_bar is set", "foo_bar ist gesetzt"),
+        ("foo_bar", "der foo_bar-Wert"),
+        ("__init__", "__init__ Methode"),
+        ("a_b_c x", "a_b_c y"),
+        ("_emphasis_", "_Betonung_"),
+        ("&One or &two", "&Eins oder &zwei"),
+        ("AT&T service", "AT&T-Dienst"),
+        ("R&D", "F&E"),
+        ("MAX_SIZE", "MAX_GRÖSSE"),
+        ("new_owner", "neuer_Eigentümer"),
+        ("the krb5_cred structure", "die Krb5_cred-Struktur"),
+        ("msgid_plural", "msgstr_plural"),
+        ("%lld~day", "%lld~Tag"),
+        ("see http://x?a=1&b=2", "siehe http://x?a=1&b=2"),
+        ("in http://x/~user/", "unter http://x/~user/"),
+        ("~/file", "~/Datei"),
+        ("end_", "Ende_"),
+        ("100%_", "100 %_"),
+    ],
+)
+def test_other_markers_of_a_pair_stay(original: str, translation: str) -> None:
+    assert remove_accelerators(original, translation) == (original, translation)
+
+
+def test_only_one_kind_of_marker_is_removed() -> None:
+    assert remove_accelerators("&Go to _home", "&Gehe zu _heim") == ("Go to _home", "Gehe zu _heim")
+
+
+WORDS = st.text(alphabet=st.sampled_from("aB1 &_~;.-ä"))
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_the_same_single_marker_is_removed_from_both_sides_or_none(original: str, translation: str) -> None:
+    cleaned = remove_accelerators(original, translation)
+    if cleaned == (original, translation):
+        return
+    removed = set()
+    for before, after in zip((original, translation), cleaned, strict=True):
+        (place,) = {
+            p for m in "&_~" if (p := find_accelerator(before, m)) is not None and before[:p] + before[p + 1 :] == after
+        }
+        assert before[place + 1].isalnum()
+        removed.add(before[place])
+    assert len(removed) == 1

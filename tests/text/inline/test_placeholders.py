@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.text.inline.placeholders import PLACEHOLDER, PRINTF_PLACEHOLDER, find_names
+from ibidem.text.inline.placeholders import PLACEHOLDER, PRINTF_PLACEHOLDER, find_identifiers
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from ibidem.text.inline.placeholders import PLACEHOLDER, PRINTF_PLACEHOLDER, fin
         ("\U000f0001 und \x1b", "\U000f0001 \x1b"),
     ],
 )
-def test_placeholders_are_found_by_their_look(text: str, found: str) -> None:
+def test_placeholders_are_found_by_their_form(text: str, found: str) -> None:
     expected = found.split("|" if "|" in found else None)
     if "$ x" in found:
         expected = ["{{ user }}", "{% tag %}", "{$ x | y $}"]
@@ -40,6 +40,6 @@ def test_in_a_format_string_every_percent_sign_begins_one() -> None:
     assert [match[0] for match in PRINTF_PLACEHOLDER.finditer("100%ige % d %%")] == ["%i", "% d", "%%"]
 
 
-def test_names_of_programs() -> None:
+def test_identifiers_are_found() -> None:
     text = "file_name, MAX_SIZE, __init__, _start, end_, ein Wort"
-    assert [match[0] for match in find_names(text)] == ["file_name", "MAX_SIZE", "__init__"]
+    assert [match[0] for match in find_identifiers(text)] == ["file_name", "MAX_SIZE", "__init__"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, marking, plain_text, translate_pieces
+from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, placeholders, plain_text, translate_pieces
 
-from .translators import backwards, shout, silence, strip_codes, vandal
+from ..translators import backwards, damage, return_empty, shout, strip_codes
 
 # No one of these is a part of another, so that counting them in a text needs no parser.
 PLACEHOLDERS = (
@@ -126,9 +126,9 @@ def nests(pieces: Pieces) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(marked_texts(), st.integers(0, 2**32))
-def test_a_vandal_breaks_nothing_unnoticed(drawn: list[str | Code], seed: int) -> None:
+def test_damage_by_a_translator_is_never_unnoticed(drawn: list[str | Code], seed: int) -> None:
     source = joined(drawn)
-    found = one(source, vandal(seed, (*ATOMS, "%", "{", "&", "\ue000", "\U000f0000", "\x00", "neu")))
+    found = one(source, damage(seed, (*ATOMS, "%", "{", "&", "\ue000", "\U000f0000", "\x00", "neu")))
     if isinstance(found, Loss):
         assert found.reason
         return
@@ -145,7 +145,7 @@ def test_a_vandal_breaks_nothing_unnoticed(drawn: list[str | Code], seed: int) -
 @settings(max_examples=200, deadline=None)
 @given(marked_texts())
 def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
-    """One that copies what it does not know needs no second attempt; one that drops all codes gets them back."""
+    """A copying translator needs one attempt; the codes that another one drops are inserted again."""
     source = joined(drawn)
     asked = []
 
@@ -155,7 +155,7 @@ def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
 
     found = one(source, once)
     if isinstance(found, Loss):  # what the words around it make of a placeholder may be another one
-        assert "came up" in found.reason or "got lost" in found.reason
+        assert "added" in found.reason or "missing" in found.reason
     else:
         assert census(found) == census(source)
         assert len(asked) <= 1
@@ -165,8 +165,8 @@ def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=60), st.integers(0, 2**32), st.booleans(), st.booleans())
-def test_any_text_at_all(text: str, seed: int, printf: bool, keep_lines: bool) -> None:
-    for translate in (vandal(seed, ("%d", "x")), backwards, silence):
+def test_arbitrary_text_is_translated_or_a_loss(text: str, seed: int, printf: bool, keep_lines: bool) -> None:
+    for translate in (damage(seed, ("%d", "x")), backwards, return_empty):
         found = one(text, translate, printf=printf, keep_lines=keep_lines)
         assert isinstance(found, Loss) or "".join(map(str, found)).isascii() in (True, False)
     same = one(text, list, printf=printf)
@@ -217,7 +217,7 @@ def test_lines_that_were_wrapped_are_translated_as_one_and_wrapped_again() -> No
     assert indented == "eins zwei"
 
 
-def test_the_second_attempt_shows_stand_ins() -> None:
+def test_the_second_attempt_shows_numbered_placeholders() -> None:
     asked = []
 
     def only_numbers(texts: list[str]) -> list[str]:
@@ -228,7 +228,7 @@ def test_the_second_attempt_shows_stand_ins() -> None:
     assert asked == ["Datei %(name)s fehlt", "Datei {1} fehlt"]
 
 
-def test_stand_ins_are_not_what_the_text_has_itself() -> None:
+def test_numbered_placeholders_differ_from_those_of_the_text() -> None:
     source = ("von {1} bis {3} ", Code("<x/>"), " und ", Code("<y/>"))
     asked = []
 
@@ -241,14 +241,14 @@ def test_stand_ins_are_not_what_the_text_has_itself() -> None:
 
 
 def test_placeholders_without_numbers_keep_their_order() -> None:
-    """A translator that turns the order around is not believed: `%s` and `%d` would take each other's argument."""
+    """A translator that turns the order around is rejected: `%s` and `%d` would take each other's argument."""
     assert text_of("datei %s hat %d zeilen", backwards).index("%s") < text_of(
         "datei %s hat %d zeilen", backwards
     ).index("%d")
     assert text_of("datei %2$s hat %1$d zeilen", backwards) == "zeilen %1$d hat %2$s datei"
     found = text_of("datei %s hat %<PRIu64> zeilen", backwards)
     assert found.index("%s") < found.index("%<PRIu64>")
-    # Twins are shown apart, so that an exchange is seen.
+    # Repeated placeholders are numbered, so that an exchange is found.
     assert text_of("von %s bis %s", backwards).count("%s") == 2
 
 
@@ -259,7 +259,7 @@ def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
         return [lexicon.get(text, "?") for text in texts]
 
     assert text_of("Siehe <b>die Anleitung</b> für mehr", translate) == "For more see <b>the manual</b>"
-    # Otherwise by relative place, at the edges of words.
+    # Otherwise by relative position, at word boundaries.
     lexicon["die Anleitung"] = "something else"
     assert text_of("Siehe <b>die Anleitung</b> für mehr", translate) == "For <b>more see the</b> manual"
 
@@ -267,28 +267,28 @@ def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
 @pytest.mark.parametrize(
     ("source", "translate", "reason"),
     [
-        ("Datei %s fehlt", silence, "empty"),
-        ("Datei fehlt", lambda texts: [f"{text} %s" for text in texts], "%s came up"),
-        ("Datei %s fehlt", lambda texts: [f"{text} %s" for text in texts], "%s came back 2 times"),
-        ("Datei %s fehlt", lambda texts: [f"{text} 5%" for text in texts], "a % came up"),
-        ("Datei fehlt", lambda texts: [f"{text} {{" for text in texts], "a { came up"),
+        ("Datei %s fehlt", return_empty, "empty"),
+        ("Datei fehlt", lambda texts: [f"{text} %s" for text in texts], "%s was added"),
+        ("Datei %s fehlt", lambda texts: [f"{text} %s" for text in texts], "%s occurs 2 times"),
+        ("Datei %s fehlt", lambda texts: [f"{text} 5%" for text in texts], "a % was added"),
+        ("Datei fehlt", lambda texts: [f"{text} {{" for text in texts], "a { was added"),
         ("Datei fehlt", lambda texts: [f"{text}\x00" for text in texts], "U+0000|\x00"),
         ("Datei fehlt", lambda texts: [f"{text}\ud800" for text in texts], "U+D800"),
         ("Datei fehlt", lambda texts: [f"{text}\U000f0000" for text in texts], "private use"),
         ("{n, plural, one {# Datei} other {# Dateien}}", list, "ICU"),
-        ("&Datei", lambda texts: [f"{text} & mehr" for text in texts], "a & came up beside"),
+        ("&Datei", lambda texts: [f"{text} & mehr" for text in texts], "a & was added beside"),
     ],
 )
-def test_what_cannot_be_mended_is_a_loss_with_its_reason(source: str, translate: Translate, reason: str) -> None:
+def test_invalid_translations_are_a_loss_with_a_reason(source: str, translate: Translate, reason: str) -> None:
     found = one(source, translate)
     assert isinstance(found, Loss)
     assert re.search(re.escape(reason) if "|" not in reason else reason, found.reason)
 
 
-def test_a_format_string_is_looked_at_more_strictly() -> None:
+def test_a_format_string_is_compared_more_strictly() -> None:
     assert text_of("50% der zeit", shout) == "50% DER ZEIT"
     assert text_of("50% der zeit", list, printf=True) == "50% der zeit"
-    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti came up")
+    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti was added")
     assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
 
 
@@ -307,7 +307,7 @@ def test_accelerators(source: str, translation: str, target: str | None) -> None
     assert found == (Loss("there is no place for the accelerator &L") if target is None else (target,))
 
 
-def test_a_tag_that_is_none_keeps_the_space_after_it() -> None:
+def test_text_in_angle_brackets_keeps_the_space_after_it() -> None:
     assert text_of("Ein <text>-Element", lambda _: ["A <text> element"]) == "A <text> element"
 
 
@@ -320,10 +320,10 @@ def test_many_texts_share_the_calls() -> None:
 
     requests = [Request((text,)) for text in ("eins zwei", "eins zwei", "a %s b %d", "drei <b>vier</b>", "5")]
     translate_pieces(requests, translate)
-    assert calls == [3, 1, 1]  # twins once; one with stand-ins, and then without codes
+    assert calls == [3, 1, 1]  # repeated texts once; one with numbered placeholders, and then without any
 
 
-def test_long_texts_take_time_in_proportion() -> None:
+def test_long_texts_take_linear_time() -> None:
     """Texts that would take minutes if any step were quadratic."""
     for text in (
         "<a " * 5_000,
@@ -344,7 +344,7 @@ def test_long_texts_take_time_in_proportion() -> None:
             assert isinstance(one(text, translate), Loss | tuple)
 
 
-def test_more_codes_than_there_are_characters_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marking, "MOST_MARKS", 3)
+def test_the_number_of_codes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placeholders, "MAX_MARKS", 3)
     assert text_of("{0} {1} {2}", list) == "{0} {1} {2}"
     assert one("{0} {1} {2} {3}", list) == Loss("more than 3 codes and placeholders")

@@ -1,6 +1,8 @@
-"""Text with markup and placeholders inside, translated so that none of them is lost unnoticed."""
+"""Translation of text with inline codes and placeholders, none of which is lost unnoticed."""
 
-from ibidem.text.inline.code import Code, Pieces, Role, plain_text
+from __future__ import annotations
+
+from ibidem.text.inline.placeholders import Code, Pieces, Role, is_blank, plain_text
 from ibidem.text.inline.protection import Loss, Request, Translate, translate_pieces
 
-__all__ = ["Code", "Loss", "Pieces", "Request", "Role", "Translate", "plain_text", "translate_pieces"]
+__all__ = ["Code", "Loss", "Pieces", "Request", "Role", "Translate", "is_blank", "plain_text", "translate_pieces"]

@@ -1,38 +1,59 @@
-"""A text cut into what is translated and what stays as it is: edges, line breaks, tags around everything."""
+"""Positions in a marked text: the blocks that are translated, and the places of marks in a translation.
+
+`split` divides a text into blocks to translate and parts that stay: white space and tags at the edges, line breaks.
+
+`strip_marks` and `project` are for a translation that was made without marks. The word order of the translation is
+unknown, so a mark goes to the same relative position as in the source, moved to the nearest word boundary. Tags go
+around the translation of their content if that, translated alone, stands exactly once in the translation.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ibidem.text.inline.code import Role
-from ibidem.text.inline.marking import MARK, find_marks, number_of
+from ibidem.text.inline.placeholders import MARK, Role, find_marks, number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ibidem.text.inline.marking import Mark, Marked
+    from ibidem.text.inline.placeholders import Mark, Marked
 
 _SPACE = re.compile(r"\s+")
 _BREAK = re.compile("[\n\t\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _ONE_BREAK = re.compile(r"\r?\n\Z")
 _SENTENCE_END = re.compile(r"[.:!?;…]\Z")
+# A line at least this long that ends inside a sentence was wrapped, and continues in the next line.
+_WRAPPED_LENGTH = 40
 
-_WRAPPED = 40
-"""A line at least this long that ends inside a sentence was broken for its length, and reads on in the next one."""
+_QUOTED = re.compile("""([("'\\[„“”‚‘’«»‹›])?([\U000f0000-\U000ffffd])([)"'\\]“”‘’«»‹›])?""")
+_STRAIGHT_QUOTES = str.maketrans("„“”‚‘’", "\"\"\"'''")
+# Scripts without spaces have a word boundary at every character.
+_CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+(?:['’-]\w+)*")
+_MAX_INNER_TEXTS = 20
+_PUNCTUATION = " .,:;!?…"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Text that is translated as a whole; where its lines were wrapped, it is one line, and `width` the longest."""
+    """A text that is translated as a whole.
+
+    Attributes:
+        text: The text; wrapped lines are joined.
+        width: The length of the longest wrapped line, 0 if none was wrapped.
+        newline: The line break between wrapped lines.
+    """
 
     text: str
     width: int = 0
     newline: str = "\n"
 
-    def arrange(self, text: str, marks: Sequence[Mark]) -> str:
-        """Wrap a translation as the block was."""
+    def wrap(self, text: str, marks: Sequence[Mark]) -> str:
+        """Wrap a translation to the width of the block."""
         if not self.width:
             return text
         lines: list[str] = []
@@ -48,41 +69,47 @@ class Block:
         return self.newline.join(lines)
 
 
-def cut(marked: Marked, *, keep_lines: bool) -> list[str | Block]:
-    """The parts of a text in order: a string stays, a block is translated; together they are the text.
+def split(marked: Marked, *, keep_lines: bool) -> list[str | Block]:
+    """Split a text into strings that stay and blocks to translate.
 
-    White space and tags at both ends of a text or a line stay, and so does a part without any letter. Unless
-    `keep_lines`, runs of white space inside are one space, as where XML was indented.
+    White space and tags at both ends of the text or of a line stay, and so does a part without letters.
+
+    Args:
+        marked: The text.
+        keep_lines: Whether line breaks count. If not, runs of white space become one space, as in indented XML.
+
+    Returns:
+        The parts in order, which together are the text.
     """
     lead, core, trail = _trim(marked.text, marked.marks)
     parts: list[str | Block] = [lead]
     if not keep_lines:
-        parts.append(_block(_SPACE.sub(" ", core)))
+        parts.append(_to_block(_SPACE.sub(" ", core)))
     else:
-        for line in _lines(core):
+        for line in _split_lines(core):
             if isinstance(line, str):
                 parts.append(line)
                 continue
             begin, text, end = _trim(line.text, marked.marks)
-            parts += [begin, _block(text, line.width, line.newline), end]
+            parts += [begin, _to_block(text, line.width, line.newline), end]
     parts.append(trail)
     return [part for part in parts if part != ""]
 
 
 def has_letters(text: str) -> bool:
-    """Whether there is anything to translate."""
+    """Return whether a text contains anything to translate."""
     return any(character.isalpha() for character in text)
 
 
-def _block(text: str, width: int = 0, newline: str = "\n") -> str | Block:
+def _to_block(text: str, width: int = 0, newline: str = "\n") -> str | Block:
     return Block(text, width, newline) if has_letters(text) else text
 
 
-def _lines(text: str) -> Iterator[str | Block]:
-    """The lines and, as strings, the breaks between them; wrapped lines are joined."""
+def _split_lines(text: str) -> Iterator[str | Block]:
+    """Yield the lines and, as strings, the breaks between them; wrapped lines are joined."""
     lines, breaks, last = [], [], 0
     for space in _SPACE.finditer(text):
-        # Spaces inside a sentence are a column of a table.
+        # Several spaces inside a sentence separate columns of a table.
         column = len(space[0]) > 1 and not _SENTENCE_END.search(text[space.start() - 1 : space.start()])
         if column or _BREAK.search(space[0]):
             lines.append(text[last : space.start()])
@@ -91,7 +118,7 @@ def _lines(text: str) -> Iterator[str | Block]:
     lines.append(text[last:])
     joined, width, newline = lines[0], 0, "\n"
     for before, space_between, line in zip(lines, breaks, lines[1:], strict=False):
-        if _goes_on(before, space_between, line):
+        if _is_wrapped(before, space_between, line):
             joined, width, newline = f"{joined} {line}", max(width, len(before), len(line)), space_between
             continue
         yield Block(joined, width, newline)
@@ -100,9 +127,9 @@ def _lines(text: str) -> Iterator[str | Block]:
     yield Block(joined, width, newline)
 
 
-def _goes_on(line: str, space_between: str, following: str) -> bool:
+def _is_wrapped(line: str, space_between: str, following: str) -> bool:
     return (
-        len(line) >= _WRAPPED
+        len(line) >= _WRAPPED_LENGTH
         and _ONE_BREAK.match(space_between) is not None
         and _SENTENCE_END.search(line) is None
         and (following[:1].isalnum() or following[:1] in "\"'(„“‚‘«»" or MARK.match(following) is not None)
@@ -110,7 +137,7 @@ def _goes_on(line: str, space_between: str, following: str) -> bool:
 
 
 def _trim(text: str, marks: Sequence[Mark]) -> tuple[str, str, str]:
-    """White space and tags before a text, the text, and those after it."""
+    """Return the white space and tags before a text, the text, and those after it."""
     inside = set(find_marks(text))
     start, end = 0, len(text)
 
@@ -139,3 +166,166 @@ def _encloses(first: str, last: str, marks: Sequence[Mark]) -> bool:
         return False
     mark = marks[number_of(first)]
     return mark.role == Role.OPEN and mark.partner == number_of(last)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The position of a mark in the source.
+
+    Attributes:
+        number: The number of the mark.
+        text: The mark, with the quotes or brackets around it.
+        before: The number of characters before it, without marks.
+        glued_left: Whether a word ends directly before it.
+        glued_right: Whether a word begins directly after it.
+    """
+
+    number: int
+    text: str
+    before: int
+    glued_left: bool
+    glued_right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stripped:
+    """A text without its marks.
+
+    Attributes:
+        text: The text, with single spaces.
+        end: The position after the last word.
+        places: The positions that the marks had.
+        inner: The texts between two tags, by the number of the opening tag.
+    """
+
+    text: str
+    end: int
+    places: tuple[Place, ...]
+    inner: Mapping[int, str]
+
+
+def strip_marks(text: str, marks: Sequence[Mark]) -> Stripped:
+    """Remove the marks from a text, and the quotes or brackets around a single placeholder."""
+    places: list[Place] = []
+    parts: list[str] = []
+    length = last = 0
+    openings: dict[int, int] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for match in _QUOTED.finditer(text):
+        number = number_of(match[2])
+        mark = marks[number]
+        quoted = bool(match[1] and match[3]) and mark.role == Role.SINGLE
+        start, end = match.span() if quoted else match.span(2)
+        parts.append(text[last:start])
+        length += start - last
+        last = end
+        written = match[0].translate(_STRAIGHT_QUOTES) if quoted else match[2]
+        glued = text[start - 1 : start].isalnum() if start else False, text[end : end + 1].isalnum()
+        places.append(Place(number, written, length, *glued))
+        if mark.role == Role.OPEN:
+            openings[number] = length
+        elif mark.partner in openings:
+            spans[mark.partner] = (openings[mark.partner], length)
+    plain = "".join([*parts, text[last:]])
+    stripped = " ".join(plain.split())
+    between = {number: " ".join(plain[first:stop].split()) for number, (first, stop) in spans.items()}
+    inner = {number: part for number, part in between.items() if has_letters(part) and part != stripped}
+    if len(inner) > _MAX_INNER_TEXTS:
+        inner = {}
+    return Stripped(stripped, len(plain.rstrip()), tuple(places), inner)
+
+
+def project(stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, str]) -> str:
+    """Insert the marks of a source into its translation.
+
+    Args:
+        stripped: The source without marks.
+        marks: The marks, by number.
+        translation: The translation of `stripped.text`.
+        inner: The translations of `stripped.inner`.
+
+    Returns:
+        The translation with all marks, in the order of the source.
+    """
+    anchors = _find_anchors(stripped, marks, translation, inner)
+    starts, ends = [], [0]
+    for match in _WORD.finditer(translation):
+        starts.append(match.start())
+        ends.append(match.end())
+    scale = len(translation) / max(len(stripped.text), 1)
+    # A position may not lie behind the next anchor.
+    following = [anchors.get(place.number, len(translation)) for place in reversed(stripped.places)]
+    limits = list(accumulate(following, min))[::-1]
+    positions: list[int] = []
+    found: dict[int, int] = {}
+    for place, limit in zip(stripped.places, limits, strict=True):
+        mark = marks[place.number]
+        least = positions[-1] if positions else 0
+        if place.number in anchors:
+            position = anchors[place.number]
+        elif mark.role == Role.OPEN or (mark.role == Role.SINGLE and place.glued_right and not place.glued_left):
+            position = _nearest(starts, place.before * scale, least, limit)
+        elif mark.role == Role.CLOSE:
+            # At least one word stands between the two tags.
+            opened = found.get(mark.partner, -1) if mark.partner is not None else -1
+            position = _nearest(ends, place.before * scale, max(least, opened + 1), limit)
+        elif place.before >= stripped.end:
+            position = limit
+        else:
+            position = _nearest(ends, place.before * scale, least, limit)
+        positions.append(position)
+        found[place.number] = position
+    return _insert(stripped.places, marks, translation, positions)
+
+
+def _nearest(edges: Sequence[int], wanted: float, least: int, most: int) -> int:
+    """Return the edge from `least` to `most` that is nearest to a position, or `least` if there is none."""
+    first, last = bisect_left(edges, least), bisect_left(edges, most + 1)
+    if first >= last:
+        return min(least, most)
+    after = bisect_left(edges, wanted, first, last)
+    nearby = edges[max(after - 1, first) : min(after + 1, last)]
+    return min(nearby, key=lambda edge: abs(edge - wanted))
+
+
+def _find_anchors(
+    stripped: Stripped, marks: Sequence[Mark], translation: str, inner: Mapping[int, str]
+) -> dict[int, int]:
+    """Return the positions of tags around their translated content; none if their order would change."""
+    anchors: dict[int, int] = {}
+    lowered = translation.lower()
+    if len(lowered) != len(translation):
+        return {}
+    for number, text in inner.items():
+        partner = marks[number].partner
+        content = text.lower().strip(_PUNCTUATION)
+        spans = (
+            [match.span() for match in re.finditer(rf"(?<!\w){re.escape(content)}(?!\w)", lowered)] if content else []
+        )
+        if partner is not None and len(spans) == 1:
+            anchors[number], anchors[partner] = spans[0]
+    order = [anchors[place.number] for place in stripped.places if place.number in anchors]
+    return anchors if order == sorted(order) else {}
+
+
+def _insert(places: Sequence[Place], marks: Sequence[Mark], translation: str, positions: Sequence[int]) -> str:
+    written: list[str] = []
+    last = 0
+    end = ""
+    for place, position in zip(places, positions, strict=True):
+        if position > last:
+            written.append(translation[last:position])
+            end, last = translation[position - 1], position
+        text = place.text
+        if marks[place.number].role == Role.SINGLE:
+            if end and not (end.isspace() or place.glued_left or _is_opening(end, marks)):
+                text = f" {text}"
+            if translation[position : position + 1].isalnum() and not place.glued_right:
+                text = f"{text} "
+        written.append(text)
+        end = text[-1]
+    return "".join([*written, translation[last:]])
+
+
+def _is_opening(character: str, marks: Sequence[Mark]) -> bool:
+    return MARK.match(character) is not None and marks[number_of(character)].role == Role.OPEN

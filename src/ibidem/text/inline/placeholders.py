@@ -1,12 +1,20 @@
-"""What a program puts something else in place of, or reads as markup, inside a text: found by its look.
+"""Codes and placeholders inside a text, and their replacement by single characters (marks).
 
-Texts come from anybody and may be long: every pattern is linear in the length of the text.
+A *code* is markup of the document around the text, such as `<x id="1"/>` in XLIFF. A *placeholder* is found in the
+text itself by its form: `%s`, `{name}`, `<b>`, an address. Both must come through translation unchanged. `mark`
+replaces each of them by one character for private use, so that a text can be split, compared and put together.
+
+Texts come from untrusted files and may be long, so every pattern is linear in the length of the text.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from ibidem.text.inline.accelerators import Accelerator, take_accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,18 +35,20 @@ _PRINTF = (
 )
 _QT = r"%[0-9]{1,2}"
 _ENTITY = r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[A-Za-z][A-Za-z0-9]*+);"
-# An entity inside an address is "&amp;", whole; one behind it is none of its own.
+# An entity inside an address is the whole "&amp;"; an entity directly after the address is not part of it.
 _ADDRESS = (
     r"""(?:https?|ftp|file)://(?:&amp;|(?!&#?\w++;)[^\s<>"'{}|\\^`])*(?!&#?\w++;)[\w/#=&]"""
     r"""|[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+"""
 )
 _ESCAPE = r"""\\[ntrabfv0"'\\]|\\[xu][0-9a-fA-F]{2,4}"""
 _OPTION = r"(?<![\w-])--[A-Za-z][\w-]*+|(?<![\w-])-[A-Za-z](?![\w-])"
-# The characters that stand for codes while a text is worked on, and those that no line of text has.
+# The characters that are used as marks, and control characters that no line of text contains.
 _ODD = r"[\U000F0000-\U0010FFFF\x00-\x08\x0e-\x1b\x1f\x7f]"
+# German writes "100%ige" and "5%-Hürde".
+_PROSE = r"(?!ig(?:e[mnrs]?)?\b|(?<=[0-9]%)(?:-[A-Za-z]|\+))"
 
 
-def _pattern(printf: str) -> re.Pattern[str]:
+def _compile(printf: str) -> re.Pattern[str]:
     parts = {
         "tag": _TAG,
         "other": "|".join((_BRACES, _VARIABLE, _NAMED_PRINTF)),
@@ -48,32 +58,249 @@ def _pattern(printf: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<{name}>{part})" for name, part in parts.items()))
 
 
-# German writes "100%ige" and "5%-Hürde".
-_PROSE = r"(?!ig(?:e[mnrs]?)?\b|(?<=[0-9]%)(?:-[A-Za-z]|\+))"
+PLACEHOLDER = _compile(_PRINTF.replace("{not}", _PROSE).replace("{space}", ""))
+"""Matches the placeholders of a text of unknown kind; "100%ige" and "50% der" contain none."""
 
-PLACEHOLDER = _pattern(_PRINTF.replace("{not}", _PROSE).replace("{space}", ""))
-"""Placeholders of a text that may be of any kind: "100%ige" and "50% der" hold none."""
-
-PRINTF_PLACEHOLDER = _pattern(_PRINTF.replace("{not}", "").replace("{space}", " "))
-"""Placeholders of a text that is known to be a format string, where every `%` begins one."""
-
-UNNUMBERED = re.compile(r"%[^(<{%$]*(?:[A-Za-z@]|<PRI\w+>)")
-"""A printf placeholder that takes the next argument, so that its order must not change."""
+PRINTF_PLACEHOLDER = _compile(_PRINTF.replace("{not}", "").replace("{space}", " "))
+"""Matches the placeholders of a format string, where every `%` begins one."""
 
 ICU = re.compile(r"\{\s*\w++\s*,\s*(?:plural|select|selectordinal)\s*,")
-"""The beginning of an ICU message with several texts inside."""
+"""Matches the beginning of an ICU message that contains several texts."""
 
-LINE_BREAKS = frozenset({"\\n", "\\r", "\\t"})
-"""Line breaks and tabs that were left as escapes."""
-
-VOID = frozenset({"br", "hr", "img", "wbr", "input", "link", "meta", "area", "col", "source", "embed"})
-"""HTML's elements that are never closed."""
-
+_UNNUMBERED = re.compile(r"%[^(<{%$]*(?:[A-Za-z@]|<PRI\w+>)")
+_LINE_BREAKS = frozenset({"\\n", "\\r", "\\t"})
+_VOID = frozenset({"br", "hr", "img", "wbr", "input", "link", "meta", "area", "col", "source", "embed"})
 _WORD = re.compile(r"\w+")
+_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
+
+_FIRST_MARK = 0xF0000
+MAX_MARKS = 0xFFFE
+"""The number of characters for private use in plane 15, each of which can be one mark."""
+
+MARK = re.compile("[\U000f0000-\U000ffffd]")
+"""Matches one mark."""
+
+_MAX_SHOWN_LENGTH = 20
 
 
-def find_names(text: str) -> Iterator[re.Match[str]]:
-    """Yield the words that are names of a program's, such as `file_name` and `__init__`."""
+class Role(Enum):
+    """The effect of a code on the text beside it."""
+
+    SINGLE = "single"
+    OPEN = "open"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A piece of the document's markup, such as `<x id="1"/>`, that is written back unchanged.
+
+    Attributes:
+        text: The markup.
+        role: Whether the code opens or closes a span, or stands alone.
+        pair: A name that an opening code and its closing code share.
+        fixed: Whether the code must keep its position among the other codes.
+    """
+
+    text: str
+    role: Role = Role.SINGLE
+    pair: str | None = None
+    fixed: bool = False
+
+
+Pieces: TypeAlias = tuple[str | Code, ...]
+"""A text in order: strings, and the codes between them."""
+
+
+def plain_text(pieces: Pieces) -> str:
+    """Return a text without its codes.
+
+    >>> plain_text(("Open ", Code("<b>"), "file", Code("</b>")))
+    'Open file'
+    """
+    return "".join(piece for piece in pieces if isinstance(piece, str))
+
+
+def is_blank(pieces: Pieces) -> bool:
+    """Return whether a text contains nothing but white space; a code is not blank."""
+    return all(isinstance(piece, str) and not piece.strip() for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The code or placeholder that one mark stands for.
+
+    Attributes:
+        text: The code or placeholder as it stands in the text.
+        code: The code of the document, None for a placeholder.
+        role: As in `Code`.
+        partner: The number of the mark that closes or opens this one.
+        is_tag: Whether it is a tag or a paired code.
+        ordered: Whether it is a printf placeholder that takes the next argument, so that its order matters.
+    """
+
+    text: str
+    code: Code | None = None
+    role: Role = Role.SINGLE
+    partner: int | None = None
+    is_tag: bool = False
+    ordered: bool = False
+
+    @property
+    def can_stay_outside(self) -> bool:
+        """Whether the mark, at the edge of a text, is independent of the words."""
+        return self.is_tag or (self.code is None and self.text in _LINE_BREAKS)
+
+    @property
+    def can_be_shown(self) -> bool:
+        """Whether the translator may be given the placeholder unchanged: it is short and without a space."""
+        return (
+            self.code is None
+            and len(self.text) <= _MAX_SHOWN_LENGTH
+            and self.text.isprintable()
+            and " " not in self.text
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A text with marks.
+
+    Attributes:
+        text: The text; each code and placeholder is one character.
+        marks: The code or placeholder of each mark, by its number.
+        accelerator: The accelerator that was taken out of the text.
+    """
+
+    text: str
+    marks: tuple[Mark, ...]
+    accelerator: Accelerator | None = None
+
+    def unmark(self, text: str) -> Pieces:
+        """Replace the marks in a text by what they stand for."""
+        pieces: list[str | Code] = []
+        run: list[str] = []
+        last = 0
+        for match in MARK.finditer(text):
+            run.append(text[last : match.start()])
+            last = match.end()
+            found = self.marks[number_of(match[0])]
+            if found.code is None:
+                run.append(found.text)
+            else:
+                pieces += ["".join(run), found.code]
+                run = []
+        pieces.append("".join([*run, text[last:]]))
+        return tuple(piece for piece in pieces if piece != "")
+
+
+def character_of(number: int) -> str:
+    """Return the character of a mark."""
+    return chr(_FIRST_MARK + number)
+
+
+def number_of(character: str) -> int:
+    """Return the number of the mark that a character is."""
+    return ord(character) - _FIRST_MARK
+
+
+def find_marks(text: str) -> list[int]:
+    """Return the numbers of the marks in a text, in order."""
+    return [number_of(character) for character in MARK.findall(text)]
+
+
+def find_identifiers(text: str) -> Iterator[re.Match[str]]:
+    """Yield the words that are identifiers of a program, such as `file_name` and `__init__`."""
     for word in _WORD.finditer(text):
         if "_" in word[0] and ("_" in word[0].strip("_") or (word[0].startswith("__") and word[0].endswith("__"))):
             yield word
+
+
+def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True, identifiers: bool = True) -> Marked:
+    """Replace the codes and placeholders of a text by marks.
+
+    Args:
+        pieces: The text.
+        printf: Whether the text is a format string, in which every `%` begins a placeholder.
+        accelerators: Whether to take out the accelerator.
+        identifiers: Whether identifiers of programs are placeholders too.
+
+    Raises:
+        ValueError: If there are more than MAX_MARKS codes and placeholders.
+    """
+    builder = _MarkedBuilder()
+    for piece in pieces:
+        if isinstance(piece, Code):
+            builder.text.append(builder.add(Mark(piece.text, piece, piece.role, is_tag=piece.role != Role.SINGLE)))
+        else:
+            builder.text.extend(_mark_placeholders(piece, printf, builder))
+    text = "".join(builder.text)
+    accelerator = None
+    if accelerators:
+        text, accelerator = take_accelerator(text)
+    parts, last = [], 0
+    for name in find_identifiers(text) if identifiers else ():
+        parts += [text[last : name.start()], builder.add(Mark(name[0]))]
+        last = name.end()
+    text = "".join([*parts, text[last:]])
+    return Marked(text, _pair(text, builder.marks), accelerator)
+
+
+@dataclass(slots=True)
+class _MarkedBuilder:
+    text: list[str] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    def add(self, found: Mark) -> str:
+        if len(self.marks) == MAX_MARKS:
+            raise ValueError(f"more than {MAX_MARKS:,} codes and placeholders")
+        self.marks.append(found)
+        return character_of(len(self.marks) - 1)
+
+
+def _mark_placeholders(text: str, printf: bool, builder: _MarkedBuilder) -> Iterator[str]:
+    last = 0
+    for match in (PRINTF_PLACEHOLDER if printf else PLACEHOLDER).finditer(text):
+        yield text[last : match.start()]
+        found = match[0]
+        if match.lastgroup == "tag":
+            yield builder.add(Mark(found, role=_role_of_tag(found), is_tag=True))
+        else:
+            ordered = match.lastgroup == "printf" and _UNNUMBERED.fullmatch(found) is not None
+            yield builder.add(Mark(found, ordered=ordered))
+        last = match.end()
+    yield text[last:]
+
+
+def _role_of_tag(tag: str) -> Role:
+    name = _TAG_NAME.match(tag)
+    if name is None or tag.endswith("/>") or name[1].lower() in _VOID:
+        return Role.SINGLE
+    return Role.CLOSE if tag.startswith("</") else Role.OPEN
+
+
+def _pair(text: str, marks: list[Mark]) -> tuple[Mark, ...]:
+    """Set the partners: tags belong together by their name, codes by their `pair`."""
+    partners: dict[int, int] = {}
+    open_marks: dict[tuple[bool, str], list[int]] = {}
+    for number in find_marks(text):
+        found = marks[number]
+        if found.role == Role.SINGLE:
+            continue
+        key = _pair_key(found)
+        if found.role == Role.OPEN:
+            open_marks.setdefault(key, []).append(number)
+        elif open_marks.get(key):
+            opening = open_marks[key].pop()
+            partners[opening], partners[number] = number, opening
+    return tuple(
+        Mark(found.text, found.code, found.role, partners.get(number), found.is_tag, found.ordered)
+        for number, found in enumerate(marks)
+    )
+
+
+def _pair_key(found: Mark) -> tuple[bool, str]:
+    if found.code is not None:
+        return True, found.code.pair or ""
+    name = _TAG_NAME.match(found.text)
+    return False, name[1].lower() if name else found.text

@@ -1,4 +1,4 @@
-"""PO: what has no translation is filled, and every other byte stays."""
+"""PO as a document: missing translations are filled, and every other byte stays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.documents import FillSettings, State
-from ibidem.text.documents.po import quote, read_po_document
+from ibidem.text.document import FillSettings, State
+from ibidem.text.po import quote, read_po_document
 
-from ..inline.translators import backwards, silence
 from .samples import filled
+from .translators import backwards, return_empty
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,9 +107,9 @@ def test_without_flags_and_with_fuzzy_entries() -> None:
 
 
 def test_failures_leave_the_entry_as_it_was() -> None:
-    found, report = translate(CATALOGUE, silence)
+    found, report = translate(CATALOGUE, return_empty)
     assert found == CATALOGUE
-    assert (report.failed[0].line, report.failed[0].reason) == (14, "the translation came back empty")
+    assert (report.failed[0].line, report.failed[0].reason) == (14, "the translation is empty")
     # A flag is taken away only if every form was translated anew.
     plural = HEADER + '\n#, fuzzy\nmsgid "a b"\nmsgid_plural "c d"\nmsgstr[0] "x"\nmsgstr[1] "y"\n'
     half = lambda texts: [text if "a" in text else "" for text in texts]  # noqa: E731
@@ -140,14 +140,14 @@ def test_files_with_long_lines_are_not_wrapped() -> None:
     st.text(st.characters(codec="utf-8", exclude_characters="\x00\x01\x02"), max_size=200),
     st.sampled_from([None, 79, 20]),
 )
-def test_what_is_quoted_is_read(text: str, width: int | None) -> None:
+def test_quoted_text_is_read_back(text: str, width: int | None) -> None:
     text = "".join(character for character in text if character.isprintable() or character in "\n\t\r\a\b\f\v")
     written = f'{HEADER}\nmsgid "a"\nmsgstr {quote(text, chr(10), width)}\n'
     [segment] = read_po_document(written.encode(), "a.po").segments
     assert segment.target == text
 
 
-def test_segments_say_what_the_catalogue_says() -> None:
+def test_segments_have_the_details_of_the_catalogue() -> None:
     first, second, *_ = read_po_document(CATALOGUE.encode(), "a.po").segments
     assert first.notes == ("Anmerkung des Übersetzers", "für den Übersetzer")
     assert (first.printf, first.state, first.location) == (True, State.EMPTY, 14)
@@ -156,8 +156,11 @@ def test_segments_say_what_the_catalogue_says() -> None:
 
 def test_languages_and_encodings() -> None:
     stated = HEADER.replace("en\\n", "fr\\n").replace('"Plural', '"X-Source-Language: de_AT\\n"\n"Plural')
-    claims = read_po_document(stated.encode(), "a.po").claims
-    assert [(claim.is_target, claim.tag, claim.line) for claim in claims] == [(True, "fr", 3), (False, "de_AT", 3)]
+    languages = read_po_document(stated.encode(), "a.po").languages
+    assert [(language.is_target, language.tag, language.line) for language in languages] == [
+        (True, "fr", 3),
+        (False, "de_AT", 3),
+    ]
     with pytest.raises(TextError, match=r"a\.po: the catalogue is in latin1, not in UTF-8\. Convert it first: msgconv"):
         read_po_document(HEADER.replace("UTF-8", "latin1").encode(), "a.po")
     with pytest.raises(TextError, match=r"a\.po, line 1: byte 0xFC is not UTF-8\. Convert it first: msgconv"):
@@ -176,7 +179,7 @@ def test_a_single_form_is_that_of_the_plural() -> None:
     assert 'msgstr[0] "Dinge der %d"' in found
 
 
-def test_our_reader_reads_what_was_filled(tmp_path: Path) -> None:
+def test_filled_catalogues_are_read_as_parallel_text(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     path.write_text(translate(CATALOGUE, mark_fuzzy=False)[0], "utf-8")
     pairs = [(pair.source, pair.target) for pair in Corpus([path])]
@@ -185,7 +188,7 @@ def test_our_reader_reads_what_was_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="gettext is not installed")
-def test_gettext_accepts_it(tmp_path: Path) -> None:
+def test_gettext_accepts_filled_catalogues(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     text = CATALOGUE.replace("one file", "%d file")
     path.write_text(translate(text)[0], "utf-8")

@@ -1,11 +1,20 @@
+"""Plain text: two aligned files, and one file as a document."""
+
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
+from ibidem.text.limits import MAX_TEXT
+from ibidem.text.plain import read_plain_document
+from ibidem.text.tsv import read_tsv_document
 
 from .conftest import Write, sides
+from .samples import filled
+from .translators import backwards, return_empty
 
 ENDINGS = ["", ".gz", ".xz"]
 
@@ -37,7 +46,7 @@ def test_files_of_different_length_are_named_with_both_counts(write: Write, endi
     assert f"{second} has {long:,} lines but {first} has {short:,}." in str(error.value)
 
 
-def test_the_difference_is_told_after_the_pairs_before_it(write: Write) -> None:
+def test_the_difference_is_reported_after_the_pairs_before_it(write: Write) -> None:
     pairs = iter(Corpus([write("a", "1\n2\n"), write("b", "x\n")]))
     assert next(pairs).target == "x"
     with pytest.raises(TextError, match="has 2 lines but"):
@@ -59,3 +68,29 @@ def test_two_empty_files_are_an_empty_corpus(write: Write) -> None:
     corpus = Corpus([write("a", ""), write("b", "")])
     assert list(corpus) == []
     assert corpus.counts.describe() == "read 0 pairs, kept 0"
+
+
+def test_a_document_keeps_its_lines() -> None:
+    text = "\ufeffeins %s zwei\r\n\r\n  drei vier \nfünf {x} sechs"
+    found, report = filled(read_plain_document(text.encode(), "a.txt"), backwards)
+    assert found.decode() == "\ufeffzwei %s eins\r\n\r\n  vier drei \nsechs {x} fünf"
+    assert report.kept == {"a blank line": 1}
+    # The translation replaces the source, so a line without a translation is empty.
+    found, report = filled(read_plain_document(text.encode(), "a.txt"), return_empty)
+    assert found.decode() == "\ufeff\r\n\r\n\n"
+    assert [failure.line for failure in report.failed] == [1, 3, 4]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20)))
+def test_a_document_keeps_its_number_of_lines(lines: list[str]) -> None:
+    data = "\n".join(lines).encode()
+    found, _ = filled(read_plain_document(data, "a.txt"), backwards)
+    assert found.count(b"\n") == data.count(b"\n")
+
+
+def test_invalid_bytes_and_long_lines_of_documents_are_refused() -> None:
+    for read in (read_plain_document, read_tsv_document):
+        with pytest.raises(TextError, match="a, line 2: byte 0xFF is not UTF-8"):
+            read(b"a\n\xff\n", "a")
+        with pytest.raises(TextError, match="a, line 1: longer than"):
+            read(b"a" * (MAX_TEXT + 1), "a")

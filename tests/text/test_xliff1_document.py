@@ -1,4 +1,4 @@
-"""XLIFF 1.2: read and filled in, in every writing that XML has."""
+"""XLIFF 1.2 as a document, in several encodings and styles of XML."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.documents import FillSettings, State
-from ibidem.text.documents.xliff import read_xliff
+from ibidem.text.document import FillSettings, State
 from ibidem.text.inline import Code, Role
+from ibidem.text.xliff import read_xliff_document
 
-from ..inline.translators import backwards, silence, strip_codes
 from .samples import STYLES, Style, content, filled, find_all, masked, parse, styles, texts
+from .translators import backwards, return_empty, strip_codes
 
 TARGET = r"\s*<(?:[\w.-]+:)?target\b(?:[^>]*/>|.*?</(?:[\w.-]+:)?target\s*>)"
 YES = 'translate="yes"'
@@ -43,7 +43,7 @@ def unit(source: str, target: str | None = None, attributes: str = "", id: int =
 def translate(*units: str, style: Style = STYLES[0], how=backwards, fill_settings: FillSettings | None = None):
     """The file with targets, checked byte for byte outside them; its targets, and the report."""
     data = document(*units, style=style)
-    found, report = filled(read_xliff(data, "a.xlf", "en"), how, fill_settings)
+    found, report = filled(read_xliff_document(data, "a.xlf", "en"), how, fill_settings)
     assert masked(found, style.codec, TARGET) == masked(data, style.codec, TARGET)
     targets = [content(next(iter(find_all(unit, "target")), None)) for unit in find_all(parse(found), "trans-unit")]
     return found, targets, report
@@ -76,7 +76,7 @@ def test_a_missing_target_stands_below_its_source(style: Style) -> None:
 def test_units_on_one_line_stay_on_it() -> None:
     unit = b"<trans-unit><source>a b</source></trans-unit>"
     data = b'<xliff version="1.2"><file source-language="de"><body>' + unit + b"</body></file></xliff>"
-    found, _ = filled(read_xliff(data, "a.xlf", "en"), backwards)
+    found, _ = filled(read_xliff_document(data, "a.xlf", "en"), backwards)
     assert b'<source>a b</source><target xml:lang="en" state="needs-review' in found
     assert b">b a</target></trans-unit>" in found
 
@@ -114,7 +114,7 @@ def test_inline_codes_are_codes() -> None:
         '<@ph id="5">{n}</@ph><@it id="6" pos="open">(</@it><@mrk mtype="protected">Müller</@mrk><?pi x?><@bx id="7"/>'
         'd<@ex id="8" rid="7"/><own:y>e</own:y>'
     )
-    [segment] = read_xliff(document(unit(source)), "a.xlf", "en").segments
+    [segment] = read_xliff_document(document(unit(source)), "a.xlf", "en").segments
     shown = [piece if isinstance(piece, str) else (piece.text, piece.role) for piece in segment.source]
     assert shown == [
         "a ",
@@ -145,7 +145,7 @@ def test_inline_codes_are_codes() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("how", [list, backwards, strip_codes])
-def test_codes_are_written_back_as_they_stand(style: Style, how) -> None:
+def test_codes_are_written_back_unchanged(style: Style, how) -> None:
     source = 'Klicken auf <@x id="1" own:a=\'"\' /> für <@g id="2">das Fenster</@g> hier <@ph id="3">&amp;amp;</@ph>'
     found, [target], _ = translate(unit(source), style=style, how=how)
     text = found.decode(style.codec)
@@ -155,8 +155,8 @@ def test_codes_are_written_back_as_they_stand(style: Style, how) -> None:
     assert "das" in target
 
 
-def test_codes_that_do_not_come_back_are_a_failure_and_no_target() -> None:
-    found, targets, report = translate(unit("eins <@g id='1'>zwei</@g>"), unit("drei vier", id=2), how=silence)
+def test_missing_codes_are_a_failure_without_a_target() -> None:
+    found, targets, report = translate(unit("eins <@g id='1'>zwei</@g>"), unit("drei vier", id=2), how=return_empty)
     assert targets == ["", ""]
     assert [(failure.line, failure.source) for failure in report.failed] == [(6, "eins zwei"), (10, "drei vier")]
     assert b"leveraged" not in found
@@ -165,14 +165,14 @@ def test_codes_that_do_not_come_back_are_a_failure_and_no_target() -> None:
     assert "<sub>" in report.failed[0].reason
 
 
-def test_alternatives_and_strangers_are_left_alone() -> None:
+def test_alternatives_and_foreign_elements_stay() -> None:
     written = (
         "<@trans-unit id='1'>\n<own:source>x</own:source><@source>a b</@source>\n"
         "<@alt-trans><@source>c d</@source><@target>e f</@target></@alt-trans>\n"
         "<own:target>y</own:target></@trans-unit>"
     )
     data = document(written)
-    found, report = filled(read_xliff(data, "a.xlf", "en"), backwards)
+    found, report = filled(read_xliff_document(data, "a.xlf", "en"), backwards)
     assert report.translated == 1
     new = re.sub(rb"<target state[^>]*>b a</target>", b"", found)
     assert new == data
@@ -196,7 +196,7 @@ def test_divided_units_are_translated_part_by_part() -> None:
     _, [target], report = translate(divided("eins zwei.", "drei vier."), how=only_first)
     assert target == '<g id="9"><mrk mtype="seg" mid="1">eins zwei.</mrk> <mrk mtype="seg" mid="2" /></g>'
     assert (report.translated, len(report.failed)) == (1, 1)
-    assert translate(divided("eins zwei.", "drei vier."), how=silence)[1] == [""]
+    assert translate(divided("eins zwei.", "drei vier."), how=return_empty)[1] == [""]
 
 
 def test_divided_targets_are_filled_in_their_places() -> None:
@@ -207,9 +207,9 @@ def test_divided_targets_are_filled_in_their_places() -> None:
     assert b'<target state="needs-review-translation" state-qualifier="leveraged-mt"><g' in found
 
 
-def test_segments_say_what_the_file_says() -> None:
+def test_segments_have_the_details_of_the_file() -> None:
     data = document(unit("a\n    b", "<@target>x</@target>", 'resname="Knopf" xml:space="preserve"'), unit("c\n   d"))
-    first, second = read_xliff(data, "a.xlf", "en").segments
+    first, second = read_xliff_document(data, "a.xlf", "en").segments
     assert (first.location, first.target, first.state, first.context, first.notes) == (
         6,
         "x",
@@ -218,13 +218,16 @@ def test_segments_say_what_the_file_says() -> None:
         ("Hinweis",),
     )
     assert (first.keep_lines, second.keep_lines) == (True, False)
-    found, _ = filled(read_xliff(data, "a.xlf", "en"), list)
+    found, _ = filled(read_xliff_document(data, "a.xlf", "en"), list)
     assert b'leveraged-mt">c d</target>' in found
 
 
-def test_the_language_is_stated_where_the_file_does_not() -> None:
+def test_the_language_is_stated_if_the_file_does_not_declare_it() -> None:
     data = document(unit("a b"), target_language=None)
-    read = read_xliff(data, "a.xlf", "en")
-    assert [(claim.is_target, claim.tag, claim.line) for claim in read.claims] == [(False, "de-DE", 3)]
+    read = read_xliff_document(data, "a.xlf", "en")
+    assert [(language.is_target, language.tag, language.line) for language in read.languages] == [(False, "de-DE", 3)]
     assert b'<target xml:lang="en" state=' in filled(read, list)[0]
-    assert [claim.tag for claim in read_xliff(document(unit("a b")), "a.xlf", "en").claims] == ["de-DE", "en"]
+    assert [language.tag for language in read_xliff_document(document(unit("a b")), "a.xlf", "en").languages] == [
+        "de-DE",
+        "en",
+    ]

@@ -1,4 +1,4 @@
-"""Pairs that are written come back from our own readers, origins and all."""
+"""Written pairs are read back with their origins."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.text import Corpus, Pair, corpus
+from ibidem.text import Corpus, Pair, Written, corpus, write_pairs
 from ibidem.text.pair import join_lines
-from ibidem.text.writing import Written, write_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +50,8 @@ texts = st.text(st.characters(codec="utf-8"), max_size=30)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(st.lists(st.tuples(texts, texts, st.text(st.characters(codec="utf-8"), min_size=1, max_size=9)), max_size=4))
-def test_any_pairs_at_all(tmp_path: Path, drawn: list[tuple[str, str, str]]) -> None:
-    """What a corpus can give, a memory can hold, and a file can give again; XML alone lacks some characters."""
+def test_arbitrary_pairs_are_read_back(tmp_path: Path, drawn: list[tuple[str, str, str]]) -> None:
+    """Every pair of a corpus is read back; XML alone cannot contain some characters."""
     tidy = [(join_lines(source), join_lines(target), origin) for source, target, origin in drawn]
     pairs = [Pair(source, target, origin, 5) for source, target, origin in tidy if source and target]
     write(pairs, tmp_path / "a.jsonl")
@@ -64,14 +63,14 @@ def test_any_pairs_at_all(tmp_path: Path, drawn: list[tuple[str, str, str]]) -> 
     assert len(same) >= len(pairs) - written.mended
 
 
-def test_what_xml_cannot_hold_is_replaced_and_counted(tmp_path: Path) -> None:
+def test_characters_that_xml_cannot_contain_are_replaced_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.tmx"
     assert write([Pair("a\x00b\x1bc\ufffe", "d", "e\x01", 1), Pair("a\rb", "c", "x", 1)], path) == Written(2, 1)
     assert list(Corpus([path])) == [Pair("a\ufffdb\ufffdc\ufffd", "d", "e\ufffd", 1), Pair("a\rb", "c", "x", 1)]
 
 
-def test_it_is_tmx_1_4(tmp_path: Path) -> None:
-    """What the DTD asks for, read by another parser: every required attribute, and the order in a unit."""
+def test_the_file_is_valid_tmx_1_4(tmp_path: Path) -> None:
+    """Another parser finds what the DTD requires: every attribute, and the order in a unit."""
     path = tmp_path / "a.tmx"
     write(PAIRS, path)
     root = ElementTree.parse(path).getroot()
@@ -105,8 +104,8 @@ def test_an_origin_needs_its_location(tmp_path: Path) -> None:
         write(PAIRS[:1], tmx)
 
 
-def test_origins_without_end_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "_MOST_ORIGINS", 2)
+def test_the_number_of_stated_origins_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "_MAX_ORIGINS", 2)
     path = tmp_path / "a.jsonl"
     write([Pair("a", "b", f"{n % 4}", n) for n in range(8)], path)
     read = Corpus([path])
@@ -115,7 +114,7 @@ def test_origins_without_end_are_not_believed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_formats_by_ending_or_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"the ending names no format to write\. Choose tmx, tsv, jsonl"):
+    with pytest.raises(UsageError, match=r"the ending names no format to write\. Choose tsv, jsonl, tmx"):
         write(PAIRS, tmp_path / "a.po")
     with pytest.raises(UsageError, match="'po' is not a format to write"):
         write(PAIRS, tmp_path / "a.tmx", format="po")

@@ -1,4 +1,4 @@
-"""XML written by a few lines that share nothing with the readers, and what is left of it without its targets."""
+"""XML files written by code that shares nothing with the readers, and comparisons without their targets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from hypothesis import strategies as st
 
-from ibidem.text.documents import Document, FillReport, FillSettings, fill
+from ibidem.text.document import Document, FillReport, FillSettings, fill
 
 if TYPE_CHECKING:
     from ibidem.text.inline import Translate
@@ -45,7 +45,7 @@ STYLES = [
 
 styles = st.sampled_from(STYLES)
 
-# What may stand in a source beside words; some of it means the same in other writing.
+# Parts of a source beside words; some of them are equivalent in XML.
 _BITS = [
     "Datei",
     "öffnen",
@@ -62,7 +62,7 @@ texts = st.lists(st.sampled_from(_BITS), min_size=1, max_size=6).map(lambda bits
 
 
 def filled(document: Document, translate: Translate, settings: FillSettings | None = None) -> tuple[bytes, FillReport]:
-    """The bytes of a document after filling, and the report; without targets it must be what it was."""
+    """Return a document after filling, and the report; without targets it must be unchanged."""
     assert b"".join(document.write({})) == document.data
     targets, report = fill(document, translate, settings)
     assert report.segments == len(document.segments)
@@ -70,7 +70,7 @@ def filled(document: Document, translate: Translate, settings: FillSettings | No
 
 
 def masked(data: bytes, codec: str, *patterns: str) -> str:
-    """A file as text without what these patterns match."""
+    """Return a file as text without the matches of some patterns."""
     text = data.decode(codec)
     for pattern in patterns:
         text = re.sub(pattern, "", text, flags=re.DOTALL)
@@ -78,7 +78,7 @@ def masked(data: bytes, codec: str, *patterns: str) -> str:
 
 
 def parse(data: bytes) -> ElementTree.Element:
-    """The oracle's reading of a file."""
+    """Parse a file with the parser of the standard library."""
     return ElementTree.fromstring(data)
 
 
@@ -91,7 +91,7 @@ def find_all(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
 
 
 def content(element: ElementTree.Element | None) -> str:
-    """Text and tags of an element, without namespaces."""
+    """Return the text and tags of an element, without namespaces."""
     if element is None:
         return ""
     inside = ElementTree.tostring(element, encoding="unicode", short_empty_elements=True)

@@ -1,4 +1,4 @@
-"""Small files that would fill the memory or run for minutes: each one is refused, or read in bounded memory."""
+"""Small files that would fill the memory or run for minutes are refused, or read in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.documents.markup import set_attribute
-from ibidem.text.limits import BLOCK, DEEPEST, LONGEST, MOST_ATTRIBUTES, ReadLimits
+from ibidem.text.limits import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT, ReadLimits
+from ibidem.text.markup import set_attribute
 from ibidem.text.stream import Stream
 
 from .conftest import Write, sides
@@ -31,7 +31,7 @@ PEAK = 48 << 20
 
 
 def pack(path: Path, *parts: tuple[bytes, int]) -> str:
-    """Write each of these bytes so many times, compressed by the ending, without ever holding all of them."""
+    """Write repeated bytes, compressed by the ending, without storing all of them."""
     packer = zlib.compressobj(6, zlib.DEFLATED, 31) if path.suffix == ".gz" else lzma.LZMACompressor(preset=0)
     with path.open("wb") as file:
         for part, times in parts:
@@ -62,7 +62,7 @@ def nested_in_unit(folder: Path) -> str:
 
 
 def comments(folder: Path) -> str:
-    return pack(folder / "de.po.gz", (b"# " + b"x" * (LONGEST - 4) + b"\n", 200))
+    return pack(folder / "de.po.gz", (b"# " + b"x" * (MAX_TEXT - 4) + b"\n", 200))
 
 
 def flags(folder: Path) -> str:
@@ -98,14 +98,14 @@ def large_mo(folder: Path) -> str:
 
 
 REFUSED: dict[Callable[[Path], str], str] = {
-    nested_tmx: f"line 1: more than {DEEPEST} elements inside one another",
-    nested_xliff: f"line 1: more than {DEEPEST} elements inside one another",
-    nested_in_unit: f"line 1: more than {DEEPEST} elements inside one another",
+    nested_tmx: f"line 1: more than {MAX_DEPTH} elements inside one another",
+    nested_xliff: f"line 1: more than {MAX_DEPTH} elements inside one another",
+    nested_in_unit: f"line 1: more than {MAX_DEPTH} elements inside one another",
     comments: "line 5: more than 4,194,304 characters of comments",
     flags: "line 1001: more than 1,000 lines of flags",
     one_large_unit: "line 1: <trans-unit> has more than 100,000 tags",
     many_names: "line 1: too many different names",
-    long_namespace: f"line 1: an element with more than {MOST_ATTRIBUTES} attributes",
+    long_namespace: f"line 1: an element with more than {MAX_ATTRIBUTES} attributes",
     default_attribute: "line 1: too many default values",
     large_mo: "larger than 16,777,216 bytes",
 }
@@ -216,7 +216,7 @@ PAIR = {
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
 @pytest.mark.parametrize("name", PAIR)
-def test_what_unpacks_to_much_more_is_refused(write: Write, name: str, ending: str) -> None:
+def test_a_high_compression_ratio_is_refused(write: Write, name: str, ending: str) -> None:
     head, unit, tail = PAIR[name]
     content = head + unit * (2**17 // len(unit)) + tail
     path = write(name + ending, content)
@@ -249,10 +249,10 @@ def test_entries_of_mo_that_share_a_string_are_refused(write: Write) -> None:
     assert list(Corpus([write("de.mo", few)])) == []
 
 
-def test_mo_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+def test_mo_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
     path = pack(tmp_path / "de.mo.gz", (make_mo([], b"", magic=1), 1), (b"\0", 2**20))
     calls = count()
-    with pytest.raises(TextError, match="it does not begin as one"):
+    with pytest.raises(TextError, match="its first bytes are not those of an MO file"):
         list(Corpus([path], check=lambda: next(calls) and None))
     assert next(calls) < 5
 
@@ -265,7 +265,7 @@ def test_long_white_space_is_parsed_in_linear_time(write: Write) -> None:
 
 
 def test_empty_strings_of_an_entry_are_counted(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.text.po.LONGEST", 1_000)
+    monkeypatch.setattr("ibidem.text.po.MAX_TEXT", 1_000)
     path = write("de.po.gz", 'msgid "a"\n' + '""\n' * 1_000)
     with pytest.raises(TextError, match=r"line 1001: an entry longer than 1,000 bytes"):
         list(Corpus([path]))
@@ -282,7 +282,7 @@ def test_fuzzy_is_seen_after_many_comments(write: Write) -> None:
     ("content", "what"),
     [
         (b"<!DOCTYPE tmx [<!ELEMENT a " + b"(" * 200_000, "line 1: a document type longer than 65,536 bytes"),
-        (b"<tmx><!--" + b"x" * 2_000_000, f"line 1: a tag longer than {LONGEST:,} bytes"),
+        (b"<tmx><!--" + b"x" * 2_000_000, f"line 1: a tag longer than {MAX_TEXT:,} bytes"),
         (b"<tmx\n" + b" ".join(b'a%d=""' % n for n in range(257)) + b"/>", "line 1: an element with more than 256 att"),
         (b"<tmx>" + b"<a>\n" * 256, "line 256: more than 256 elements inside one another"),
     ],
@@ -312,7 +312,7 @@ def test_namespaces_are_limited(write: Write) -> None:
         ("[" * 900_000, "not valid JSON"),
         ('{"de": ' * 100_000, "not valid JSON"),
         ('{"de": ' + "1" * 900_000 + ', "en": "b"}', "not valid JSON"),
-        ("x" * (LONGEST + 1), f"longer than {LONGEST:,} bytes"),
+        ("x" * (MAX_TEXT + 1), f"longer than {MAX_TEXT:,} bytes"),
         ("{" + ",".join(f'"{n}{"x" * 5_000}": 1' for n in range(150)) + "}", "no 'de' side"),
         ("{" + ",".join(f'"{n}": 1' for n in range(80_000)) + ', "de": 1, "en": ""}', "the value of 'de' is int"),
     ],
@@ -395,10 +395,10 @@ def test_a_check_stops_readers_that_find_nothing(tmp_path: Path, name: str) -> N
     corpus = Corpus([path], check=check)
     with pytest.raises(StopError):
         list(corpus)
-    assert corpus.counts.read <= 8 * BLOCK
+    assert corpus.counts.read <= 8 * BLOCK_BYTES
     with Stream(str(path)) as stream:
         total = sum(map(len, iter(lambda: stream.read(2**20), b"")))
-    assert total > 16 * BLOCK  # it stopped long before the end
+    assert total > 16 * BLOCK_BYTES  # it stopped long before the end
 
 
 @pytest.mark.parametrize(("ending", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)], ids=["gz", "xz"])
@@ -407,7 +407,7 @@ def test_a_check_stops_decompression_that_gives_nothing(
 ) -> None:
     empty = compress(b"")
     path = tmp_path / f"a.tsv{ending}"
-    path.write_bytes(empty * (10 * BLOCK // len(empty)))
+    path.write_bytes(empty * (10 * BLOCK_BYTES // len(empty)))
     calls = count()
     assert list(Corpus([path], check=lambda: next(calls) and None)) == []
     assert next(calls) > 10

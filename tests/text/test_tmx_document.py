@@ -1,4 +1,4 @@
-"""TMX as a document: the variants it lacks are put in, and nothing else changes."""
+"""TMX as a document: missing variants are added, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import TextError
-from ibidem.text.documents import FillSettings
-from ibidem.text.documents.tmx import read_tmx_document
+from ibidem.text.document import FillSettings
 from ibidem.text.language import Languages
+from ibidem.text.tmx import read_tmx_document
 
-from ..inline.translators import backwards
 from .samples import STYLES, Style, content, filled, find_all, masked, parse, styles, texts
+from .translators import backwards
 
 LANGUAGES = Languages("de", "en")
 TARGET = r"""\s*<(?:[\w.-]+:)?tuv (?:xml:)?lang=["'](?:en|EN)[^>]*>.*?</(?:[\w.-]+:)?tuv>"""
@@ -77,7 +77,7 @@ def test_codes_targets_and_tags() -> None:
 
 def test_a_file_in_other_languages_is_refused() -> None:
     data = document('<@tu><@tuv xml:lang="fr"><@seg>a</@seg></@tuv><@tuv lang="it"><@seg>b</@seg></@tuv></@tu>')
-    with pytest.raises(TextError, match="no unit is in 'de', the language to translate from; found are 'fr', 'it'"):
+    with pytest.raises(TextError, match=r"no unit is in 'de', .* the languages found are 'fr', 'it'"):
         read_tmx_document(data, "a.tmx", LANGUAGES)
     assert read_tmx_document(document(), "a.tmx", LANGUAGES).segments == []
     with pytest.raises(TextError, match="line 1: <html> where <tmx> must be"):

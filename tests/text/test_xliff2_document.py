@@ -1,4 +1,4 @@
-"""XLIFF 2.x: read and filled in, in every writing that XML has."""
+"""XLIFF 2.x as a document, in several encodings and styles of XML."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.documents import FillSettings
-from ibidem.text.documents.xliff import read_xliff
+from ibidem.text.document import FillSettings
 from ibidem.text.inline import Code, Role
+from ibidem.text.xliff import read_xliff_document
 
-from ..inline.translators import backwards, strip_codes
 from .samples import STYLES, Style, content, filled, find_all, masked, parse, styles, texts
+from .translators import backwards, strip_codes
 
 TARGET = r"\s*<(?:[\w.-]+:)?target\b(?:[^>]*/>|.*?</(?:[\w.-]+:)?target\s*>)"
 STATE = r"""(?<=segment)((?:\s+\w+\s*=\s*"[^"]*")*?)\s+(?:state|subState)\s*=\s*"[^"]*\""""
@@ -54,7 +54,7 @@ def translate(
     *segments: str, style: Style = STYLES[0], how=backwards, fill_settings: FillSettings | None = None, **more
 ):
     data = document(*segments, style=style, **more)
-    found, report = filled(read_xliff(data, "a.xlf", "en"), how, fill_settings)
+    found, report = filled(read_xliff_document(data, "a.xlf", "en"), how, fill_settings)
     assert without_targets(found, style.codec) == without_targets(data, style.codec)
     targets = [content(next(iter(find_all(part, "target")), None)) for part in find_all(parse(found), "segment")]
     return found, targets, report
@@ -103,7 +103,7 @@ def test_inline_codes_are_codes() -> None:
         '<@mrk id="m" translate="no">Müller</@mrk><@mrk id="n" type="term">d</@mrk><@cp hex="001A"/>'
         '<@sm id="5"/>e<@em startRef="5"/>'
     )
-    [found] = read_xliff(document(segment(source)), "a.xlf", "en").segments
+    [found] = read_xliff_document(document(segment(source)), "a.xlf", "en").segments
     codes = [piece for piece in found.source if isinstance(piece, Code)]
     assert [(code.text, code.role, code.fixed) for code in codes] == [
         ('<ph id="1" dataRef="d"/>', Role.SINGLE, False),
@@ -138,6 +138,9 @@ def test_codes_are_written_back_as_they_stand(style: Style, how) -> None:
     assert "das" in target
 
 
-def test_languages_are_claimed_by_the_root() -> None:
-    claims = read_xliff(document(languages='srcLang="de" trgLang="fr"'), "a.xlf", "en").claims
-    assert [(claim.is_target, claim.tag, claim.line) for claim in claims] == [(False, "de", 2), (True, "fr", 2)]
+def test_the_root_declares_the_languages() -> None:
+    languages = read_xliff_document(document(languages='srcLang="de" trgLang="fr"'), "a.xlf", "en").languages
+    assert [(language.is_target, language.tag, language.line) for language in languages] == [
+        (False, "de", 2),
+        (True, "fr", 2),
+    ]

@@ -1,4 +1,4 @@
-"""Translators for tests: none of them knows a language, and most of them do harm."""
+"""Translators for tests, which change texts by rule; most of them damage placeholders."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ Translator = Callable[[list[str]], list[str]]
 
 
 def shout(texts: list[str]) -> list[str]:
-    """Words in capitals; whatever is no plain word stays."""
+    """Write plain words in capitals."""
     return [
         re.sub(r"(?<![\w%{$<&/.@\\-])[a-zäöüß]+(?![\w}>;=@/(])", lambda word: word[0].upper(), text) for text in texts
     ]
 
 
 def backwards(texts: list[str]) -> list[str]:
-    """Words in the opposite order, each as it was."""
+    """Reverse the order of the words."""
     return [" ".join(reversed(text.split())) for text in texts]
 
 
 def strip_codes(texts: list[str]) -> list[str]:
-    """Words that look as if there were a code in them are dropped."""
+    """Drop words with characters of codes."""
     return [" ".join(word for word in text.split() if not set(word) & set("<>%{}$&\\")) or "x" for text in texts]
 
 
-def silence(texts: list[str]) -> list[str]:
-    """Nothing at all."""
+def return_empty(texts: list[str]) -> list[str]:
+    """Return empty translations."""
     return ["" for _ in texts]
 
 
-def vandal(seed: int, extras: Sequence[str]) -> Translator:
-    """Reorders, drops, doubles, mangles and invents, a little or a lot, but always the same for a text and a seed."""
+def damage(seed: int, extras: Sequence[str]) -> Translator:
+    """Reorder, drop, repeat, change and add words, always the same for a text and a seed."""
 
     def translate(texts: list[str]) -> list[str]:
-        return [_vandalise(text, random.Random(f"{seed} {text}"), extras) for text in texts]
+        return [_damage_text(text, random.Random(f"{seed} {text}"), extras) for text in texts]
 
     return translate
 
 
-def _vandalise(text: str, chance: random.Random, extras: Sequence[str]) -> str:
+def _damage_text(text: str, chance: random.Random, extras: Sequence[str]) -> str:
     words = re.findall(r"\{\d+\}|\w+|\s+|[^\w\s]+", text) if chance.random() < 0.5 else re.split(r"(\s+)", text)
     for _ in range(chance.choice([0, 1, 1, 2, 5])):
         if not words:

@@ -1,0 +1,402 @@
+"""Documents: files with segments to translate that are written back byte for byte, except for the filled targets.
+
+A reader of a format builds a `Document` with a `DocumentBuilder`. `fill` translates the segments without a target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ibidem.errors import TextError
+from ibidem.progress import Progress, silent
+from ibidem.text.inline import Loss, Request, is_blank, plain_text, translate_pieces
+from ibidem.text.language import primary_language
+from ibidem.text.limits import MAX_TEXT
+from ibidem.text.stream import BYTE_ORDER_MARK, RECODE, decode_line, line_too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ibidem.text.inline import Pieces, Translate
+
+BATCH_SEGMENTS = 512
+"""The number of segments that are translated together, between two reports of progress."""
+
+
+class State(Enum):
+    """The state of a segment before it is translated."""
+
+    EMPTY = "untranslated"
+    FUZZY = "fuzzy"
+    FILLED = "translated already"
+    LOCKED = "locked"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One text of a document that has, or needs, a translation.
+
+    Attributes:
+        number: Its number in the document, from 0.
+        source: The text and its codes.
+        location: The line of the source, from 1.
+        target: The existing translation, without codes.
+        state: Whether there is a translation, and whether it may be replaced.
+        context: The context that the document states, such as a msgctxt.
+        notes: The notes of the document for translators.
+        locked: Why a LOCKED segment must not change.
+        printf: As in `Request`.
+        keep_lines: As in `Request`.
+        untranslatable: Why the source cannot be translated, "" if it can.
+    """
+
+    number: int
+    source: Pieces
+    location: int
+    target: str = ""
+    state: State = State.EMPTY
+    context: str | None = None
+    notes: tuple[str, ...] = ()
+    locked: str = ""
+    printf: bool = False
+    keep_lines: bool = True
+    untranslatable: str = ""
+
+
+class Edit(NamedTuple):
+    """A replacement of bytes that is made once segments are filled.
+
+    Attributes:
+        start: The position of the first byte that is replaced.
+        end: The position after the last one.
+        segments: The numbers of the segments; the edit is made once one of them is filled.
+        parts: The new bytes; a number stands for the target of a segment.
+        whole: Whether all of the segments must be filled.
+    """
+
+    start: int
+    end: int
+    segments: tuple[int, ...]
+    parts: tuple[bytes | int, ...]
+    whole: bool = False
+
+
+class DeclaredLanguage(NamedTuple):
+    """A language that a document declares: of its sources or its targets, and on which line."""
+
+    is_target: bool
+    tag: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """The bytes of a file, its segments, and the positions of their targets.
+
+    Attributes:
+        name: The name of the file, for messages.
+        format: The name of the format.
+        data: The bytes of the file.
+        segments: The segments in order.
+        edits: The replacements that write the targets.
+        encode: Encodes a target for the file; raises ValueError for a text that the format cannot contain.
+        languages: The languages that the document declares.
+        clear_failed: Whether a segment that cannot be translated is left empty, because the target replaces the source.
+    """
+
+    name: str
+    format: str
+    data: bytes
+    segments: Sequence[Segment]
+    edits: Sequence[Edit]
+    encode: Callable[[Segment, Pieces], bytes]
+    languages: Sequence[DeclaredLanguage] = ()
+    clear_failed: bool = False
+
+    def write(self, targets: Mapping[int, bytes]) -> Iterator[bytes | memoryview]:
+        """Yield the file with encoded targets; without targets it is unchanged.
+
+        Args:
+            targets: The encoded targets, by the numbers of their segments, as `fill` returns them.
+        """
+        view = memoryview(self.data)
+        last = 0
+        for edit in sorted(self.edits, key=lambda edit: edit.start):
+            filled = [number in targets for number in edit.segments]
+            if not (all(filled) if edit.whole else any(filled)):
+                continue
+            yield view[last : edit.start]
+            for part in edit.parts:
+                if isinstance(part, bytes):
+                    yield part
+                elif part in targets:
+                    yield targets[part]
+            last = edit.end
+        yield view[last:]
+
+
+@dataclass(slots=True)
+class DocumentBuilder:
+    """The segments, edits and declared languages that a reader has found so far."""
+
+    segments: list[Segment] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+    languages: list[DeclaredLanguage] = field(default_factory=list)
+
+    def add(
+        self,
+        source: Pieces,
+        location: int,
+        *,
+        target: str = "",
+        filled: bool | None = None,
+        fuzzy: bool = False,
+        locked: str = "",
+        **details: Any,
+    ) -> int:
+        """Add a segment, with its state.
+
+        Args:
+            source: The text and its codes; a blank one is locked.
+            location: The line of the source.
+            target: The existing translation.
+            filled: Whether there is a translation; by default, whether `target` is not blank.
+            fuzzy: Whether the existing translation is doubtful.
+            locked: Why the segment must not change, "" if it may.
+            **details: Other fields of the `Segment`.
+
+        Returns:
+            The number of the segment.
+        """
+        locked = locked or ("an empty source" if is_blank(source) else "")
+        if locked:
+            state = State.LOCKED
+        elif not (bool(target.strip()) if filled is None else filled):
+            state = State.EMPTY
+        else:
+            state = State.FUZZY if fuzzy else State.FILLED
+        number = len(self.segments)
+        self.segments.append(
+            Segment(number, source, location, target=target, state=state, locked=locked, **details),
+        )
+        return number
+
+    def build(
+        self,
+        name: str,
+        format: str,
+        data: bytes,
+        encode: Callable[[Segment, Pieces], bytes],
+        *,
+        clear_failed: bool = False,
+    ) -> Document:
+        """Return the document; see its attributes for the arguments."""
+        return Document(name, format, data, self.segments, self.edits, encode, self.languages, clear_failed)
+
+
+class Line(NamedTuple):
+    """A line of a file: its number from 1, its text without its end, and the positions of that in the file."""
+
+    number: int
+    text: str
+    start: int
+    end: int
+
+    def position(self, column: int) -> int:
+        """Return the position in the file of a character of the line."""
+        return self.start + len(self.text[:column].encode("utf-8"))
+
+
+def read_lines(data: bytes, name: str, remedy: str = RECODE) -> Iterator[Line]:
+    """Yield the lines of a file in UTF-8; only LF and CRLF end a line.
+
+    Raises:
+        TextError: If a line is too long or not UTF-8; the message ends in `remedy`.
+    """
+    start, number = 0, 0
+    while start < len(data):
+        number += 1
+        newline = data.find(b"\n", start)
+        following = len(data) if newline < 0 else newline + 1
+        raw = data[start:following]
+        first = start + len(BYTE_ORDER_MARK) if number == 1 and raw.startswith(BYTE_ORDER_MARK) else start
+        end = start + len(raw.removesuffix(b"\n").removesuffix(b"\r"))
+        if end - first > MAX_TEXT:
+            raise line_too_long(name, number)
+        yield Line(number, decode_line(raw, number, name, remedy), first, end)
+        start = following
+
+
+def newline_of(data: bytes) -> bytes:
+    """Return the line end that a file uses."""
+    return b"\r\n" if b"\r\n" in data else b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class FillSettings:
+    """Which segments are translated in addition to those without a target.
+
+    Attributes:
+        overwrite: Whether to replace every translation that is not locked.
+        fuzzy: Whether to replace fuzzy translations.
+    """
+
+    overwrite: bool = False
+    fuzzy: bool = False
+
+    def reason_to_keep(self, segment: Segment) -> str | None:
+        """Return why a segment is not translated, None if it is."""
+        if segment.state == State.LOCKED:
+            return segment.locked
+        wanted = {State.EMPTY}
+        if self.fuzzy or self.overwrite:
+            wanted.add(State.FUZZY)
+        if self.overwrite:
+            wanted.add(State.FILLED)
+        return None if segment.state in wanted else str(segment.state.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A segment without a translation: its line, its source and the reason."""
+
+    line: int
+    source: str
+    reason: str
+
+
+@dataclass
+class FillReport:
+    """The result for the segments of a document.
+
+    Attributes:
+        name: The name of the file.
+        format: The name of its format.
+        translated: The number of translated segments.
+        kept: The number of segments that were left as they are, by reason.
+        failed: The segments that could not be translated.
+    """
+
+    name: str
+    format: str
+    translated: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+    failed: list[Failure] = field(default_factory=list)
+
+    @property
+    def segments(self) -> int:
+        """The number of segments."""
+        return self.translated + sum(self.kept.values()) + len(self.failed)
+
+    def describe(self) -> str:
+        """Describe the result in one line."""
+        kept = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.kept.items()))
+        return (
+            f"{self.name} ({self.format}): {self.segments:,} {'segment' if self.segments == 1 else 'segments'}, "
+            f"translated {self.translated:,}, kept {sum(self.kept.values()):,}{f' ({kept})' if kept else ''}, "
+            f"failed {len(self.failed):,}"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each failure, with its place and its reason."""
+        for failure in self.failed:
+            yield f"{self.name}, line {failure.line}: not translated: {failure.reason}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {
+            "file": self.name,
+            "format": self.format,
+            "segments": self.segments,
+            "translated": self.translated,
+            "kept": self.kept,
+            "failed": [
+                {"line": failure.line, "source": failure.source, "reason": failure.reason} for failure in self.failed
+            ],
+        }
+
+
+def fill(
+    document: Document,
+    translate: Translate,
+    settings: FillSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> tuple[dict[int, bytes], FillReport]:
+    """Translate the segments of a document that have no target.
+
+    Args:
+        document: The document.
+        translate: The translator, a function from a list of texts to their translations.
+        settings: Which other segments are translated.
+        progress: Called after each batch.
+
+    Returns:
+        The encoded targets, by the numbers of their segments, and the report.
+
+    >>> document = open_document("de.po")  # doctest: +SKIP
+    >>> targets, report = fill(document, translator.translate)  # doctest: +SKIP
+    >>> Path("new.po").write_bytes(b"".join(document.write(targets)))  # doctest: +SKIP
+    """
+    settings = settings or FillSettings()
+    report = FillReport(document.name, document.format)
+    targets: dict[int, bytes] = {}
+    wanted: list[Segment] = []
+    for segment in document.segments:
+        if (reason := settings.reason_to_keep(segment)) is not None:
+            report.kept[reason] = report.kept.get(reason, 0) + 1
+        else:
+            wanted.append(segment)
+    for first in range(0, len(wanted), BATCH_SEGMENTS):
+        _fill_batch(document, wanted[first : first + BATCH_SEGMENTS], translate, targets, report)
+        done = min(first + BATCH_SEGMENTS, len(wanted))
+        progress("Translating", done / len(wanted), done, "segments")
+    return targets, report
+
+
+def check_languages(document: Document, source: str | None, target: str | None) -> None:
+    """Compare the languages that a document declares with those of the model.
+
+    Args:
+        document: The document.
+        source: The model's source language, None if it is unknown.
+        target: The model's target language, None if it is unknown.
+
+    Raises:
+        TextError: If a language differs.
+    """
+    for declared in document.languages:
+        expected = target if declared.is_target else source
+        if expected is not None and primary_language(declared.tag) != primary_language(expected):
+            side = "target" if declared.is_target else "source"
+            raise TextError(
+                f"{document.name}, line {declared.line}: its {side} language is {declared.tag!r}, but the model's is "
+                f"{expected!r}. Use a model for these languages, or correct the language in the file."
+            )
+
+
+def _fill_batch(
+    document: Document,
+    segments: Sequence[Segment],
+    translate: Translate,
+    targets: dict[int, bytes],
+    report: FillReport,
+) -> None:
+    possible = [segment for segment in segments if not segment.untranslatable]
+    requests = [Request(segment.source, segment.printf, segment.keep_lines) for segment in possible]
+    results = dict(zip((segment.number for segment in possible), translate_pieces(requests, translate), strict=True))
+    for segment in segments:
+        result = results.get(segment.number, Loss(segment.untranslatable))
+        try:
+            if isinstance(result, tuple):
+                targets[segment.number] = document.encode(segment, result)
+                report.translated += 1
+                continue
+            reason = result.reason
+        except ValueError as error:
+            reason = str(error)
+        report.failed.append(Failure(segment.location, plain_text(segment.source), reason))
+        if document.clear_failed:
+            targets[segment.number] = b""

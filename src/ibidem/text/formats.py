@@ -1,0 +1,171 @@
+"""The table of text formats, and documents opened by format.
+
+To add a format, write a module with its readers and add a line to `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ibidem.errors import TextError, UsageError
+from ibidem.text.jsonl import JSONL_WRITER, read_jsonl, read_jsonl_document
+from ibidem.text.language import Languages
+from ibidem.text.mo import read_mo
+from ibidem.text.plain import read_plain_document
+from ibidem.text.po import read_po, read_po_document
+from ibidem.text.stream import COMPRESSED, STDIN, Stream
+from ibidem.text.tmx import TMX_WRITER, read_tmx, read_tmx_document
+from ibidem.text.tsv import TSV_WRITER, read_tsv, read_tsv_document
+from ibidem.text.xliff import read_xliff, read_xliff_document
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+
+    from ibidem.text.document import Document
+    from ibidem.text.pair import PairWriter, ReadResult
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A text format.
+
+    Attributes:
+        endings: The endings of its files.
+        read_pairs: Reads parallel text from a stream, None if the format holds none.
+        read_document: Reads a document from the bytes of a file, its name, the two languages and whether new
+            translations are marked as fuzzy; None if documents of this format cannot be filled.
+        writer: Writes pairs, None if pairs cannot be written in this format.
+        reads_stdin: Whether parallel text can be read from standard input.
+        names_languages: Whether its files name the languages of their texts.
+    """
+
+    endings: tuple[str, ...] = ()
+    read_pairs: Callable[[Stream, Languages], Iterator[ReadResult]] | None = None
+    read_document: Callable[[bytes, str, Languages, bool], Document] | None = None
+    writer: PairWriter | None = None
+    reads_stdin: bool = True
+    names_languages: bool = True
+
+
+FORMATS = {
+    "tsv": Format(
+        (".tsv",),
+        lambda stream, _: read_tsv(stream),
+        lambda data, name, *_: read_tsv_document(data, name),
+        TSV_WRITER,
+        names_languages=False,
+    ),
+    "jsonl": Format(
+        (".jsonl",),
+        read_jsonl,
+        lambda data, name, languages, _: read_jsonl_document(data, name, languages),
+        JSONL_WRITER,
+        names_languages=False,
+    ),
+    "tmx": Format(
+        (".tmx",),
+        read_tmx,
+        lambda data, name, languages, _: read_tmx_document(data, name, languages),
+        TMX_WRITER,
+    ),
+    "xliff": Format(
+        (".xlf", ".xliff"),
+        read_xliff,
+        lambda data, name, languages, _: read_xliff_document(data, name, languages.target),
+    ),
+    "po": Format(
+        (".po", ".pot"),
+        read_po,
+        lambda data, name, _, mark_fuzzy: read_po_document(data, name, mark_fuzzy=mark_fuzzy),
+    ),
+    "mo": Format((".mo", ".gmo"), read_mo, reads_stdin=False),
+    "plain": Format(read_document=lambda data, name, *_: read_plain_document(data, name)),
+}
+"""The formats by name. Two plain text files with aligned lines are a corpus too, see `Corpus`."""
+
+
+def find_format(path: str, formats: dict[str, Format]) -> str | None:
+    """Return the name of the format that the ending of a path names, None if it names none."""
+    return next(
+        (name for name, format in formats.items() if format.endings and path.lower().endswith(format.endings)), None
+    )
+
+
+_DOCUMENT_FORMATS = {name: format for name, format in FORMATS.items() if format.read_document}
+
+
+def format_of(path: str | os.PathLike[str], stated: str | None = None) -> str | None:
+    """Return the format of a document.
+
+    Args:
+        path: Its path.
+        stated: The name of a format that the user states.
+
+    Returns:
+        The stated format, or the one that the ending of the path names; None if it names none.
+
+    Raises:
+        UsageError: If the stated format does not exist, or documents of this kind cannot be filled.
+
+    >>> format_of("messages.po")
+    'po'
+    """
+    if stated is not None and stated not in _DOCUMENT_FORMATS:
+        names = ", ".join(_DOCUMENT_FORMATS)
+        raise UsageError(f"{stated!r} is no format of a document. Choose one with --format: {names}.")
+    name = str(path).lower()
+    if name.endswith(COMPRESSED):
+        raise UsageError(f"{path}: a compressed document cannot be filled in. Unpack it first.")
+    if name.endswith(FORMATS["mo"].endings):
+        raise UsageError(f"{path}: a compiled catalogue cannot be filled in. Give its .po file (msgunfmt makes one).")
+    return stated or find_format(name, _DOCUMENT_FORMATS)
+
+
+def open_document(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    source_language: str = "de",
+    target_language: str = "en",
+    mark_fuzzy: bool = True,
+) -> Document:
+    """Read a whole document.
+
+    Args:
+        path: Its path, or "-" for standard input.
+        format: The name of its format, by default that of its ending.
+        source_language: The language to translate from.
+        target_language: The language to translate into.
+        mark_fuzzy: Whether new translations in a PO file are flagged as fuzzy.
+
+    Raises:
+        UsageError: If the format is unknown.
+        TextError: If the document cannot be read; the message names the line.
+
+    >>> document = open_document("de.po", source_language="en", target_language="de")  # doctest: +SKIP
+    """
+    name = format_of(path, format)
+    read = FORMATS[name].read_document if name is not None else None
+    if read is None:
+        endings = ", ".join(ending for known in _DOCUMENT_FORMATS.values() for ending in known.endings)
+        raise UsageError(
+            f"{path}: the ending names no known format of a document ({endings}). "
+            f"Choose one with --format: {', '.join(_DOCUMENT_FORMATS)}."
+        )
+    languages = Languages.from_tags(source_language, target_language, None)
+    shown = "standard input" if str(path) == STDIN else str(path)
+    return read(_read_bytes(path), shown, languages, mark_fuzzy)
+
+
+def _read_bytes(path: str | os.PathLike[str]) -> bytes:
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or error
+        raise TextError(f"{path}: cannot be read ({what}). Check the path and the permissions.") from error
