@@ -88,8 +88,7 @@ def make_translator(model: Any, memory: Any) -> Translator:
 @pytest.fixture(scope="session")
 def client(translator: Translator) -> Iterator[Client]:
     """A server without keys, with limits that tests do not reach by chance."""
-    from ibidem.serve.server import make_service, running
-    from ibidem.serve.settings import Limits, ServeSettings
+    from ibidem.serve import Limits, ServeSettings, make_service, running
 
     limits = Limits(characters=2_000, texts=8, lines=40, alternatives=3, body_bytes=20_000, rate=1e6, burst=100_000)
     with running(make_service(translator, ServeSettings(limits))) as url:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.serve.arrivals import Arrivals
-from ibidem.serve.refusal import Refusal
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, make_service, running
+from ibidem.serve.http_error import HttpError
+from ibidem.serve.middleware import IncomingBodies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,40 +75,18 @@ def test_parallel_requests_of_one_client_are_answered(address: tuple[str, int]) 
         assert {status_of(connection) for connection in connections} == {200}
 
 
-def test_connections_of_one_client_keep_no_other_client_out(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They send nothing, and each is closed only after some seconds."""
-    monkeypatch.setattr("ibidem.serve.server._CONNECTIONS", CONCURRENCY)
-    with running(make_service(translator, ServeSettings())) as url, ExitStack() as stack:
-        host, _, port = url.removeprefix("http://").partition(":")
-        idle = [stack.enter_context(connect((host, int(port)))) for _ in range(CONCURRENCY)]
-        with connect((host, int(port)), "127.0.0.2") as other:
-            other.sendall(HEADER + BODY)
-            assert status_of(other) == 200
-        closed = select.select(idle, [], [], SECONDS)[0]
-        assert len(closed) == CONCURRENCY - CONCURRENCY // 4
-        with connect((host, int(port))) as refused:
-            assert refused.recv(1) == b""
-        for connection in idle:
-            connection.close()
-        with connect((host, int(port)), "127.0.0.1") as again:
-            again.sendall(HEADER + BODY)
-            assert status_of(again) == 200
-
-
 def test_places_are_given_back_and_clients_forgotten() -> None:
-    arrivals = Arrivals(1, seconds=0.01)
+    arrivals = IncomingBodies(1, seconds=0.01)
 
     async def run() -> None:
-        arrival = await arrivals.begin("one")
-        with pytest.raises(Refusal):
-            await arrivals.begin("one")
-        (await arrivals.begin("another")).end()
-        arrival.end()
-        arrival.end()
-        (await arrivals.begin("one")).end()
+        arrival = await arrivals.acquire("one")
+        with pytest.raises(HttpError):
+            await arrivals.acquire("one")
+        (await arrivals.acquire("another")).release()
+        arrival.release()
+        arrival.release()
+        (await arrivals.acquire("one")).release()
 
     asyncio.run(run())
-    assert not arrivals._places
-    assert not arrivals._users
+    assert not arrivals._semaphores
+    assert not arrivals._requests

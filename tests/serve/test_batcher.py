@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.serve.batcher import Batcher, BatchSettings
-from ibidem.serve.grouping import cost
-from ibidem.serve.refusal import BusyError, ClosingError, SlowError
+from ibidem.serve.batcher import Batcher, BatchSettings, decoding_cost
+from ibidem.serve.http_error import BusyError, ClosingError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
 class Decoder:
-    """Answers a line with its choice and itself, in upper case; can be held back."""
+    """Answers a line with its options and itself, in upper case; can be held back."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Any, list[str]]] = []
@@ -28,14 +27,14 @@ class Decoder:
         self.free.set()
         self.begun = threading.Event()
 
-    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def __call__(self, options: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
         check()
         self.begun.set()
         self.free.wait(10)
-        self.batches.append((choice, lines))
+        self.batches.append((options, lines))
         if "poison" in lines:
             raise ValueError("poison")
-        return [f"{choice} {line.upper()}" for line in lines]
+        return [f"{options} {line.upper()}" for line in lines]
 
     def hold(self) -> None:
         self.begun.clear()
@@ -49,7 +48,7 @@ def decoder() -> Decoder:
 
 @pytest.fixture
 def batcher(decoder: Decoder) -> Iterator[Batcher[str]]:
-    made = Batcher(decoder, BatchSettings(size=4, waiting=1000, least=10, wait_seconds=30))
+    made = Batcher(decoder, BatchSettings(size=4, max_waiting=1000, min_line_characters=10, wait_seconds=30))
     yield made
     decoder.free.set()
     made.close()
@@ -121,7 +120,7 @@ def test_choices_are_decoded_apart_and_in_turn(batcher: Batcher[str], decoder: D
     second = batcher.submit("b", ["b0"])
     decoder.free.set()
     assert (len(first.result(10)), second.result(10)) == (8, ["b B0"])
-    assert [choice for choice, _ in decoder.batches[1:]] == ["a", "b", "a"]
+    assert [options for options, _ in decoder.batches[1:]] == ["a", "b", "a"]
 
 
 def test_who_is_gone_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
@@ -133,7 +132,7 @@ def test_who_is_gone_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> 
     with pytest.raises(CancelledError):
         gone.result(0)
     assert not any("gone" in lines for _, lines in decoder.batches)
-    assert batcher.waiting == 0
+    assert batcher.waiting_characters == 0
 
 
 def test_who_goes_while_being_decoded_disturbs_nobody(batcher: Batcher[str], decoder: Decoder) -> None:
@@ -155,14 +154,14 @@ class Stepping:
         self.begun = threading.Event()
         self.last = 10**9
 
-    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def __call__(self, options: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
         self.batches.append(lines)
         self.begun.set()
         for _ in range(self.last):
             check()
             self.steps += 1
             self.go.acquire(timeout=10)
-        return [f"{choice} {line}" for line in lines]
+        return [f"{options} {line}" for line in lines]
 
 
 def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
@@ -181,7 +180,7 @@ def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
 
 def test_who_goes_does_not_end_the_batch_of_others() -> None:
     decoder = Stepping()
-    batcher = Batcher(decoder, BatchSettings(size=4, pause=0, longest_pause=0))
+    batcher = Batcher(decoder, BatchSettings(size=4, pause=0, max_pause=0))
     started = batcher.submit("b", ["first"])
     assert decoder.begun.wait(10)
     gone, stays = batcher.submit("a", ["gone"]), batcher.submit("a", ["stay"])
@@ -204,7 +203,7 @@ def test_a_request_that_takes_too_long_is_answered_and_stops() -> None:
     assert decoder.begun.wait(10)
     time.sleep(0.1)
     decoder.go.release(100)
-    with pytest.raises(SlowError, match=r"longer than 0\.05 seconds"):
+    with pytest.raises(RequestTimeoutError, match=r"longer than 0\.05 seconds"):
         slow.result(10)
     batcher.close()
     assert len(decoder.batches) == 1
@@ -224,7 +223,7 @@ def test_lines_cost_a_batch_its_budget_at_most() -> None:
     batcher.close()
     sizes = {"long": 128, "huge": 10_000, "short": 10}
     for _, lines in decoder.batches[1:]:
-        assert len(lines) == 1 or sum(cost(sizes[line]) for line in lines) <= 1_000
+        assert len(lines) == 1 or sum(decoding_cost(sizes[line]) for line in lines) <= 1_000
     assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch as before"
 
 
@@ -257,17 +256,17 @@ def test_closing_ends_what_takes_too_long() -> None:
 def test_how_long_ago_the_last_step_was() -> None:
     stepping = Stepping()
     batcher = Batcher(stepping, BatchSettings(size=1))
-    assert batcher.stalled == 0
+    assert batcher.seconds_since_step == 0
     stepping.last = 3
     future = batcher.submit("a", ["x"])
     assert stepping.begun.wait(10)
     time.sleep(0.1)
-    assert batcher.stalled >= 0.1
+    assert batcher.seconds_since_step >= 0.1
     stepping.go.release()
-    wait_until(lambda: stepping.steps == 2 and batcher.stalled < 0.1)
+    wait_until(lambda: stepping.steps == 2 and batcher.seconds_since_step < 0.1)
     stepping.go.release(100)
     future.result(10)
-    wait_until(lambda: batcher.stalled == 0)
+    wait_until(lambda: batcher.seconds_since_step == 0)
     batcher.close()
 
 
@@ -295,7 +294,7 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str
 def test_short_lines_count_for_the_least(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     batcher.submit("a", ["w"] * 60)
-    assert batcher.waiting == 600
+    assert batcher.waiting_characters == 600
     decoder.free.set()
 
 
@@ -362,16 +361,16 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) 
 def test_everybody_gets_their_own(requests: Sequence[tuple[str, list[str], bool]]) -> None:
     """Whatever comes in whatever order, and whoever goes away."""
     decoder = Decoder()
-    batcher = Batcher(decoder, BatchSettings(size=3, waiting=10**9, pause=0.0, longest_pause=0.0))
+    batcher = Batcher(decoder, BatchSettings(size=3, max_waiting=10**9, pause=0.0, max_pause=0.0))
     decoder.hold()
-    futures = [(batcher.submit(choice, lines), choice, lines, leaves) for choice, lines, leaves in requests]
+    futures = [(batcher.submit(options, lines), options, lines, leaves) for options, lines, leaves in requests]
     for future, _, _, leaves in futures:
         if leaves:
             future.cancel()
     decoder.free.set()
-    for future, choice, lines, _ in futures:
+    for future, options, lines, _ in futures:
         if not future.cancelled():
-            assert future.result(10) == [f"{choice} {line.upper()}" for line in lines]
+            assert future.result(10) == [f"{options} {line.upper()}" for line in lines]
     batcher.close()
-    assert batcher.waiting == 0
+    assert batcher.waiting_characters == 0
     assert all(len(lines) <= 3 for _, lines in decoder.batches)

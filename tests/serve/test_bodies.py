@@ -35,11 +35,11 @@ def test_parts_of_a_form(client: Client, header: bytes) -> None:
 
 def test_a_part_with_80000_semicolons_is_refused_at_once() -> None:
     """It took 21 seconds of the event loop while every parameter was searched from the header's start."""
-    from ibidem.serve.bodies import _read_parts
+    from ibidem.serve.request_body import _parse_multipart
 
     began = time.process_time()
     with pytest.raises(ValueError, match="header length"):
-        _read_parts("multipart/form-data; boundary=b", part(NAMED + b";" * 80_000) + b"--b--\r\n")
+        _parse_multipart("multipart/form-data; boundary=b", part(NAMED + b";" * 80_000) + b"--b--\r\n")
     assert time.process_time() - began < 5
 
 
@@ -58,9 +58,9 @@ def test_a_part_with_80000_semicolons_is_refused_at_once() -> None:
     ],
 )
 def test_forms_outside_the_limits_are_refused(client: Client, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.serve.bodies._MOST_FIELDS", 100)
+    monkeypatch.setattr("ibidem.serve.request_body._MAX_FIELDS", 100)
     refused = send_form(client, body)
-    assert (refused.status, refused.json) == (400, {"error": "The body is no form in UTF-8."})
+    assert (refused.status, refused.json) == (400, {"error": "Invalid body: expected a form in UTF-8."})
 
 
 def test_a_form_that_ends_early_is_refused(client: Client) -> None:

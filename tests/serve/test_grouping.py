@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.serve.grouping import PADDING, STEP, choose_group, cost
+from ibidem.serve.batcher import PADDING_COST, STEP_COST, choose_group, decoding_cost
 
 
 def worth(lengths: list[int]) -> float:
-    return sum(lengths) / (sum(lengths) + max(*lengths, 1) * (STEP + PADDING * len(lengths)))
+    return sum(lengths) / (sum(lengths) + max(*lengths, 1) * (STEP_COST + PADDING_COST * len(lengths)))
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 8), st.data())
@@ -35,11 +35,11 @@ def test_a_group_stays_within_its_budget(lengths: list[int], budget: float, data
     chosen = choose_group(lengths, 8, wanted, budget)
     assert len(chosen) >= 1
     assert wanted is None or wanted in chosen
-    assert len(chosen) == 1 or sum(cost(lengths[i]) for i in chosen) <= budget
+    assert len(chosen) == 1 or sum(decoding_cost(lengths[i]) for i in chosen) <= budget
 
 
 def test_like_lines_go_together() -> None:
     assert choose_group([40] * 10, 8) == range(0, 8)
     assert choose_group([20, 20, 20, 20, 400], 8) == range(0, 4)
-    assert choose_group([20, 20, 20, 20, 400], 8, wanted=4) == range(0, 5)
+    assert choose_group([20, 20, 20, 20, 400], 8, required=4) == range(0, 5)
     assert choose_group([5], 8) == range(0, 1)

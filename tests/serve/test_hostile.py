@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.memory import Memory
+from ibidem.serve import Limits, ServeSettings, make_service, running
 from ibidem.serve.jobs import safe_name
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
 
 from .conftest import Client, make_translator
 

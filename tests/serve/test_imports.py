@@ -17,11 +17,10 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from ibidem.serve import Limits, Service
 from ibidem.serve import jobs as module
+from ibidem.serve.http_error import ClosingError
 from ibidem.serve.jobs import Job, Jobs, JobStoppedError
-from ibidem.serve.refusal import ClosingError
-from ibidem.serve.service import Service
-from ibidem.serve.settings import Limits
 from ibidem.text import ReadLimits
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch) -> Limits:
     """Limits that no bomb meets, so that only a cancellation ends it."""
-    monkeypatch.setattr(module, "_STRICT", ReadLimits(ratio=10**9, dropped_in_a_row=10**12))
+    monkeypatch.setattr(module, "_UPLOAD_LIMITS", ReadLimits(ratio=10**9, dropped_in_a_row=10**12))
     return Limits(import_pairs=10**12, import_unpacked_bytes=10**12, import_seconds=10**6)
 
 
@@ -99,7 +98,7 @@ def test_a_bomb_can_be_cancelled(name: str, folder: Path, loose: Limits) -> None
     assert list(folder.iterdir())
     job.cancelled = True
     assert wait(job).state == "cancelled"
-    assert "what was learnt until then stays" in job.message
+    assert "pairs that were already learnt remain" in job.message
     assert not list(folder.iterdir())
     jobs.close()
 
@@ -179,7 +178,7 @@ def test_learning_stops_at_the_next_chunk() -> None:
 
     jobs = Jobs(add, ("de", "en"), Limits())
     corpus = SimpleNamespace(counts=None, fraction=lambda: None)
-    service: Any = SimpleNamespace(jobs=jobs, registrar=SimpleNamespace(add=learn))
+    service: Any = SimpleNamespace(jobs=jobs, writers=SimpleNamespace(add=learn))
     with pytest.raises(JobStoppedError):
         Service._import(service, job, iter(()), corpus)  # type: ignore[arg-type]
     assert learnt == [1, 2, 3]

@@ -14,16 +14,14 @@ import pytest
 from ibidem.decode import SearchSettings, Translator
 from ibidem.model.lean import FastMarianDecoding
 from ibidem.model.native import NativeDecoding
-from ibidem.serve import server
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, make_service, running, server
 
 from .conftest import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ibidem.serve.service import Service
+    from ibidem.serve import Service
 
 PAIR = {"source": "de", "target": "en"}
 SHORT = {"q": "Datei", **PAIR}
@@ -136,9 +134,9 @@ def test_others_are_served_between_the_pieces_of_a_long_line(
         batches: list[list[str]] = []
         decode = service.batcher._decode
 
-        def record(choice: Any, lines: list[str], *given: Any) -> Any:
+        def record(options: Any, lines: list[str], *given: Any) -> Any:
             batches.append(lines)
-            return decode(choice, lines, *given)
+            return decode(options, lines, *given)
 
         monkeypatch.setattr(service.batcher, "_decode", record)
         steps.hold()
@@ -148,7 +146,7 @@ def test_others_are_served_between_the_pieces_of_a_long_line(
         assert steps.begun.wait(10)
         small = threading.Thread(target=lambda: answers.append(client.post("/translate", SHORT)))
         small.start()
-        wait_until(lambda: any(order.lines == ["Datei"] for order in service.batcher._orders))
+        wait_until(lambda: any(order.lines == ["Datei"] for order in service.batcher._requests))
         steps.free.set()
         for thread in (heavy, small):
             thread.join(60)
@@ -221,7 +219,7 @@ def test_slow_work_is_not_stuck(wordy: Translator, steps: Steps) -> None:
 def test_shutting_down_does_not_wait_for_long_work(
     wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_LAST_SECONDS", 1)
+    monkeypatch.setattr(server, "_SHUTDOWN_SECONDS", 1)
     with served(wordy, steps) as (client, _):
         steps.seconds = 0.1
         connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})

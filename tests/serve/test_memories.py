@@ -17,9 +17,8 @@ import pytest
 
 from ibidem.errors import UsageError
 from ibidem.memory import Memory
+from ibidem.serve import Limits, ServeSettings, make_service, running
 from ibidem.serve.jobs import safe_name
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
 
 from .conftest import Client, make_translator
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ibidem.serve.service import Service
+    from ibidem.serve import Service
 
 OPEN = ServeSettings(Limits(rate=1e6, burst=100_000))
 GERMAN, WANTED = "Der Mandant wurde gelöscht.", "Stop"
@@ -399,14 +398,14 @@ def test_an_import_can_be_stopped_and_leaves_no_file(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     begun, free = threading.Event(), threading.Event()
-    real = service.registrar.add
+    real = service.writers.add
 
     def wait(*given: Any) -> Any:
         begun.set()
         free.wait(20)
         return real(*given)
 
-    monkeypatch.setattr(service.registrar, "add", wait)
+    monkeypatch.setattr(service.writers, "add", wait)
     job = send_file(writer, "a.tsv", b"Neu\tNew\n")
     assert begun.wait(20)
     assert list(tmp_path.glob("ibidem-*"))
@@ -450,7 +449,7 @@ def test_files_on_their_way_may_not_fill_the_disk(
     writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(service.jobs, "_most_bytes", 1_000)
+    monkeypatch.setattr(service.jobs, "_max_stored_bytes", 1_000)
     slow = begin_upload(writer, b"x" * 900, 901)
     wait_until(lambda: service.jobs._stored_bytes == 900)
     refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"y" * 101)
@@ -463,10 +462,10 @@ def test_files_on_their_way_may_not_fill_the_disk(
 
 
 def test_imports_that_wait_are_counted(writer: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.serve.jobs.MOST_WAITING", 1)
+    monkeypatch.setattr("ibidem.serve.jobs.MAX_RUNNING", 1)
     begun, free = threading.Event(), threading.Event()
-    real = service.registrar.add
-    monkeypatch.setattr(service.registrar, "add", lambda *given: begun.set() or (free.wait(20) and real(*given)))
+    real = service.writers.add
+    monkeypatch.setattr(service.writers, "add", lambda *given: begun.set() or (free.wait(20) and real(*given)))
     late = begin_upload(writer, b"a\tb", 4)
     wait_until(lambda: service.jobs._stored_bytes == 3)
     job = send_file(writer, "a.tsv", b"Neu\tNew\n")
@@ -513,4 +512,4 @@ def test_maintenance_in_the_background(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert translate(writer) == WANTED
-    assert service.registrar.list_memories()[0].pairs == Memory.open(folder).living_pairs
+    assert service.writers.list_memories()[0].pairs == Memory.open(folder).living_pairs

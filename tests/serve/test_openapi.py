@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ibidem.serve import openapi
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, make_service, openapi, running
 
 from .conftest import Client
 

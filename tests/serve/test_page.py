@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.memory import Memory
-from ibidem.serve.keys import hash_key
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, hash_key, make_service, running
 
 from .conftest import Client, make_translator
 
@@ -158,7 +156,7 @@ def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> No
     page["target"].send_keys(WANTED)
     page["learn"].click()
     page.wait_for_translation(WANTED)
-    assert "Learnt it" in page["status"].text
+    assert "Learnt the correction" in page["status"].text
     assert page["base"].text != WANTED
     learnt = Memory.open(folder)
     assert learnt.find(GERMAN, WANTED), "it is on disk"
@@ -216,7 +214,7 @@ def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path
     page.write(NEW)
     page.wait(lambda: page["memory-pane"].get_attribute("aria-busy") == "false", "the next translation")
     page["learn"].click()
-    page.wait(lambda: "Learnt it" in page["status"].text, "the end of learning")
+    page.wait(lambda: "Learnt the correction" in page["status"].text, "the end of learning")
     assert Memory.open(folder).find(GERMAN, WANTED)
     assert not Memory.open(folder).find(NEW)
 
