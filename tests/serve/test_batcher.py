@@ -1,4 +1,4 @@
-"""Requests share batches, get their own answers, and nobody waits for what is not theirs."""
+"""Batches: which lines are decoded together, results, cancellation and time limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.serve.batcher import Batcher, BatchSettings, decoding_cost
+from ibidem.serve.batcher import PADDING_COST, STEP_COST, Batcher, BatchSettings, choose_group, decoding_cost
 from ibidem.serve.http_error import BusyError, ClosingError, RequestTimeoutError
+
+from .conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,14 +63,14 @@ def keep_busy(batcher: Batcher[str], decoder: Decoder) -> None:
     assert decoder.begun.wait(10)
 
 
-def test_an_answer_has_the_order_of_its_lines(batcher: Batcher[str]) -> None:
+def test_results_are_in_the_order_of_the_lines(batcher: Batcher[str]) -> None:
     assert batcher.submit("a", ["one", "two", "three", "four", "five"]).result(10) == [
         f"a {word}" for word in ("ONE", "TWO", "THREE", "FOUR", "FIVE")
     ]
     assert batcher.submit("a", []).result(10) == []
 
 
-def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_waiting_requests_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     futures = [batcher.submit("a", [str(number)]) for number in range(4)]
     decoder.free.set()
@@ -76,7 +78,7 @@ def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) 
     assert decoder.batches[1:] == [("a", ["0", "1", "2", "3"])]
 
 
-def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_long_request_does_not_delay_a_short_one(batcher: Batcher[str], decoder: Decoder) -> None:
     """It is decoded first, since that takes a fraction of the time."""
     keep_busy(batcher, decoder)
     long = batcher.submit("a", ["as long as this"] * 60)
@@ -89,7 +91,7 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str],
     assert len(batches) == 16
 
 
-def test_a_request_is_left_out_three_times_and_not_more(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_request_is_skipped_three_times_at_most(batcher: Batcher[str], decoder: Decoder) -> None:
     """Lines of other lengths would make cheaper batches."""
     keep_busy(batcher, decoder)
     many = batcher.submit("a", ["as long as this"] * 60)
@@ -101,7 +103,7 @@ def test_a_request_is_left_out_three_times_and_not_more(batcher: Batcher[str], d
     assert "x" * 40 in batches[3]
 
 
-def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_lines_of_similar_length_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     lengths = [1, 90, 2, 80, 3, 70, 4, 75]
     futures = [batcher.submit("a", ["x" * length]) for length in lengths]
@@ -114,7 +116,7 @@ def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decode
     }
 
 
-def test_choices_are_decoded_apart_and_in_turn(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_requests_of_different_options_alternate(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     first = batcher.submit("a", [f"a{number}" for number in range(8)])
     second = batcher.submit("b", ["b0"])
@@ -123,7 +125,7 @@ def test_choices_are_decoded_apart_and_in_turn(batcher: Batcher[str], decoder: D
     assert [options for options, _ in decoder.batches[1:]] == ["a", "b", "a"]
 
 
-def test_who_is_gone_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_cancelled_request_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     gone, stays = batcher.submit("a", ["gone"] * 6), batcher.submit("a", ["stays"])
     assert gone.cancel()
@@ -135,7 +137,7 @@ def test_who_is_gone_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> 
     assert batcher.waiting_characters == 0
 
 
-def test_who_goes_while_being_decoded_disturbs_nobody(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_cancelling_a_running_request_does_not_affect_the_next(batcher: Batcher[str], decoder: Decoder) -> None:
     decoder.hold()
     gone = batcher.submit("a", ["gone"])
     assert decoder.begun.wait(10)
@@ -164,7 +166,7 @@ class Stepping:
         return [f"{options} {line}" for line in lines]
 
 
-def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
+def test_cancelled_work_stops_at_the_next_step() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=4))
     gone = batcher.submit("a", ["gone"] * 9)
@@ -178,7 +180,7 @@ def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
     assert decoder.steps <= 3
 
 
-def test_who_goes_does_not_end_the_batch_of_others() -> None:
+def test_cancelling_one_request_does_not_stop_a_shared_batch() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=4, pause=0, max_pause=0))
     started = batcher.submit("b", ["first"])
@@ -196,7 +198,7 @@ def test_who_goes_does_not_end_the_batch_of_others() -> None:
     assert decoder.batches == [["first"], ["gone", "stay"]]
 
 
-def test_a_request_that_takes_too_long_is_answered_and_stops() -> None:
+def test_a_request_over_its_time_limit_fails_and_stops() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=1, request_seconds=0.05))
     slow = batcher.submit("a", ["slow", "later"])
@@ -210,7 +212,7 @@ def test_a_request_that_takes_too_long_is_answered_and_stops() -> None:
     assert decoder.steps <= 3
 
 
-def test_lines_cost_a_batch_its_budget_at_most() -> None:
+def test_a_batch_stays_within_its_budget() -> None:
     decoder = Decoder()
     batcher = Batcher(decoder, BatchSettings(size=32, budget=1_000))
     keep_busy(batcher, decoder)
@@ -227,7 +229,7 @@ def test_lines_cost_a_batch_its_budget_at_most() -> None:
     assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch as before"
 
 
-def test_those_who_are_gone_leave_room_in_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_cancelled_requests_free_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
     """Also while the decoder is busy with something else."""
     keep_busy(batcher, decoder)
     gone = batcher.submit("a", ["w" * 900])
@@ -237,7 +239,7 @@ def test_those_who_are_gone_leave_room_in_the_queue(batcher: Batcher[str], decod
     assert stays.result(10)
 
 
-def test_closing_ends_what_takes_too_long() -> None:
+def test_closing_stops_work_over_the_time_limit() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=1))
     running = batcher.submit("a", ["runs"])
@@ -253,7 +255,7 @@ def test_closing_ends_what_takes_too_long() -> None:
     assert decoder.batches == [["runs"]]
 
 
-def test_how_long_ago_the_last_step_was() -> None:
+def test_seconds_since_the_last_step() -> None:
     stepping = Stepping()
     batcher = Batcher(stepping, BatchSettings(size=1))
     assert batcher.seconds_since_step == 0
@@ -270,14 +272,7 @@ def test_how_long_ago_the_last_step_was() -> None:
     batcher.close()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_full_queue_refuses_at_once_with_retry_after(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     waiting = batcher.submit("a", ["w" * 900])
     began = time.monotonic()
@@ -291,14 +286,14 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str
     assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue takes one request of any size"
 
 
-def test_short_lines_count_for_the_least(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_short_lines_count_for_the_minimum(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     batcher.submit("a", ["w"] * 60)
     assert batcher.waiting_characters == 600
     decoder.free.set()
 
 
-def test_who_waited_too_long_is_told_so(decoder: Decoder) -> None:
+def test_a_request_that_waits_too_long_fails(decoder: Decoder) -> None:
     batcher = Batcher(decoder, BatchSettings(size=1, wait_seconds=0.01))
     keep_busy(batcher, decoder)
     late = batcher.submit("a", ["late"])
@@ -310,7 +305,7 @@ def test_who_waited_too_long_is_told_so(decoder: Decoder) -> None:
     assert decoder.batches == [("busy", ["x"])]
 
 
-def test_one_bad_request_spoils_no_other(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_failing_request_does_not_fail_its_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     good, bad, fine = (batcher.submit("a", [word]) for word in ("good", "poison", "fine"))
     decoder.free.set()
@@ -321,7 +316,7 @@ def test_one_bad_request_spoils_no_other(batcher: Batcher[str], decoder: Decoder
     assert batcher.submit("a", ["after"]).result(10) == ["a AFTER"]
 
 
-def test_errands_run_in_the_decoding_thread_before_the_next_batch(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_tasks_run_in_the_decoding_thread_before_the_next_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     waits = batcher.submit("a", ["waits"])
     done: list[int] = []
@@ -335,7 +330,7 @@ def test_errands_run_in_the_decoding_thread_before_the_next_batch(batcher: Batch
     assert done == [1], "after the batch that ran, before the one that waited"
 
 
-def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) -> None:
+def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decoder) -> None:
     batcher = Batcher(decoder, BatchSettings(size=2))
     keep_busy(batcher, decoder)
     accepted = batcher.submit("a", ["1", "2", "3"])
@@ -358,7 +353,7 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) 
         max_size=12,
     )
 )
-def test_everybody_gets_their_own(requests: Sequence[tuple[str, list[str], bool]]) -> None:
+def test_every_request_gets_its_own_results(requests: Sequence[tuple[str, list[str], bool]]) -> None:
     """Whatever comes in whatever order, and whoever goes away."""
     decoder = Decoder()
     batcher = Batcher(decoder, BatchSettings(size=3, max_waiting=10**9, pause=0.0, max_pause=0.0))
@@ -374,3 +369,40 @@ def test_everybody_gets_their_own(requests: Sequence[tuple[str, list[str], bool]
     batcher.close()
     assert batcher.waiting_characters == 0
     assert all(len(lines) <= 3 for _, lines in decoder.batches)
+
+
+def efficiency(lengths: list[int]) -> float:
+    return sum(lengths) / (sum(lengths) + max(*lengths, 1) * (STEP_COST + PADDING_COST * len(lengths)))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 8), st.data())
+def test_no_other_group_is_more_efficient(lengths: list[int], size: int, data: st.DataObject) -> None:
+    lengths.sort()
+    wanted = data.draw(st.none() | st.integers(0, len(lengths) - 1))
+    chosen = choose_group(lengths, size, wanted)
+    assert 1 <= len(chosen) <= size
+    assert wanted is None or wanted in chosen
+    groups = [
+        range(start, end)
+        for start in range(len(lengths))
+        for end in range(start + 1, len(lengths) + 1)
+        if end - start <= size and (wanted is None or wanted in range(start, end))
+    ]
+    assert efficiency([lengths[i] for i in chosen]) == max(efficiency([lengths[i] for i in group]) for group in groups)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.floats(1, 5_000), st.data())
+def test_a_group_stays_within_its_budget(lengths: list[int], budget: float, data: st.DataObject) -> None:
+    lengths.sort()
+    wanted = data.draw(st.none() | st.integers(0, len(lengths) - 1))
+    chosen = choose_group(lengths, 8, wanted, budget)
+    assert len(chosen) >= 1
+    assert wanted is None or wanted in chosen
+    assert len(chosen) == 1 or sum(decoding_cost(lengths[i]) for i in chosen) <= budget
+
+
+def test_groups_of_similar_lines() -> None:
+    assert choose_group([40] * 10, 8) == range(0, 8)
+    assert choose_group([20, 20, 20, 20, 400], 8) == range(0, 4)
+    assert choose_group([20, 20, 20, 20, 400], 8, required=4) == range(0, 5)
+    assert choose_group([5], 8) == range(0, 1)

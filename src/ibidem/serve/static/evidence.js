@@ -77,7 +77,7 @@ function cite(neighbours, pairs) {
 
 function quote(neighbour, pair) {
   const target = Array.from(pair.target);
-  const marked = target.slice(neighbour.start, neighbour.end).join("") || "end";
+  const marked = target.slice(neighbour.start, neighbour.end).join("") || (neighbour.start < target.length ? "space" : "end");
   const inner = make("i");
   inner.style.width = `${100 * neighbour.vote}%`;
   const place = pair.location ? `${pair.origin}, line ${pair.location}` : pair.origin;

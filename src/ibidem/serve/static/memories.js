@@ -20,7 +20,7 @@ export async function listMemories() {
 function showMemories() {
   if (!state.memories.length) {
     $("memories").replaceChildren(make("p", { class: "muted" },
-      "There is no memory, only the base model: start the server with -m FOLDER."));
+      "There is no memory: the base model translates alone. Start the server with -m FOLDER."));
     return;
   }
   const head = make("tr", {}, make("th", { scope: "col" }, "Name"), make("th", { scope: "col", class: "number" }, "Pairs"),
