@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JSON = {"Content_Type": "application/json"}
 TEXTS = {"surrogate": "a\ud800", "null": "\0", "300 bytes": "ä" * 150, "70,000 bytes": "ä" * 35_000}
-# A head of more than 64 KiB is refused by the protocol, which then closes the connection.
+# uvicorn refuses headers of more than 64 KiB and closes the connection.
 HEAD_TEXTS = {"surrogate": "a\ud800", "null": "\0", "300 bytes": "ä" * 150, "60,000 bytes": "a" * 60_000}
 
 
@@ -33,7 +33,7 @@ def folder(memory: Memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def open_client(tiny: Any, folder: Path) -> Iterator[Client]:
-    """A server with the usual limits but for the rate."""
+    """A server with the default limits except for the rate."""
     settings = ServeSettings(Limits(rate=1e6, burst=100_000))
     with running(make_service(make_translator(tiny, folder), settings)) as url:
         yield Client(url)
@@ -49,7 +49,7 @@ class Schemas:
         return self._parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
     def plain(self, schema: Any, *, strings: bool = False) -> Any:
-        """A value that is accepted: of an object its required fields, with `strings` also the optional strings."""
+        """Return a valid value; an object has its required fields, with `strings` also the optional strings."""
         schema = self.resolve(schema)
         if "anyOf" in schema:
             return self.plain(schema["anyOf"][0])
@@ -66,7 +66,7 @@ class Schemas:
         return {"string": "a", "integer": 0, "number": 1.0, "boolean": False}[schema["type"]]
 
     def with_text(self, schema: Any, text: str) -> Iterator[Any]:
-        """Values in which one string is the text, for each string that a value can have."""
+        """Yield values in which one string is the text, for each string that a value can have."""
         schema = self.resolve(schema)
         for option in schema.get("anyOf", ()):
             yield from self.with_text(option, text)
@@ -137,7 +137,7 @@ def test_strings_in_headers(open_client: Client, name: str, text: str) -> None:
 
 
 def test_a_long_suggestion_is_refused_before_it_is_split(open_client: Client) -> None:
-    """A megabyte of blank lines took the event loop many seconds."""
+    """Splitting a megabyte of blank lines would block the event loop for seconds."""
     refused = open_client.form("/suggest", {"q": "\n" * 30_000, "s": "\n"})
     assert (refused.status, "exceeds text limit" in refused.json["error"]) == (400, True)
 
@@ -159,5 +159,5 @@ def test_internal_errors_have_no_details(
             assert str(memory.path) not in answer.body.decode()
             assert "Traceback" not in answer.body.decode()
         monkeypatch.undo()
-        assert client.post("/translate", TEXT).status == 200, "the server goes on"
+        assert client.post("/translate", TEXT).status == 200, "the server still works"
     assert secret in caplog.text

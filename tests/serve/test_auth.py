@@ -32,7 +32,7 @@ def test_only_the_hash_of_a_key_is_stored(tmp_path: Path) -> None:
     keys = KeyStore(read_keys(file))
     assert (keys.find(first), keys.find(second)) == (0, 1)
     assert keys.find(first[:-1]) is keys.find("") is keys.find("\ud800") is None
-    assert keys.find(hash_key(first)) is None, "a hash is no key"
+    assert keys.find(hash_key(first)) is None, "a hash is not a key"
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -123,12 +123,12 @@ def test_rate_limit_of_keys_and_addresses(translator: Translator) -> None:
         assert 1 <= int(refused.headers["retry-after"]) <= 2
         assert client.get("/memories", Authorization="Bearer other").status == 200, "another key has its own rate"
         guesses = [client.get("/memories", Authorization=f"Bearer {number}").status for number in range(5)]
-        assert guesses == [403, 403, 403, 429, 429], "guessing is counted by address"
+        assert guesses == [403, 403, 403, 429, 429], "invalid keys count against the address"
         assert client.get("/health").status == 200
 
 
 def test_refused_requests_count_against_the_rate(translator: Translator) -> None:
-    """Bodies that are no JSON, missing fields and parameters, and paths that do not exist."""
+    """Malformed JSON, missing fields and parameters, and unknown paths."""
     limits = replace(OPEN.limits, rate=0.001, burst=3)
     for method, path, body, status in (
         ("POST", "/translate", b"{", 400),
@@ -139,36 +139,36 @@ def test_refused_requests_count_against_the_rate(translator: Translator) -> None
         with served(translator, replace(OPEN, limits=limits)) as (client, _):
             statuses = [client.send(method, path, body).status for _ in range(5)]
             assert statuses == [status] * 3 + [429] * 2, path
-            assert client.get("/").status == client.get("/health").status == 200, "the page is not the API"
+            assert client.get("/").status == client.get("/health").status == 200, "the page is not limited"
 
 
 def test_a_key_in_the_body_has_its_own_rate(translator: Translator) -> None:
     limits = replace(OPEN.limits, rate=0.001, burst=3)
     with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY, "other") as (client, _):
 
-        def ask(key: str) -> int:
+        def send(key: str) -> int:
             return client.post("/detect", {"q": "a", "api_key": key}).status
 
-        assert [ask(KEY) for _ in range(4)] == [200, 200, 200, 429]
-        assert [ask("other") for _ in range(3)] == [200, 200, 200]
-        assert [ask("wrong") for _ in range(4)] == [403, 403, 403, 429], "guessing is counted by address"
+        assert [send(KEY) for _ in range(4)] == [200, 200, 200, 429]
+        assert [send("other") for _ in range(3)] == [200, 200, 200]
+        assert [send("wrong") for _ in range(4)] == [403, 403, 403, 429], "invalid keys count against the address"
 
 
 def test_key_and_rate_are_checked_before_the_body_is_read(translator: Translator) -> None:
-    """A body that never comes is answered with 408, after 30 seconds."""
+    """A body that does not arrive would lead to status 408 after 30 seconds."""
     limits = replace(OPEN.limits, rate=0.001, burst=2)
 
-    def ask(path: str, authorization: str) -> bytes:
+    def send(path: str, authorization: str) -> bytes:
         with connect(client) as connection:
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n"
             connection.sendall(f"{head}Content-Length: 100\r\n\r\n".encode())
             return connection.recv(4096).split(b" ", 2)[1]
 
     with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY) as (client, _):
-        assert ask("/translate", "Bearer wrong") == b"403"
-        assert ask("/v2/translate?api_key=wrong", "none") == b"403"
-        assert ask("/translate", "none") == b"429"
-        assert ask("/translate?api_key=wrong", "none") == b"429"
+        assert send("/translate", "Bearer wrong") == b"403"
+        assert send("/v2/translate?api_key=wrong", "none") == b"403"
+        assert send("/translate", "none") == b"429"
+        assert send("/translate?api_key=wrong", "none") == b"429"
 
 
 def test_an_invalid_key_in_the_body_is_refused_before_other_fields(translator: Translator) -> None:

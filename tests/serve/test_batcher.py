@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Decoder:
-    """Answers a line with its options and itself, in upper case; can be held back."""
+    """Returns the options and the line in upper case; `hold` makes it wait."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Any, list[str]]] = []
@@ -57,7 +57,7 @@ def batcher(decoder: Decoder) -> Iterator[Batcher[str]]:
 
 
 def keep_busy(batcher: Batcher[str], decoder: Decoder) -> None:
-    """Let the decoder work on something, so that what comes next waits."""
+    """Occupy the decoder, so that further requests wait."""
     decoder.hold()
     batcher.submit("busy", ["x"])
     assert decoder.begun.wait(10)
@@ -79,7 +79,7 @@ def test_waiting_requests_share_a_batch(batcher: Batcher[str], decoder: Decoder)
 
 
 def test_a_long_request_does_not_delay_a_short_one(batcher: Batcher[str], decoder: Decoder) -> None:
-    """It is decoded first, since that takes a fraction of the time."""
+    """The short request is decoded first, because it takes a fraction of the time."""
     keep_busy(batcher, decoder)
     long = batcher.submit("a", ["as long as this"] * 60)
     short = batcher.submit("a", ["short"])
@@ -127,27 +127,27 @@ def test_requests_of_different_options_alternate(batcher: Batcher[str], decoder:
 
 def test_a_cancelled_request_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
-    gone, stays = batcher.submit("a", ["gone"] * 6), batcher.submit("a", ["stays"])
-    assert gone.cancel()
+    cancelled, stays = batcher.submit("a", ["drop"] * 6), batcher.submit("a", ["stays"])
+    assert cancelled.cancel()
     decoder.free.set()
     assert stays.result(10) == ["a STAYS"]
     with pytest.raises(CancelledError):
-        gone.result(0)
-    assert not any("gone" in lines for _, lines in decoder.batches)
+        cancelled.result(0)
+    assert not any("drop" in lines for _, lines in decoder.batches)
     assert batcher.waiting_characters == 0
 
 
 def test_cancelling_a_running_request_does_not_affect_the_next(batcher: Batcher[str], decoder: Decoder) -> None:
     decoder.hold()
-    gone = batcher.submit("a", ["gone"])
+    cancelled = batcher.submit("a", ["drop"])
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.free.set()
     assert batcher.submit("a", ["next"]).result(10) == ["a NEXT"]
 
 
 class Stepping:
-    """Takes steps until it is told to end, or stopped by its check; the next step waits until `go` allows it."""
+    """Takes up to `last` steps, or until its check stops it; each step waits for the semaphore `go`."""
 
     def __init__(self) -> None:
         self.go = threading.Semaphore(0)
@@ -169,14 +169,14 @@ class Stepping:
 def test_cancelled_work_stops_at_the_next_step() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=4))
-    gone = batcher.submit("a", ["gone"] * 9)
+    cancelled = batcher.submit("a", ["drop"] * 9)
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.last = 1
     decoder.go.release(100)
     assert batcher.submit("a", ["next"]).result(10) == ["a next"]
     batcher.close()
-    assert decoder.batches == [["gone"] * 4, ["next"]], "what waited of the request that is gone was not decoded"
+    assert decoder.batches == [["drop"] * 4, ["next"]], "the waiting lines of the cancelled request were not decoded"
     assert decoder.steps <= 3
 
 
@@ -185,17 +185,17 @@ def test_cancelling_one_request_does_not_stop_a_shared_batch() -> None:
     batcher = Batcher(decoder, BatchSettings(size=4, pause=0, max_pause=0))
     started = batcher.submit("b", ["first"])
     assert decoder.begun.wait(10)
-    gone, stays = batcher.submit("a", ["gone"]), batcher.submit("a", ["stay"])
+    cancelled, stays = batcher.submit("a", ["drop"]), batcher.submit("a", ["stay"])
     decoder.last = 5
     started.cancel()
     decoder.begun.clear()
     decoder.go.release(2)
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.go.release(100)
     assert stays.result(10) == ["a stay"]
     batcher.close()
-    assert decoder.batches == [["first"], ["gone", "stay"]]
+    assert decoder.batches == [["first"], ["drop", "stay"]]
 
 
 def test_a_request_over_its_time_limit_fails_and_stops() -> None:
@@ -226,14 +226,14 @@ def test_a_batch_stays_within_its_budget() -> None:
     sizes = {"long": 128, "huge": 10_000, "short": 10}
     for _, lines in decoder.batches[1:]:
         assert len(lines) == 1 or sum(decoding_cost(sizes[line]) for line in lines) <= 1_000
-    assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch as before"
+    assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch"
 
 
 def test_cancelled_requests_free_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
-    """Also while the decoder is busy with something else."""
+    """Also while the decoder is busy."""
     keep_busy(batcher, decoder)
-    gone = batcher.submit("a", ["w" * 900])
-    gone.cancel()
+    cancelled = batcher.submit("a", ["w" * 900])
+    cancelled.cancel()
     stays = batcher.submit("a", ["w" * 200])
     decoder.free.set()
     assert stays.result(10)
@@ -283,7 +283,7 @@ def test_a_full_queue_refuses_at_once_with_retry_after(batcher: Batcher[str], de
     assert 1 <= (refused.value.retry_after or 0) <= 60
     decoder.free.set()
     assert waiting.result(10)
-    assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue takes one request of any size"
+    assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue accepts one request of any size"
 
 
 def test_short_lines_count_for_the_minimum(batcher: Batcher[str], decoder: Decoder) -> None:
@@ -320,10 +320,10 @@ def test_tasks_run_in_the_decoding_thread_before_the_next_batch(batcher: Batcher
     keep_busy(batcher, decoder)
     waits = batcher.submit("a", ["waits"])
     done: list[int] = []
-    errand = batcher.run(lambda: done.append(len(decoder.batches)) or threading.current_thread().name)
+    task = batcher.run(lambda: done.append(len(decoder.batches)) or threading.current_thread().name)
     failing = batcher.run(lambda: 1 / 0)
     decoder.free.set()
-    assert errand.result(10) == "ibidem-decoder"
+    assert task.result(10) == "ibidem-decoder"
     with pytest.raises(ZeroDivisionError):
         failing.result(10)
     assert waits.result(10) == ["a WAITS"]
@@ -354,13 +354,13 @@ def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decode
     )
 )
 def test_every_request_gets_its_own_results(requests: Sequence[tuple[str, list[str], bool]]) -> None:
-    """Whatever comes in whatever order, and whoever goes away."""
+    """For any requests in any order, some of them cancelled."""
     decoder = Decoder()
     batcher = Batcher(decoder, BatchSettings(size=3, max_waiting=10**9, pause=0.0, max_pause=0.0))
     decoder.hold()
-    futures = [(batcher.submit(options, lines), options, lines, leaves) for options, lines, leaves in requests]
-    for future, _, _, leaves in futures:
-        if leaves:
+    futures = [(batcher.submit(options, lines), options, lines, cancels) for options, lines, cancels in requests]
+    for future, _, _, cancels in futures:
+        if cancels:
             future.cancel()
     decoder.free.set()
     for future, options, lines, _ in futures:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .conftest import Client
 
 
-PATIENCE = 5.0
+MAX_SECONDS = 5.0
 
 
 """Seconds; each file below takes several times as long to read."""
@@ -44,7 +44,7 @@ def pack(head: bytes, part: bytes, times: int) -> bytes:
 
 
 def headers_of_mo() -> bytes:
-    """Five million entries without an original; none of them gives a pair."""
+    """Five million entries without a source, which give no pair."""
     count = 5_000_000
     return struct.pack("<7I", 0x950412DE, 0, count, 28, 28, 0, 0) + bytes(8 * count)
 
@@ -62,20 +62,20 @@ BOMBS = {
 
 @pytest.fixture(autouse=True)
 def upload_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files that are sent are kept."""
+    """The folder of uploaded files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch) -> Limits:
-    """Limits that no bomb meets, so that only a cancellation ends it."""
+    """Limits that no file here exceeds, so that only a cancellation ends its import."""
     monkeypatch.setattr(module, "_UPLOAD_LIMITS", ReadLimits(ratio=10**9, dropped_in_a_row=10**12))
     return Limits(import_pairs=10**12, import_unpacked_bytes=10**12, import_seconds=10**6)
 
 
 def add(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
-    """Stands for a memory that learns at once."""
+    """Stand in for a memory that learns without delay."""
     return sum(1 for _ in pairs), corpus.counts.describe()
 
 
@@ -85,7 +85,7 @@ def send(jobs: Jobs, name: str, content: bytes) -> Job:
         return jobs.start("mine", upload)
 
 
-def wait(job: Job, seconds: float = PATIENCE) -> Job:
+def wait(job: Job, seconds: float = MAX_SECONDS) -> Job:
     deadline = time.monotonic() + seconds
     while job.state == "running" and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -110,7 +110,7 @@ def test_closing_cancels_running_and_waiting_jobs(upload_folder: Path, loose: Li
     sent = [send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]()) for _ in range(3)]
     begun = time.monotonic()
     jobs.close()
-    assert time.monotonic() - begun < PATIENCE
+    assert time.monotonic() - begun < MAX_SECONDS
     assert [job.state for job in sent] == ["cancelled"] * 3
     with pytest.raises(ClosingError):
         send(jobs, "a.tsv", b"a\tb\n")

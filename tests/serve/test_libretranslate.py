@@ -54,7 +54,7 @@ def test_all_body_types(client: Client, translator: Translator) -> None:
 
 
 def test_requests_of_weblate_and_omegat(client: Client, translator: Translator) -> None:
-    """Weblate: JSON with a list and, without a key, an empty one. OmegaT's plugins: a form, or an address."""
+    """Weblate sends JSON with a list and an empty key, OmegaT's plugins send a form or a query."""
     expected = translator.translate(TEXTS)
     weblate = {"api_key": "", "q": TEXTS, **PAIR}
     assert client.post("/translate", weblate).json["translatedText"] == expected
@@ -186,8 +186,8 @@ def test_invalid_bodies_are_refused(client: Client, body: bytes) -> None:
 
 
 def test_unusual_texts_are_translated(client: Client) -> None:
-    zoo = ["a\u200db", "\u202egnol", "\x00", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
-    for text in zoo:
+    texts = ["a\u200db", "\u202egnol", "\x00", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
+    for text in texts:
         body = json.dumps({"q": text, "explain": True, **PAIR}).encode()
         found = client.send("POST", "/translate", body, Content_Type="application/json")
         assert found.status == 200, text

@@ -30,7 +30,7 @@ def translate(client: Client, text: str = GERMAN, **more: Any) -> Any:
 
 
 def test_the_next_translation_uses_a_suggestion(writer: Client, folder: Path) -> None:
-    """As LibreTranslate's page and its clients send it: a form, or JSON."""
+    """LibreTranslate's page sends a form, other clients send JSON."""
     before = translate(writer)
     assert before != WANTED
     pairs = Memory.open(folder).living_pairs
@@ -39,12 +39,12 @@ def test_the_next_translation_uses_a_suggestion(writer: Client, folder: Path) ->
     assert translate(writer) == WANTED
     assert Memory.open(folder).living_pairs == pairs + 1, "it is on disk"
     assert writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}).json["success"] is True
-    assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "once is enough"
+    assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "a repeated suggestion adds nothing"
     assert writer.get("/frontend/settings").json["suggestions"] is True
 
 
 def test_a_second_correction_replaces_the_first(writer: Client, folder: Path) -> None:
-    """Two translations of one sentence would contradict each other, and neither be used."""
+    """Two translations of one sentence would contradict each other."""
     pairs = Memory.open(folder).living_pairs
     for wanted in (WANTED, "Open", "Save", WANTED, WANTED):
         writer.form("/suggest", {"q": GERMAN, "s": wanted})
@@ -94,7 +94,7 @@ def test_concurrent_corrections_of_one_sentence(writer: Client, folder: Path) ->
     for thread in threads:
         thread.join()
     assert answers == [200] * 16
-    assert Memory.open(folder).living_pairs == pairs + 1, "the last one counts"
+    assert Memory.open(folder).living_pairs == pairs + 1, "the last correction replaces the others"
     assert translate(writer) in suggestions
 
 
@@ -348,7 +348,7 @@ def begin_upload(client: Client, content: bytes, length: int) -> http.client.HTT
 
 
 def test_slow_uploads_do_not_block_others_and_time_out(tiny: Any, folder: Path) -> None:
-    """Twelve clients send a byte now and then: more than there are places, each within what a part may take."""
+    """Twelve clients send a byte now and then; at most eight imports may run."""
     limits = replace(OPEN.limits, body_seconds=1.0)
     service = make_service(make_translator(tiny, folder), replace(OPEN, limits=limits))
     with running(service) as url:
@@ -357,7 +357,7 @@ def test_slow_uploads_do_not_block_others_and_time_out(tiny: Any, folder: Path) 
         began = time.monotonic()
         while time.monotonic() - began < 1.5:
             for connection in slow:
-                if not select.select([connection.sock], [], [], 0)[0]:  # not yet answered
+                if not select.select([connection.sock], [], [], 0)[0]:  # there is no response yet
                     connection.send(b"x")
             time.sleep(0.2)
         for connection in slow:
@@ -394,7 +394,7 @@ def test_waiting_imports_are_limited(writer: Client, service: Service, monkeypat
     assert begun.wait(20)
     assert writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n").status == 503
     late.send(b"\n")
-    assert late.getresponse().status == 503, "the place was taken while it was being sent"
+    assert late.getresponse().status == 503, "another import started while the file was being sent"
     late.close()
     free.set()
     assert wait_for(writer, job)["state"] == "done"

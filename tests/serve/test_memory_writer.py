@@ -32,7 +32,7 @@ def translate(client: Client, text: str = GERMAN, **more: Any) -> Any:
 
 
 def cited(client: Client, text: str) -> set[int]:
-    """The ids of the pairs that a translation was taken from."""
+    """Return the ids of the pairs that a translation cites."""
     found = client.post("/translate", {"q": text, "explain": True}).json
     return {pair["id"] for pair in found["explanation"]["pairs"]}
 
@@ -47,10 +47,8 @@ def test_pairs_of_another_program_are_used(writer: Client, tiny: Any, folder: Pa
 
 
 def test_a_memory_locked_by_another_program(writer: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ibidem.learn import scribe
-
-    real = scribe.Memory.writing
-    monkeypatch.setattr(scribe.Memory, "writing", lambda memory, _: real(memory, 0.05))
+    real = Memory.writing
+    monkeypatch.setattr(Memory, "writing", lambda memory, _: real(memory, 0.05))
     with Memory.open(folder).edit():
         refused = writer.post("/suggest", {"q": GERMAN, "s": WANTED})
     assert (refused.status, refused.headers["retry-after"]) == (503, "2")
@@ -58,17 +56,17 @@ def test_a_memory_locked_by_another_program(writer: Client, folder: Path, monkey
 
 
 def test_learning_during_translations(writer: Client, folder: Path) -> None:
-    """Every answer is that of some moment, and what was learnt before a request counts in it."""
+    """Every translation succeeds, and uses all pairs that were added before its request."""
     stop = threading.Event()
     wrong: list[Any] = []
 
-    def ask() -> None:
+    def send_requests() -> None:
         while not stop.is_set():
             answer = writer.post("/translate", {"q": "Datei öffnen", "explain": True})
             if answer.status != 200:
                 wrong.append(answer)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=send_requests) for _ in range(3)]
     for thread in threads:
         thread.start()
     for number in range(12):
@@ -88,7 +86,7 @@ def test_learning_during_translations(writer: Client, folder: Path) -> None:
 def test_maintenance_in_the_background(
     writer: Client, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal is sealed while the server runs, and nothing is lost for those who translate."""
+    """The journal is sealed while the server runs, and translations still use its pairs."""
     from ibidem.learn import maintenance
 
     monkeypatch.setattr(maintenance, "SEAL_BYTES", 1)

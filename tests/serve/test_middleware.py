@@ -68,7 +68,7 @@ def test_post_from_other_origins_is_refused(client: Client) -> None:
 
 
 def test_get_from_other_origins_is_refused(client: Client) -> None:
-    """An image or a script of any page can name an address, and GET /translate decodes like POST."""
+    """Any page can cause a GET request with an image or a script, and GET /translate costs as much as POST."""
     paths = (
         "/translate?q=Datei&target=en",
         "/memories",

@@ -38,7 +38,7 @@ def test_all_references_resolve(client: Client) -> None:
 
 
 def test_the_document_is_built_once(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building it takes the event loop a tenth of a second, and many clients may ask."""
+    """Building the document blocks the event loop for a tenth of a second."""
     built = []
     real = openapi.get_openapi
     monkeypatch.setattr(openapi, "get_openapi", lambda **given: built.append(1) or real(**given))
@@ -63,6 +63,6 @@ def test_all_routes_are_described(client: Client) -> None:
             "application/x-www-form-urlencoded",
             "multipart/form-data",
         }
-    assert "422" not in str(paths), "bodies are read by hand, and refused with 400"
+    assert "422" not in str(paths), "invalid bodies have status 400"
     fields = client.get("/openapi.json").json["components"]["schemas"]["TranslateRequest"]["properties"]
     assert {"q", "source", "target", "memories", "explain"} <= set(fields)

@@ -56,7 +56,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Page:
-    """The page of a server, as somebody sees it who sits before it."""
+    """The page of a server in the browser."""
 
     def __init__(self, driver: Any, url: str) -> None:
         self.driver = driver
@@ -96,8 +96,8 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def has_no_browser_errors(self) -> bool:
-        """Whether the browser found nothing wrong, such as a script that the content policy stopped."""
-        # An answer other than success is a complaint as well; those are expected where a test causes them.
+        """Check that the browser logged no error, such as a script that violates the content policy."""
+        # The browser also logs responses of status 40x, which some tests cause.
         found = [entry for entry in self.driver.get_log("browser") if "status of 40" not in entry["message"]]
         assert not found
         return True
@@ -116,21 +116,21 @@ def page(driver: Any, url: str) -> Page:
 
 @pytest.fixture(scope="module")
 def translations(translator: Translator) -> dict[str, str]:
-    """What the memory makes of the sentences here before anybody corrects it."""
+    """The translations of the sentences before any correction."""
     return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
 
 
 def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> None:
     translator = make_translator(tiny, folder)
     before = translator.translate([GERMAN])[0]
-    assert before.startswith("The settings have been"), "the memory knows it"
+    assert before.startswith("The settings have been"), "the memory contains the sentence"
     page.write(GERMAN)
     page.wait_for_translation(before)
     assert page["base"].text == make_translator(tiny, None).translate([GERMAN])[0]
 
     words = page.all("#translation .word")
     assert [word.text for word in words] == before.split()
-    assert any("share-3" in word.get_attribute("class") for word in words), "the memory decided"
+    assert any("share-3" in word.get_attribute("class") for word in words), "the memory has a large share"
     explained = translator.explain([GERMAN])[0].words
     page.point_at(words[1])
     evidence = page["evidence-body"].text
@@ -161,14 +161,12 @@ def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> N
     page["status"].find_element(By.TAG_NAME, "button").click()
     page.wait_for_translation(before)
     assert not Memory.open(folder).find(GERMAN, WANTED)
-    assert Memory.open(folder).find(GERMAN, "The settings have been saved."), (
-        "what the correction had replaced is there again"
-    )
+    assert Memory.open(folder).find(GERMAN, "The settings have been saved."), "the replaced pair is restored"
     assert page.has_no_browser_errors()
 
 
 def test_keyboard_only(page: Page, folder: Path, translations: dict[str, str]) -> None:
-    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "that one can begin to type")
+    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "the focus on the source")
     page.press(GERMAN)
     page.wait_for_translation(translations[GERMAN])
     words = page.all("#translation .word")
@@ -179,7 +177,7 @@ def test_keyboard_only(page: Page, folder: Path, translations: dict[str, str]) -
     assert page["evidence-body"].text.startswith(words[1].text)
     page.press(Keys.ENTER)
     page.press(Keys.END)
-    assert page["evidence-body"].text.startswith(words[1].text), "it is held"
+    assert page["evidence-body"].text.startswith(words[1].text), "it is pinned"
     page.press(Keys.ESCAPE, Keys.HOME)
     assert page["evidence-body"].text.startswith(words[0].text)
 
@@ -199,7 +197,7 @@ def test_keyboard_only(page: Page, folder: Path, translations: dict[str, str]) -
 
 
 def test_a_correction_belongs_to_the_corrected_source(page: Page, folder: Path, translations: dict[str, str]) -> None:
-    """Also where the source was changed while the correction was written."""
+    """The source field may change while the correction is written."""
     page.write(GERMAN)
     page.wait_for_translation(translations[GERMAN])
     page["correct"].click()
@@ -220,7 +218,7 @@ def test_evidence_is_cleared_with_the_translation(page: Page, translations: dict
     assert page.all("#evidence .neighbour")
     page["source"].clear()
     page["source"].send_keys(" ")
-    page.wait(lambda: not page.all("#translation .word"), "nothing")
+    page.wait(lambda: not page.all("#translation .word"), "an empty translation")
     assert not page.all("#evidence .neighbour")
 
 
@@ -242,12 +240,12 @@ def test_file_import_shows_progress(page: Page, tmp_path: Path, folder: Path, tr
     page.wait(lambda: "firma.tmx: " in page["status"].text, "the end of the import")
     page.wait_for_translation(WANTED)
     assert page.all("#memories td.number")[0].text == f"{pairs + 401:,}"
-    assert page.driver.execute_script("return window.seen").count(1) > 0, "the bar was seen full"
+    assert page.driver.execute_script("return window.seen").count(1) > 0, "the bar became full"
     assert page.has_no_browser_errors()
 
     file.write_text("<tmx", encoding="utf-8")
     page.all("#memories input[type=file]")[0].send_keys(str(file))
-    page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "a complaint")
+    page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "an error")
     assert "firma.tmx" in page["status"].text
 
 
@@ -276,9 +274,9 @@ def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str
     settings = ServeSettings(OPEN.limits, keys_required=True)
     with running(make_service(make_translator(tiny, memory), settings, [hash_key("open sesame")])) as address:
         page = Page(driver, address)
-        page.wait(lambda: page["key"].is_displayed(), "the question for a key")
+        page.wait(lambda: page["key"].is_displayed(), "the key form")
         page["key"].send_keys("abracadabra", Keys.ENTER)
-        page.wait(lambda: page["status"].text == "Invalid API key", "a refusal")
+        page.wait(lambda: page["status"].text == "Invalid API key", "an error")
         assert page["key"].is_displayed()
         page["key"].send_keys("open sesame", Keys.ENTER)
         page.wait(lambda: page.all("#memories td"), "the memories")
@@ -298,7 +296,7 @@ def test_a_server_without_a_memory(driver: Any, tiny: Any) -> None:
         assert not page["learn"].is_enabled()
 
 
-# Every visible text with its colour and those of the layers behind it; every control with its name.
+# The contrast of every visible text with its background; controls without a name.
 CONTRASTS = """
 const parse = (colour) => { const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
 const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];

@@ -42,7 +42,7 @@ def test_multipart_form(client: Client, header: bytes) -> None:
 
 
 def test_a_part_with_80000_semicolons_is_refused_at_once() -> None:
-    """It took 21 seconds of the event loop while every parameter was searched from the header's start."""
+    """Searching every parameter from the start of the header would take quadratic time."""
     from ibidem.serve.request_body import _parse_multipart
 
     began = time.process_time()
@@ -78,7 +78,7 @@ def test_an_incomplete_form_is_refused(client: Client) -> None:
 
 
 def test_body_size_is_counted_while_it_arrives(client: Client) -> None:
-    """The limit of this server is 20,000 bytes: a body without a length, or with a wrong one, is cut off there."""
+    """The limit of this server is 20,000 bytes, also for a body without a declared length."""
     with connect(client) as connection:
         connection.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         sent = 0
@@ -114,7 +114,7 @@ def test_slow_body_is_refused(translator: Translator) -> None:
 
 
 def test_a_large_body_over_a_slow_line_arrives(translator: Translator) -> None:
-    """64 KiB a second, half a megabit, for longer than a small body may take."""
+    """At 64 KiB a second, the body takes longer than a small body may."""
     parts = 6
     limits = replace(OPEN.limits, body_seconds=0.4)
     with served(translator, replace(OPEN, limits=limits)) as (client, _), connect(client) as connection:

@@ -45,14 +45,14 @@ def test_many_requests_on_one_connection(client: Client) -> None:
 
 
 def test_connections_have_tcp_nodelay(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of an answer are sent at once, and not when the client has acknowledged the first of them."""
+    """The parts of a response do not wait for an acknowledgement of the first."""
     real, seen = H11Protocol.data_received, []
 
-    def look(self: H11Protocol, data: bytes) -> None:
+    def record(self: H11Protocol, data: bytes) -> None:
         seen.append(self.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         real(self, data)
 
-    monkeypatch.setattr(H11Protocol, "data_received", look)
+    monkeypatch.setattr(H11Protocol, "data_received", record)
     assert client.get("/health").status == 200
     assert seen
     assert all(seen)

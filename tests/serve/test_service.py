@@ -1,4 +1,4 @@
-"""Long and cancelled work: other clients are served, and abandoned work stops."""
+"""Texts and their lines, long work, and cancelled work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LONG = "b='" * 600
 
 
 class Steps:
-    """Counts the decoding steps of the whole process; each can be held back, or take some time."""
+    """Counts the decoding steps of the whole process, and can hold or delay them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,7 +89,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
 
 @pytest.fixture(scope="module")
 def wordy(tiny: Any) -> Translator:
-    """The tiny model alone, which writes up to 100 tokens for anything."""
+    """The tiny model alone, which writes up to 100 tokens for any source."""
     return Translator(tiny, settings=SearchSettings(beam=2, max_length_ratio=0, max_length_extra=100), batch_size=8)
 
 
@@ -104,7 +104,7 @@ def served_slowly(translator: Translator, steps: Steps, **limits: Any) -> Iterat
 
 
 def send(client: Client, method: str, path: str, content: Any = None) -> socket.socket:
-    """Send a request and do not wait for its answer."""
+    """Send a request without waiting for the response."""
     host, _, port = client.url.removeprefix("http://").partition(":")
     body = b"" if content is None else json.dumps(content).encode()
     connection = socket.create_connection((host, int(port)), timeout=20)
@@ -138,7 +138,7 @@ def test_a_disconnect_stops_the_decoder_at_the_next_step(
         wait_until(lambda: 'code="499"' in client.get("/metrics").body.decode())
         steps.free.set()
         assert client.post("/translate", SHORT).status == 200
-        # A few steps may pass until the event loop has had its turn; without stopping there are a hundred or more.
+        # A few steps may pass until the event loop runs; the whole work takes more than a hundred.
         assert steps.count - 2 * alone <= 30
 
 
@@ -167,7 +167,7 @@ def test_other_requests_are_decoded_between_pieces_of_a_long_line(
             thread.join(60)
     assert [answer.status for answer in answers] == [200, 200]
     place = next(number for number, lines in enumerate(batches) if "Datei" in lines)
-    assert place == 1, "it is in the first batch after the one that ran"
+    assert place == 1, "it is in the first batch after the running one"
     assert len(batches) > 3
     assert sum(len(line) for lines in batches for line in lines if line != "Datei") == 2 * len(LONG)
 
@@ -235,7 +235,7 @@ def test_shutdown_does_not_wait_for_long_work(wordy: Translator, steps: Steps, m
         steps.seconds = 0.1
         connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})
         assert steps.begun.wait(10)
-    # One second of patience, one in which the decoder may finish, and what starting threads takes.
+    # The shutdown waits for two seconds, and starting threads takes some time.
     assert steps.count < 60
     connection.close()
 
@@ -260,7 +260,7 @@ def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
         stays.close()
         wait_until(lambda: service.batcher.waiting_characters == 0)
         figures = client.get("/metrics").body.decode()
-        assert "ibidem_batch_lines_sum 1.0" in figures, "what nobody waits for was not decoded"
+        assert "ibidem_batch_lines_sum 1.0" in figures, "the cancelled request was not decoded"
 
 
 def test_a_full_queue_responds_at_once(translator: Translator) -> None:
