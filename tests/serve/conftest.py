@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -125,6 +126,24 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def hold_decoder(service: Service) -> threading.Event:
+    """Block the decoding thread until the returned event is set."""
+    decode = service.batcher._decode
+    begun, free = threading.Event(), threading.Event()
+
+    def hold(options: Any, *given: Any) -> Any:
+        if options != "hold":
+            return decode(options, *given)
+        begun.set()
+        free.wait(30)
+        raise TimeoutError
+
+    service.batcher._decode = hold
+    service.batcher.submit("hold", ["x"])
+    assert begun.wait(10)
+    return free
 
 
 @pytest.fixture

@@ -316,20 +316,6 @@ def test_a_failing_request_does_not_fail_its_batch(batcher: Batcher[str], decode
     assert batcher.submit("a", ["after"]).result(10) == ["a AFTER"]
 
 
-def test_tasks_run_in_the_decoding_thread_before_the_next_batch(batcher: Batcher[str], decoder: Decoder) -> None:
-    keep_busy(batcher, decoder)
-    waits = batcher.submit("a", ["waits"])
-    done: list[int] = []
-    task = batcher.run(lambda: done.append(len(decoder.batches)) or threading.current_thread().name)
-    failing = batcher.run(lambda: 1 / 0)
-    decoder.free.set()
-    assert task.result(10) == "ibidem-decoder"
-    with pytest.raises(ZeroDivisionError):
-        failing.result(10)
-    assert waits.result(10) == ["a WAITS"]
-    assert done == [1], "after the batch that ran, before the one that waited"
-
-
 def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decoder) -> None:
     batcher = Batcher(decoder, BatchSettings(size=2))
     keep_busy(batcher, decoder)
@@ -341,8 +327,6 @@ def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decode
     assert accepted.result(0) == ["a 1", "a 2", "a 3"]
     with pytest.raises(ClosingError):
         batcher.submit("a", ["4"])
-    with pytest.raises(ClosingError):
-        batcher.run(lambda: None)
     batcher.close()
 
 

@@ -19,7 +19,7 @@ from ibidem.serve import Limits, ServeSettings, make_service, running
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.middleware import IncomingBodies
 
-from .conftest import OPEN, TEXT, Client, served, wait_until
+from .conftest import OPEN, TEXT, Client, hold_decoder, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,9 +115,7 @@ def test_allowed_origin_can_read_errors(translator: Translator) -> None:
 def test_too_many_concurrent_requests(translator: Translator) -> None:
     limits = replace(OPEN.limits, concurrency=2)
     with served(translator, replace(OPEN, limits=limits)) as (client, service):
-        begun, free = threading.Event(), threading.Event()
-        service.batcher.run(lambda: (begun.set(), free.wait(30)))
-        assert begun.wait(10)
+        free = hold_decoder(service)
         waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]
         for thread in waiting:
             thread.start()

@@ -15,7 +15,7 @@ from ibidem.errors import UsageError
 from ibidem.serve import is_loopback
 from ibidem.serve.server import listen
 
-from .conftest import TEXT, Client, served, wait_until
+from .conftest import TEXT, Client, hold_decoder, served, wait_until
 
 if TYPE_CHECKING:
     from ibidem.decode import Translator
@@ -72,9 +72,7 @@ def test_the_log_has_no_texts(
 def test_shutdown_finishes_accepted_requests(translator: Translator) -> None:
     answers: list[Any] = []
     with served(translator) as (client, service):
-        begun, free = threading.Event(), threading.Event()
-        service.batcher.run(lambda: (begun.set(), free.wait(30)))
-        assert begun.wait(10)
+        free = hold_decoder(service)
         asking = threading.Thread(target=lambda: answers.append(client.post("/translate", TEXT)))
         asking.start()
         wait_until(lambda: service.batcher.waiting_characters > 0)

@@ -20,7 +20,7 @@ from ibidem.model.native import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
 from ibidem.serve.service import split_lines
 
-from .conftest import OPEN, TEXT, Client, connect, served, wait_until
+from .conftest import OPEN, TEXT, Client, connect, hold_decoder, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -242,9 +242,7 @@ def test_shutdown_does_not_wait_for_long_work(wordy: Translator, steps: Steps, m
 
 def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
     with served(translator) as (client, service):
-        begun, free = threading.Event(), threading.Event()
-        service.batcher.run(lambda: (begun.set(), free.wait(20)))
-        assert begun.wait(10)
+        free = hold_decoder(service)
         body = json.dumps(TEXT).encode()
         head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         connection = connect(client)
@@ -266,9 +264,7 @@ def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
 def test_a_full_queue_responds_at_once(translator: Translator) -> None:
     limits = replace(OPEN.limits, waiting=100)
     with served(translator, replace(OPEN, limits=limits)) as (client, service):
-        begun, free = threading.Event(), threading.Event()
-        service.batcher.run(lambda: (begun.set(), free.wait(30)))
-        assert begun.wait(10)
+        free = hold_decoder(service)
         waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]
         for thread in waiting:
             thread.start()

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ibidem.serve.metrics import Metrics
 
 Result = TypeVar("Result")
-Outcome = TypeVar("Outcome")
 
 # Cost of a batch in tokens: STEP_COST times the longest line, and for each line its length and PADDING_COST times the
 # longest.
@@ -195,7 +194,6 @@ class Batcher(Generic[Result]):
         self._settings = settings or BatchSettings()
         self._metrics = metrics
         self._requests: deque[PendingRequest[Result]] = deque()
-        self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._waiting_characters = 0
         self._rate = 0.0
@@ -271,20 +269,6 @@ class Batcher(Generic[Result]):
             self._changed.notify_all()
         return future
 
-    def run(self, task: Callable[[], Outcome]) -> Future[Outcome]:
-        """Call a function in the decoding thread before the next batch.
-
-        Raises:
-            ClosingError: `close` was called.
-        """
-        future: Future[Outcome] = Future()
-        with self._changed:
-            if self._closing:
-                raise ClosingError
-            self._tasks.append((task, future))
-            self._changed.notify_all()
-        return future
-
     def close(self, seconds: float | None = None) -> None:
         """Finish all accepted requests and end the thread.
 
@@ -308,21 +292,16 @@ class Batcher(Generic[Result]):
     def _run_thread(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._requests or self._tasks or self._closing)
-                tasks = list(self._tasks)
-                self._tasks.clear()
-                if not tasks and not self._requests:
+                self._changed.wait_for(lambda: self._requests or self._closing)
+                if not self._requests:
                     return
             self._last_step = time.monotonic()
-            for task, future in tasks:
-                _run_task(task, future)
-            if not tasks:
-                if self._shared_batch:
-                    self._wait_for_more()
-                batch = self._next_batch()
-                if batch:
-                    self._decode_batch(batch)
-                    self._running = []
+            if self._shared_batch:
+                self._wait_for_more()
+            batch = self._next_batch()
+            if batch:
+                self._decode_batch(batch)
+                self._running = []
             self._last_step = None
 
     def _has_room(self, characters: int) -> bool:
@@ -449,12 +428,3 @@ class Batcher(Generic[Result]):
     def _estimate_wait(self) -> float:
         """Estimate the seconds until all waiting lines are decoded, at most 60."""
         return min(60.0, self._waiting_characters / max(self._rate, _MIN_RATE))
-
-
-def _run_task(task: Callable[[], Any], future: Future[Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(task())
-    except BaseException as error:
-        future.set_exception(error)
