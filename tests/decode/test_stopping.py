@@ -41,8 +41,8 @@ class Count:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that decoders take from now on, as a list that grows by one for each."""
-    from ibidem.model.lean import FastMarianDecoding
-    from ibidem.model.native import NativeDecoding
+    from ibidem.model.fast_marian import FastMarianDecoding
+    from ibidem.model.native_engine import NativeDecoding
 
     taken: list[int] = []
     for kind in (FastMarianDecoding, NativeDecoding):

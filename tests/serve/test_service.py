@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.decode import SearchSettings, Translator
-from ibidem.model.lean import FastMarianDecoding
-from ibidem.model.native import NativeDecoding
+from ibidem.model.fast_marian import FastMarianDecoding
+from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
 from ibidem.serve.service import split_lines
 
