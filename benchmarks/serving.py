@@ -57,8 +57,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from ibidem.decode import Translator
     from ibidem.evaluate import describe_machine
-    from ibidem.serve.server import make_service, running
-    from ibidem.serve.settings import Limits, ServeSettings
+    from ibidem.serve import Limits, ServeSettings, make_service, running
     from ibidem.text import Corpus
 
     if arguments.threads:
@@ -128,7 +127,7 @@ def count_batches(url: str) -> int:
     """How many batches the server has decoded."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
-    return int(figures["ibidem_batch_lines_count"])
+    return int(float(figures["ibidem_batch_lines_count"]))
 
 
 def start_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Requests share batches, get their own answers, and nobody waits for what is not theirs."""
+"""Batches: which lines are decoded together, results, cancellation and time limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.serve.batcher import Batcher, BatchSettings
-from ibidem.serve.grouping import cost
-from ibidem.serve.refusal import BusyError, ClosingError, SlowError
+from ibidem.serve.batcher import PADDING_COST, STEP_COST, Batcher, BatchSettings, choose_group, decoding_cost
+from ibidem.serve.http_error import BusyError, ClosingError, RequestTimeoutError
+
+from .conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
 class Decoder:
-    """Answers a line with its choice and itself, in upper case; can be held back."""
+    """Returns the options and the line in upper case; `hold` makes it wait."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Any, list[str]]] = []
@@ -28,14 +29,14 @@ class Decoder:
         self.free.set()
         self.begun = threading.Event()
 
-    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def __call__(self, options: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
         check()
         self.begun.set()
         self.free.wait(10)
-        self.batches.append((choice, lines))
+        self.batches.append((options, lines))
         if "poison" in lines:
             raise ValueError("poison")
-        return [f"{choice} {line.upper()}" for line in lines]
+        return [f"{options} {line.upper()}" for line in lines]
 
     def hold(self) -> None:
         self.begun.clear()
@@ -49,27 +50,27 @@ def decoder() -> Decoder:
 
 @pytest.fixture
 def batcher(decoder: Decoder) -> Iterator[Batcher[str]]:
-    made = Batcher(decoder, BatchSettings(size=4, waiting=1000, least=10, wait_seconds=30))
+    made = Batcher(decoder, BatchSettings(size=4, max_waiting=1000, min_line_characters=10, wait_seconds=30))
     yield made
     decoder.free.set()
     made.close()
 
 
 def keep_busy(batcher: Batcher[str], decoder: Decoder) -> None:
-    """Let the decoder work on something, so that what comes next waits."""
+    """Occupy the decoder, so that further requests wait."""
     decoder.hold()
     batcher.submit("busy", ["x"])
     assert decoder.begun.wait(10)
 
 
-def test_an_answer_has_the_order_of_its_lines(batcher: Batcher[str]) -> None:
+def test_results_are_in_the_order_of_the_lines(batcher: Batcher[str]) -> None:
     assert batcher.submit("a", ["one", "two", "three", "four", "five"]).result(10) == [
         f"a {word}" for word in ("ONE", "TWO", "THREE", "FOUR", "FIVE")
     ]
     assert batcher.submit("a", []).result(10) == []
 
 
-def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_waiting_requests_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     futures = [batcher.submit("a", [str(number)]) for number in range(4)]
     decoder.free.set()
@@ -77,8 +78,8 @@ def test_those_that_wait_share_a_batch(batcher: Batcher[str], decoder: Decoder) 
     assert decoder.batches[1:] == [("a", ["0", "1", "2", "3"])]
 
 
-def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str], decoder: Decoder) -> None:
-    """It is decoded first, since that takes a fraction of the time."""
+def test_a_long_request_does_not_delay_a_short_one(batcher: Batcher[str], decoder: Decoder) -> None:
+    """The short request is decoded first, because it takes a fraction of the time."""
     keep_busy(batcher, decoder)
     long = batcher.submit("a", ["as long as this"] * 60)
     short = batcher.submit("a", ["short"])
@@ -90,7 +91,7 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(batcher: Batcher[str],
     assert len(batches) == 16
 
 
-def test_a_request_is_left_out_three_times_and_not_more(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_request_is_skipped_three_times_at_most(batcher: Batcher[str], decoder: Decoder) -> None:
     """Lines of other lengths would make cheaper batches."""
     keep_busy(batcher, decoder)
     many = batcher.submit("a", ["as long as this"] * 60)
@@ -102,7 +103,7 @@ def test_a_request_is_left_out_three_times_and_not_more(batcher: Batcher[str], d
     assert "x" * 40 in batches[3]
 
 
-def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_lines_of_similar_length_share_a_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     lengths = [1, 90, 2, 80, 3, 70, 4, 75]
     futures = [batcher.submit("a", ["x" * length]) for length in lengths]
@@ -115,38 +116,38 @@ def test_lines_of_like_length_go_together(batcher: Batcher[str], decoder: Decode
     }
 
 
-def test_choices_are_decoded_apart_and_in_turn(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_requests_of_different_options_alternate(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     first = batcher.submit("a", [f"a{number}" for number in range(8)])
     second = batcher.submit("b", ["b0"])
     decoder.free.set()
     assert (len(first.result(10)), second.result(10)) == (8, ["b B0"])
-    assert [choice for choice, _ in decoder.batches[1:]] == ["a", "b", "a"]
+    assert [options for options, _ in decoder.batches[1:]] == ["a", "b", "a"]
 
 
-def test_who_is_gone_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_cancelled_request_is_not_decoded(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
-    gone, stays = batcher.submit("a", ["gone"] * 6), batcher.submit("a", ["stays"])
-    assert gone.cancel()
+    cancelled, stays = batcher.submit("a", ["drop"] * 6), batcher.submit("a", ["stays"])
+    assert cancelled.cancel()
     decoder.free.set()
     assert stays.result(10) == ["a STAYS"]
     with pytest.raises(CancelledError):
-        gone.result(0)
-    assert not any("gone" in lines for _, lines in decoder.batches)
-    assert batcher.waiting == 0
+        cancelled.result(0)
+    assert not any("drop" in lines for _, lines in decoder.batches)
+    assert batcher.waiting_characters == 0
 
 
-def test_who_goes_while_being_decoded_disturbs_nobody(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_cancelling_a_running_request_does_not_affect_the_next(batcher: Batcher[str], decoder: Decoder) -> None:
     decoder.hold()
-    gone = batcher.submit("a", ["gone"])
+    cancelled = batcher.submit("a", ["drop"])
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.free.set()
     assert batcher.submit("a", ["next"]).result(10) == ["a NEXT"]
 
 
 class Stepping:
-    """Takes steps until it is told to end, or stopped by its check; the next step waits until `go` allows it."""
+    """Takes up to `last` steps, or until its check stops it; each step waits for the semaphore `go`."""
 
     def __init__(self) -> None:
         self.go = threading.Semaphore(0)
@@ -155,63 +156,63 @@ class Stepping:
         self.begun = threading.Event()
         self.last = 10**9
 
-    def __call__(self, choice: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def __call__(self, options: Any, lines: list[str], check: Callable[[], None]) -> list[str]:
         self.batches.append(lines)
         self.begun.set()
         for _ in range(self.last):
             check()
             self.steps += 1
             self.go.acquire(timeout=10)
-        return [f"{choice} {line}" for line in lines]
+        return [f"{options} {line}" for line in lines]
 
 
-def test_work_that_nobody_waits_for_stops_at_the_next_step() -> None:
+def test_cancelled_work_stops_at_the_next_step() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=4))
-    gone = batcher.submit("a", ["gone"] * 9)
+    cancelled = batcher.submit("a", ["drop"] * 9)
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.last = 1
     decoder.go.release(100)
     assert batcher.submit("a", ["next"]).result(10) == ["a next"]
     batcher.close()
-    assert decoder.batches == [["gone"] * 4, ["next"]], "what waited of the request that is gone was not decoded"
+    assert decoder.batches == [["drop"] * 4, ["next"]], "the waiting lines of the cancelled request were not decoded"
     assert decoder.steps <= 3
 
 
-def test_who_goes_does_not_end_the_batch_of_others() -> None:
+def test_cancelling_one_request_does_not_stop_a_shared_batch() -> None:
     decoder = Stepping()
-    batcher = Batcher(decoder, BatchSettings(size=4, pause=0, longest_pause=0))
+    batcher = Batcher(decoder, BatchSettings(size=4, pause=0, max_pause=0))
     started = batcher.submit("b", ["first"])
     assert decoder.begun.wait(10)
-    gone, stays = batcher.submit("a", ["gone"]), batcher.submit("a", ["stay"])
+    cancelled, stays = batcher.submit("a", ["drop"]), batcher.submit("a", ["stay"])
     decoder.last = 5
     started.cancel()
     decoder.begun.clear()
     decoder.go.release(2)
     assert decoder.begun.wait(10)
-    gone.cancel()
+    cancelled.cancel()
     decoder.go.release(100)
     assert stays.result(10) == ["a stay"]
     batcher.close()
-    assert decoder.batches == [["first"], ["gone", "stay"]]
+    assert decoder.batches == [["first"], ["drop", "stay"]]
 
 
-def test_a_request_that_takes_too_long_is_answered_and_stops() -> None:
+def test_a_request_over_its_time_limit_fails_and_stops() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=1, request_seconds=0.05))
     slow = batcher.submit("a", ["slow", "later"])
     assert decoder.begun.wait(10)
     time.sleep(0.1)
     decoder.go.release(100)
-    with pytest.raises(SlowError, match=r"longer than 0\.05 seconds"):
+    with pytest.raises(RequestTimeoutError, match=r"longer than 0\.05 seconds"):
         slow.result(10)
     batcher.close()
     assert len(decoder.batches) == 1
     assert decoder.steps <= 3
 
 
-def test_lines_cost_a_batch_its_budget_at_most() -> None:
+def test_a_batch_stays_within_its_budget() -> None:
     decoder = Decoder()
     batcher = Batcher(decoder, BatchSettings(size=32, budget=1_000))
     keep_busy(batcher, decoder)
@@ -224,21 +225,21 @@ def test_lines_cost_a_batch_its_budget_at_most() -> None:
     batcher.close()
     sizes = {"long": 128, "huge": 10_000, "short": 10}
     for _, lines in decoder.batches[1:]:
-        assert len(lines) == 1 or sum(cost(sizes[line]) for line in lines) <= 1_000
-    assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch as before"
+        assert len(lines) == 1 or sum(decoding_cost(sizes[line]) for line in lines) <= 1_000
+    assert max(len(lines) for _, lines in decoder.batches) == 32, "short lines fill a batch"
 
 
-def test_those_who_are_gone_leave_room_in_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
-    """Also while the decoder is busy with something else."""
+def test_cancelled_requests_free_the_queue(batcher: Batcher[str], decoder: Decoder) -> None:
+    """Also while the decoder is busy."""
     keep_busy(batcher, decoder)
-    gone = batcher.submit("a", ["w" * 900])
-    gone.cancel()
+    cancelled = batcher.submit("a", ["w" * 900])
+    cancelled.cancel()
     stays = batcher.submit("a", ["w" * 200])
     decoder.free.set()
     assert stays.result(10)
 
 
-def test_closing_ends_what_takes_too_long() -> None:
+def test_closing_stops_work_over_the_time_limit() -> None:
     decoder = Stepping()
     batcher = Batcher(decoder, BatchSettings(size=1))
     running = batcher.submit("a", ["runs"])
@@ -254,31 +255,24 @@ def test_closing_ends_what_takes_too_long() -> None:
     assert decoder.batches == [["runs"]]
 
 
-def test_how_long_ago_the_last_step_was() -> None:
+def test_seconds_since_the_last_step() -> None:
     stepping = Stepping()
     batcher = Batcher(stepping, BatchSettings(size=1))
-    assert batcher.stalled == 0
+    assert batcher.seconds_since_step == 0
     stepping.last = 3
     future = batcher.submit("a", ["x"])
     assert stepping.begun.wait(10)
     time.sleep(0.1)
-    assert batcher.stalled >= 0.1
+    assert batcher.seconds_since_step >= 0.1
     stepping.go.release()
-    wait_until(lambda: stepping.steps == 2 and batcher.stalled < 0.1)
+    wait_until(lambda: stepping.steps == 2 and batcher.seconds_since_step < 0.1)
     stepping.go.release(100)
     future.result(10)
-    wait_until(lambda: batcher.stalled == 0)
+    wait_until(lambda: batcher.seconds_since_step == 0)
     batcher.close()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_full_queue_refuses_at_once_with_retry_after(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     waiting = batcher.submit("a", ["w" * 900])
     began = time.monotonic()
@@ -289,17 +283,17 @@ def test_a_full_queue_refuses_at_once_and_says_for_how_long(batcher: Batcher[str
     assert 1 <= (refused.value.retry_after or 0) <= 60
     decoder.free.set()
     assert waiting.result(10)
-    assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue takes one request of any size"
+    assert batcher.submit("a", ["w" * 2000]).result(10), "an empty queue accepts one request of any size"
 
 
-def test_short_lines_count_for_the_least(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_short_lines_count_for_the_minimum(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     batcher.submit("a", ["w"] * 60)
-    assert batcher.waiting == 600
+    assert batcher.waiting_characters == 600
     decoder.free.set()
 
 
-def test_who_waited_too_long_is_told_so(decoder: Decoder) -> None:
+def test_a_request_that_waits_too_long_fails(decoder: Decoder) -> None:
     batcher = Batcher(decoder, BatchSettings(size=1, wait_seconds=0.01))
     keep_busy(batcher, decoder)
     late = batcher.submit("a", ["late"])
@@ -311,7 +305,7 @@ def test_who_waited_too_long_is_told_so(decoder: Decoder) -> None:
     assert decoder.batches == [("busy", ["x"])]
 
 
-def test_one_bad_request_spoils_no_other(batcher: Batcher[str], decoder: Decoder) -> None:
+def test_a_failing_request_does_not_fail_its_batch(batcher: Batcher[str], decoder: Decoder) -> None:
     keep_busy(batcher, decoder)
     good, bad, fine = (batcher.submit("a", [word]) for word in ("good", "poison", "fine"))
     decoder.free.set()
@@ -322,21 +316,7 @@ def test_one_bad_request_spoils_no_other(batcher: Batcher[str], decoder: Decoder
     assert batcher.submit("a", ["after"]).result(10) == ["a AFTER"]
 
 
-def test_errands_run_in_the_decoding_thread_before_the_next_batch(batcher: Batcher[str], decoder: Decoder) -> None:
-    keep_busy(batcher, decoder)
-    waits = batcher.submit("a", ["waits"])
-    done: list[int] = []
-    errand = batcher.run(lambda: done.append(len(decoder.batches)) or threading.current_thread().name)
-    failing = batcher.run(lambda: 1 / 0)
-    decoder.free.set()
-    assert errand.result(10) == "ibidem-decoder"
-    with pytest.raises(ZeroDivisionError):
-        failing.result(10)
-    assert waits.result(10) == ["a WAITS"]
-    assert done == [1], "after the batch that ran, before the one that waited"
-
-
-def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) -> None:
+def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decoder) -> None:
     batcher = Batcher(decoder, BatchSettings(size=2))
     keep_busy(batcher, decoder)
     accepted = batcher.submit("a", ["1", "2", "3"])
@@ -347,8 +327,6 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) 
     assert accepted.result(0) == ["a 1", "a 2", "a 3"]
     with pytest.raises(ClosingError):
         batcher.submit("a", ["4"])
-    with pytest.raises(ClosingError):
-        batcher.run(lambda: None)
     batcher.close()
 
 
@@ -359,19 +337,56 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more(decoder: Decoder) 
         max_size=12,
     )
 )
-def test_everybody_gets_their_own(requests: Sequence[tuple[str, list[str], bool]]) -> None:
-    """Whatever comes in whatever order, and whoever goes away."""
+def test_every_request_gets_its_own_results(requests: Sequence[tuple[str, list[str], bool]]) -> None:
+    """For any requests in any order, some of them cancelled."""
     decoder = Decoder()
-    batcher = Batcher(decoder, BatchSettings(size=3, waiting=10**9, pause=0.0, longest_pause=0.0))
+    batcher = Batcher(decoder, BatchSettings(size=3, max_waiting=10**9, pause=0.0, max_pause=0.0))
     decoder.hold()
-    futures = [(batcher.submit(choice, lines), choice, lines, leaves) for choice, lines, leaves in requests]
-    for future, _, _, leaves in futures:
-        if leaves:
+    futures = [(batcher.submit(options, lines), options, lines, cancels) for options, lines, cancels in requests]
+    for future, _, _, cancels in futures:
+        if cancels:
             future.cancel()
     decoder.free.set()
-    for future, choice, lines, _ in futures:
+    for future, options, lines, _ in futures:
         if not future.cancelled():
-            assert future.result(10) == [f"{choice} {line.upper()}" for line in lines]
+            assert future.result(10) == [f"{options} {line.upper()}" for line in lines]
     batcher.close()
-    assert batcher.waiting == 0
+    assert batcher.waiting_characters == 0
     assert all(len(lines) <= 3 for _, lines in decoder.batches)
+
+
+def efficiency(lengths: list[int]) -> float:
+    return sum(lengths) / (sum(lengths) + max(*lengths, 1) * (STEP_COST + PADDING_COST * len(lengths)))
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 8), st.data())
+def test_no_other_group_is_more_efficient(lengths: list[int], size: int, data: st.DataObject) -> None:
+    lengths.sort()
+    wanted = data.draw(st.none() | st.integers(0, len(lengths) - 1))
+    chosen = choose_group(lengths, size, wanted)
+    assert 1 <= len(chosen) <= size
+    assert wanted is None or wanted in chosen
+    groups = [
+        range(start, end)
+        for start in range(len(lengths))
+        for end in range(start + 1, len(lengths) + 1)
+        if end - start <= size and (wanted is None or wanted in range(start, end))
+    ]
+    assert efficiency([lengths[i] for i in chosen]) == max(efficiency([lengths[i] for i in group]) for group in groups)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.floats(1, 5_000), st.data())
+def test_a_group_stays_within_its_budget(lengths: list[int], budget: float, data: st.DataObject) -> None:
+    lengths.sort()
+    wanted = data.draw(st.none() | st.integers(0, len(lengths) - 1))
+    chosen = choose_group(lengths, 8, wanted, budget)
+    assert len(chosen) >= 1
+    assert wanted is None or wanted in chosen
+    assert len(chosen) == 1 or sum(decoding_cost(lengths[i]) for i in chosen) <= budget
+
+
+def test_groups_of_similar_lines() -> None:
+    assert choose_group([40] * 10, 8) == range(0, 8)
+    assert choose_group([20, 20, 20, 20, 400], 8) == range(0, 4)
+    assert choose_group([20, 20, 20, 20, 400], 8, required=4) == range(0, 5)
+    assert choose_group([5], 8) == range(0, 1)

@@ -1,4 +1,4 @@
-"""DeepL's API, spoken by its own Python client and by hand."""
+"""DeepL's API, with its own Python client and with plain requests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .conftest import make_translator
+from .conftest import Client, make_translator
 
 if TYPE_CHECKING:
     from ibidem.decode import Translator
     from ibidem.memory import Memory
-
-    from .conftest import Client
 
 TEXTS = ["Datei öffnen", "Die Datei wurde gespeichert."]
 
@@ -24,7 +22,7 @@ def deepl(client: Client, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module.DeepLClient("any key", server_url=client.url)
 
 
-def test_its_own_client_translates(deepl: Any, translator: Translator) -> None:
+def test_official_client_translates(deepl: Any, translator: Translator) -> None:
     expected = translator.translate(TEXTS)
     found = deepl.translate_text(TEXTS, target_lang="EN-US")
     assert [one.text for one in found] == expected
@@ -33,7 +31,7 @@ def test_its_own_client_translates(deepl: Any, translator: Translator) -> None:
     assert deepl.translate_text(TEXTS[0], source_lang="DE", target_lang="EN-GB").text == expected[0]
 
 
-def test_its_own_client_lists(deepl: Any, memory: Memory) -> None:
+def test_official_client_lists_languages_and_memories(deepl: Any, memory: Memory) -> None:
     assert [language.code for language in deepl.get_source_languages()] == ["DE"]
     assert [language.code for language in deepl.get_target_languages()] == ["EN"]
     assert not deepl.get_usage().any_limit_reached
@@ -41,14 +39,14 @@ def test_its_own_client_lists(deepl: Any, memory: Memory) -> None:
     assert (listed.translation_memory_id, listed.segment_count) == (memory.path.name, memory.pairs)
 
 
-def test_its_own_client_names_a_memory(deepl: Any, translator: Translator, tiny: Any, memory: Memory) -> None:
+def test_official_client_selects_a_memory(deepl: Any, translator: Translator, tiny: Any, memory: Memory) -> None:
     with_memory = deepl.translate_text(TEXTS[1], target_lang="EN-US", translation_memory=memory.path.name)
     without = deepl.translate_text(TEXTS[1], target_lang="EN-US", translation_memory="none")
     assert with_memory.text == translator.translate(TEXTS[1:])[0]
     assert without.text == make_translator(tiny, None).translate(TEXTS[1:])[0]
 
 
-def test_its_own_client_is_told_what_is_wrong(deepl: Any) -> None:
+def test_official_client_raises_the_error_message(deepl: Any) -> None:
     module = pytest.importorskip("deepl")
     for options, message in (
         ({"target_lang": "FR"}, "FR is not supported"),

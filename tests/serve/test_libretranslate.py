@@ -1,4 +1,4 @@
-"""LibreTranslate's API, spoken by its own Python client and by hand."""
+"""LibreTranslate's API, with its own Python client and with plain requests."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 
 from ibidem.serve.schemas import Citations
 
-from .conftest import make_translator
+from .conftest import Client, make_translator
 
 if TYPE_CHECKING:
     from ibidem.decode import Translator
     from ibidem.memory import Memory
 
-    from .conftest import Client
-
 PAIR = {"source": "de", "target": "en"}
 TEXTS = ["Datei öffnen", "Die Datei wurde gespeichert.", "Abbrechen"]
 
 
-def test_its_own_client_translates_lists_and_detects(client: Client, translator: Translator) -> None:
+def test_official_client_translates_lists_and_detects(client: Client, translator: Translator) -> None:
     libretranslatepy = pytest.importorskip("libretranslatepy")
     api = libretranslatepy.LibreTranslateAPI(client.url)
     assert api.translate(TEXTS[0], "de", "en") == translator.translate(TEXTS[:1])[0]
@@ -33,14 +31,14 @@ def test_its_own_client_translates_lists_and_detects(client: Client, translator:
     assert api.detect("Guten Tag") == [{"confidence": 100.0, "language": "de"}]
 
 
-def test_the_server_says_what_the_library_says(client: Client, translator: Translator) -> None:
+def test_server_and_library_return_the_same(client: Client, translator: Translator) -> None:
     expected = translator.translate(TEXTS)
     assert client.post("/translate", {"q": TEXTS, **PAIR}).json == {"translatedText": expected}
     assert client.post("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
     assert client.form("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
 
 
-def test_bodies_of_all_kinds(client: Client, translator: Translator) -> None:
+def test_all_body_types(client: Client, translator: Translator) -> None:
     expected = translator.translate(TEXTS[:1])[0]
     parts = "".join(
         f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
@@ -55,8 +53,8 @@ def test_bodies_of_all_kinds(client: Client, translator: Translator) -> None:
     assert client.get(address.replace("q=", "text=")).json["translation"] == expected
 
 
-def test_requests_as_weblate_and_omegat_send_them(client: Client, translator: Translator) -> None:
-    """Weblate: JSON with a list and, without a key, an empty one. OmegaT's plugins: a form, or an address."""
+def test_requests_of_weblate_and_omegat(client: Client, translator: Translator) -> None:
+    """Weblate sends JSON with a list and an empty key, OmegaT's plugins send a form or a query."""
     expected = translator.translate(TEXTS)
     weblate = {"api_key": "", "q": TEXTS, **PAIR}
     assert client.post("/translate", weblate).json["translatedText"] == expected
@@ -66,14 +64,14 @@ def test_requests_as_weblate_and_omegat_send_them(client: Client, translator: Tr
     assert client.get(fake).json["translation"] == expected[2]
 
 
-def test_lines_and_indentation_stay(client: Client, translator: Translator) -> None:
+def test_lines_and_indentation_are_kept(client: Client, translator: Translator) -> None:
     one, two = translator.translate(TEXTS[:2])
     text = f"\n  {TEXTS[0]}\r\n\r\n{TEXTS[1]}\t\n"
     assert client.post("/translate", {"q": text, **PAIR}).json["translatedText"] == f"\n  {one}\r\n\r\n{two}\t\n"
     assert client.post("/translate", {"q": [" ", ""], **PAIR}).json["translatedText"] == [" ", ""]
 
 
-def test_a_language_that_is_not_named_is_the_servers(client: Client) -> None:
+def test_default_languages(client: Client) -> None:
     found = client.post("/translate", {"q": "Datei"}).json
     assert found["detectedLanguage"] == {"confidence": 100.0, "language": "de"}
     assert client.post("/translate", {"q": "1 2 3", "source": "auto"}).json["detectedLanguage"]["confidence"] == 0
@@ -109,7 +107,7 @@ def test_memories_by_name(client: Client, translator: Translator, tiny: Any, mem
         assert str(memory.path.parent) not in refused.json["error"] or wrong == str(memory.path)
 
 
-def test_an_explanation_adds_up(client: Client, translator: Translator, memory: Memory) -> None:
+def test_explanation_probabilities_add_up(client: Client, translator: Translator, memory: Memory) -> None:
     text = "\n".join(TEXTS)
     found = client.post("/translate", {"q": text, "explain": True, **PAIR}).json
     citations = Citations.model_validate(found["explanation"])
@@ -162,7 +160,7 @@ def test_settings_and_health(client: Client) -> None:
         ({"q": "a", "memories": ["m"] * 17}, "at most 16"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(client: Client, content: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_refused(client: Client, content: dict[str, Any], message: str) -> None:
     refused = client.post("/translate", content)
     assert refused.status == 400
     assert message in refused.json["error"]
@@ -181,15 +179,15 @@ def test_what_cannot_be_meant_is_refused(client: Client, content: dict[str, Any]
         b"null",
     ],
 )
-def test_bodies_that_are_no_request(client: Client, body: bytes) -> None:
+def test_invalid_bodies_are_refused(client: Client, body: bytes) -> None:
     refused = client.send("POST", "/translate", body, Content_Type="application/json")
     assert refused.status == 400
     assert set(refused.json) == {"error"}
 
 
-def test_odd_text_is_translated_all_the_same(client: Client) -> None:
-    zoo = ["a\u200db", "\u202egnol", "\x00", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
-    for text in zoo:
+def test_unusual_texts_are_translated(client: Client) -> None:
+    texts = ["a\u200db", "\u202egnol", "\x00", "😀" * 50, "x" * 1500, "\ufeff", "a\u2028b", "</s>", "<pad>"]
+    for text in texts:
         body = json.dumps({"q": text, "explain": True, **PAIR}).encode()
         found = client.send("POST", "/translate", body, Content_Type="application/json")
         assert found.status == 200, text

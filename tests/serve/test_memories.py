@@ -1,4 +1,4 @@
-"""Memories over HTTP: what is learnt is used by the next translation, what is removed never again."""
+"""The API of the memories: suggestions, pairs and imports."""
 
 from __future__ import annotations
 
@@ -17,51 +17,20 @@ import pytest
 
 from ibidem.errors import UsageError
 from ibidem.memory import Memory
-from ibidem.serve.jobs import safe_name
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Service, make_service, running
 
-from .conftest import Client, make_translator
+from .conftest import GERMAN, OPEN, WANTED, Client, make_translator, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from ibidem.serve.service import Service
-
-OPEN = ServeSettings(Limits(rate=1e6, burst=100_000))
-GERMAN, WANTED = "Der Mandant wurde gelöscht.", "Stop"
-
-
-@pytest.fixture
-def folder(memory: Memory, tmp_path: Path) -> Path:
-    """A copy of the memory that may be changed."""
-    return shutil.copytree(memory.path, tmp_path / "mine")
-
-
-@pytest.fixture
-def service(tiny: Any, folder: Path) -> Service:
-    return make_service(make_translator(tiny, folder), OPEN)
-
-
-@pytest.fixture
-def writer(service: Service) -> Iterator[Client]:
-    with running(service) as url:
-        yield Client(url)
 
 
 def translate(client: Client, text: str = GERMAN, **more: Any) -> Any:
     return client.post("/translate", {"q": text, "source": "de", "target": "en", **more}).json["translatedText"]
 
 
-def cited(client: Client, text: str) -> set[int]:
-    """The ids of the pairs that a translation was taken from."""
-    found = client.post("/translate", {"q": text, "explain": True}).json
-    return {pair["id"] for pair in found["explanation"]["pairs"]}
-
-
-def test_a_suggestion_is_learnt_at_once(writer: Client, folder: Path) -> None:
-    """As LibreTranslate's page and its clients send it: a form, or JSON."""
+def test_the_next_translation_uses_a_suggestion(writer: Client, folder: Path) -> None:
+    """LibreTranslate's page sends a form, other clients send JSON."""
     before = translate(writer)
     assert before != WANTED
     pairs = Memory.open(folder).living_pairs
@@ -70,12 +39,12 @@ def test_a_suggestion_is_learnt_at_once(writer: Client, folder: Path) -> None:
     assert translate(writer) == WANTED
     assert Memory.open(folder).living_pairs == pairs + 1, "it is on disk"
     assert writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}).json["success"] is True
-    assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "once is enough"
+    assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "a repeated suggestion adds nothing"
     assert writer.get("/frontend/settings").json["suggestions"] is True
 
 
-def test_a_second_correction_takes_the_place_of_the_first(writer: Client, folder: Path) -> None:
-    """Two translations of one sentence would contradict each other, and neither be used."""
+def test_a_second_correction_replaces_the_first(writer: Client, folder: Path) -> None:
+    """Two translations of one sentence would contradict each other."""
     pairs = Memory.open(folder).living_pairs
     for wanted in (WANTED, "Open", "Save", WANTED, WANTED):
         writer.form("/suggest", {"q": GERMAN, "s": wanted})
@@ -97,7 +66,7 @@ def test_a_second_correction_takes_the_place_of_the_first(writer: Client, folder
     assert Memory.open(folder).verify() == []
 
 
-def test_its_own_client_reads_what_was_suggested(writer: Client) -> None:
+def test_official_client_receives_the_suggestion(writer: Client) -> None:
     """LibreTranslate's page sends suggestions as multipart forms; its Python client has no call for them."""
     libretranslatepy = pytest.importorskip("libretranslatepy")
     api = libretranslatepy.LibreTranslateAPI(writer.url)
@@ -111,7 +80,7 @@ def test_its_own_client_reads_what_was_suggested(writer: Client) -> None:
     assert api.translate(GERMAN, "de", "en") == WANTED
 
 
-def test_two_who_correct_the_same_sentence_at_once(writer: Client, folder: Path) -> None:
+def test_concurrent_corrections_of_one_sentence(writer: Client, folder: Path) -> None:
     pairs = Memory.open(folder).living_pairs
     answers: list[int] = []
     suggestions = [WANTED, "Open", "Save", "Help"]
@@ -125,7 +94,7 @@ def test_two_who_correct_the_same_sentence_at_once(writer: Client, folder: Path)
     for thread in threads:
         thread.join()
     assert answers == [200] * 16
-    assert Memory.open(folder).living_pairs == pairs + 1, "the last one counts"
+    assert Memory.open(folder).living_pairs == pairs + 1, "the last correction replaces the others"
     assert translate(writer) in suggestions
 
 
@@ -187,7 +156,7 @@ def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
         assert remove(**wrong).status == 400, wrong
 
 
-def test_a_memory_from_the_first_pair_on(tiny: Any, tmp_path: Path) -> None:
+def test_a_new_empty_memory(tiny: Any, tmp_path: Path) -> None:
     from ibidem.learn import create_memory
 
     create_memory(tmp_path / "new", tiny)
@@ -219,7 +188,7 @@ def test_several_memories(tiny: Any, folder: Path, tmp_path: Path) -> None:
         make_service(make_translator(tiny, [folder, tmp_path / "deeper" / "mine"]), OPEN)
 
 
-def test_a_server_that_only_reads(tiny: Any, folder: Path) -> None:
+def test_read_only_server(tiny: Any, folder: Path) -> None:
     with running(make_service(make_translator(tiny, folder), replace(OPEN, read_only=True))) as url:
         client = Client(url)
         assert client.get("/memories").json["memories"][0]["learns"] is False
@@ -248,7 +217,7 @@ def test_a_server_that_only_reads(tiny: Any, folder: Path) -> None:
         ("/suggest", {"q": "a", "s": "b", "source": "fr"}, 400),
     ],
 )
-def test_what_cannot_be_learnt(writer: Client, folder: Path, path: str, content: Any, status: int) -> None:
+def test_invalid_pairs_are_refused(writer: Client, folder: Path, path: str, content: Any, status: int) -> None:
     before = Memory.open(folder).living_pairs
     refused = writer.post(path, content)
     assert refused.status == status
@@ -256,7 +225,7 @@ def test_what_cannot_be_learnt(writer: Client, folder: Path, path: str, content:
     assert Memory.open(folder).living_pairs == before
 
 
-def test_odd_pairs_do_no_harm(writer: Client, folder: Path) -> None:
+def test_unusual_pairs_are_accepted(writer: Client, folder: Path) -> None:
     for source, target in (
         ("\x00", "\x00"),
         ("<script>", "<img src=x>"),
@@ -266,54 +235,6 @@ def test_odd_pairs_do_no_harm(writer: Client, folder: Path) -> None:
         body = json.dumps({"pairs": [{"source": source, "target": target}]}).encode()
         assert writer.send("POST", "/memories/mine/pairs", body).status == 200
         assert writer.post("/translate", {"q": "a", "explain": True}).status == 200
-    assert Memory.open(folder).verify() == []
-
-
-def test_what_another_program_adds_is_used(writer: Client, tiny: Any, folder: Path) -> None:
-    from ibidem.learn import MemoryWriter
-
-    assert translate(writer) != WANTED
-    MemoryWriter(folder, tiny).add_pair(GERMAN, WANTED)
-    assert translate(writer) == WANTED
-    assert writer.get("/memories").json["memories"][0]["pairs"] == Memory.open(folder).living_pairs
-
-
-def test_a_memory_that_another_program_holds(writer: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ibidem.learn import scribe
-
-    real = scribe.Memory.writing
-    monkeypatch.setattr(scribe.Memory, "writing", lambda memory, _: real(memory, 0.05))
-    with Memory.open(folder).edit():
-        refused = writer.post("/suggest", {"q": GERMAN, "s": WANTED})
-    assert (refused.status, refused.headers["retry-after"]) == (503, "2")
-    assert translate(writer) != WANTED
-
-
-def test_learning_while_others_translate(writer: Client, folder: Path) -> None:
-    """Every answer is that of some moment, and what was learnt before a request counts in it."""
-    stop = threading.Event()
-    wrong: list[Any] = []
-
-    def ask() -> None:
-        while not stop.is_set():
-            answer = writer.post("/translate", {"q": "Datei öffnen", "explain": True})
-            if answer.status != 200:
-                wrong.append(answer)
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(12):
-        german = f"Satz {number} der Reihe"
-        (id,) = writer.post("/memories/mine/pairs", {"pairs": [{"source": german, "target": WANTED}]}).json["added"]
-        assert id in cited(writer, german)
-        if number % 2:
-            writer.send("DELETE", "/memories/mine/pairs", json.dumps({"ids": [id]}).encode())
-            assert id not in cited(writer, german)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
     assert Memory.open(folder).verify() == []
 
 
@@ -373,7 +294,7 @@ def test_a_file_is_imported(writer: Client, folder: Path, name: str, content: by
         ("", b"x", "ending"),
     ],
 )
-def test_files_that_cannot_be_imported(writer: Client, name: str, content: bytes, message: str) -> None:
+def test_invalid_files_fail(writer: Client, name: str, content: bytes, message: str) -> None:
     job = wait_for(writer, send_file(writer, name, content))
     assert job["state"] == "failed"
     assert message in job["message"]
@@ -393,20 +314,20 @@ def test_imports_have_limits(tiny: Any, folder: Path) -> None:
         assert client.send("POST", "/memories/mine/import", b"").status == 400
 
 
-def test_an_import_can_be_stopped_and_leaves_no_file(
+def test_a_cancelled_import_removes_its_file(
     writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     begun, free = threading.Event(), threading.Event()
-    real = service.registrar.add
+    real = service.writers.add
 
     def wait(*given: Any) -> Any:
         begun.set()
         free.wait(20)
         return real(*given)
 
-    monkeypatch.setattr(service.registrar, "add", wait)
+    monkeypatch.setattr(service.writers, "add", wait)
     job = send_file(writer, "a.tsv", b"Neu\tNew\n")
     assert begun.wait(20)
     assert list(tmp_path.glob("ibidem-*"))
@@ -426,8 +347,8 @@ def begin_upload(client: Client, content: bytes, length: int) -> http.client.HTT
     return connection
 
 
-def test_uploads_that_drip_keep_no_one_out_and_end(tiny: Any, folder: Path) -> None:
-    """Twelve clients send a byte now and then: more than there are places, each within what a part may take."""
+def test_slow_uploads_do_not_block_others_and_time_out(tiny: Any, folder: Path) -> None:
+    """Twelve clients send a byte now and then; at most eight imports may run."""
     limits = replace(OPEN.limits, body_seconds=1.0)
     service = make_service(make_translator(tiny, folder), replace(OPEN, limits=limits))
     with running(service) as url:
@@ -436,7 +357,7 @@ def test_uploads_that_drip_keep_no_one_out_and_end(tiny: Any, folder: Path) -> N
         began = time.monotonic()
         while time.monotonic() - began < 1.5:
             for connection in slow:
-                if not select.select([connection.sock], [], [], 0)[0]:  # not yet answered
+                if not select.select([connection.sock], [], [], 0)[0]:  # there is no response yet
                     connection.send(b"x")
             time.sleep(0.2)
         for connection in slow:
@@ -446,11 +367,11 @@ def test_uploads_that_drip_keep_no_one_out_and_end(tiny: Any, folder: Path) -> N
         wait_until(lambda: service.jobs._stored_bytes == 0)
 
 
-def test_files_on_their_way_may_not_fill_the_disk(
+def test_disk_space_of_uploads_is_limited(
     writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(service.jobs, "_most_bytes", 1_000)
+    monkeypatch.setattr(service.jobs, "_max_stored_bytes", 1_000)
     slow = begin_upload(writer, b"x" * 900, 901)
     wait_until(lambda: service.jobs._stored_bytes == 900)
     refused = writer.send("POST", "/memories/mine/import?file=b.tsv", b"y" * 101)
@@ -462,55 +383,19 @@ def test_files_on_their_way_may_not_fill_the_disk(
     wait_until(lambda: service.jobs._stored_bytes == 0)
 
 
-def test_imports_that_wait_are_counted(writer: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.serve.jobs.MOST_WAITING", 1)
+def test_waiting_imports_are_limited(writer: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.serve.jobs.MAX_RUNNING", 1)
     begun, free = threading.Event(), threading.Event()
-    real = service.registrar.add
-    monkeypatch.setattr(service.registrar, "add", lambda *given: begun.set() or (free.wait(20) and real(*given)))
+    real = service.writers.add
+    monkeypatch.setattr(service.writers, "add", lambda *given: begun.set() or (free.wait(20) and real(*given)))
     late = begin_upload(writer, b"a\tb", 4)
     wait_until(lambda: service.jobs._stored_bytes == 3)
     job = send_file(writer, "a.tsv", b"Neu\tNew\n")
     assert begun.wait(20)
     assert writer.send("POST", "/memories/mine/import?file=b.tsv", b"a\tb\n").status == 503
     late.send(b"\n")
-    assert late.getresponse().status == 503, "the place was taken while it was being sent"
+    assert late.getresponse().status == 503, "another import started while the file was being sent"
     late.close()
     free.set()
     assert wait_for(writer, job)["state"] == "done"
     assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize(
-    "name", ["../../x.tmx", "..\\x.tmx", ".x.tmx", "/etc/x.tmx", "a\x00b.tmx", "ä ö.tmx", "x" * 500 + ".tmx"]
-)
-def test_names_of_files_are_no_paths(name: str) -> None:
-    safe = safe_name(name)
-    assert "/" not in safe
-    assert "\\" not in safe
-    assert not safe.startswith(".")
-    assert safe.endswith(".tmx")
-    assert len(safe) <= 100
-
-
-def test_maintenance_in_the_background(
-    writer: Client, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The journal is sealed while the server runs, and nothing is lost for those who translate."""
-    from ibidem.learn import maintenance
-
-    monkeypatch.setattr(maintenance, "SEAL_BYTES", 1)
-    generation = Memory.open(folder).generation
-    writer.post("/suggest", {"q": GERMAN, "s": WANTED})
-    deadline = time.monotonic() + 30
-    while Memory.open(folder).generation == generation:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert translate(writer) == WANTED
-    assert service.registrar.list_memories()[0].pairs == Memory.open(folder).living_pairs

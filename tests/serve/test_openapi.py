@@ -1,12 +1,10 @@
-"""The OpenAPI document describes the server that serves it."""
+"""The OpenAPI document describes all routes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ibidem.serve import openapi
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, make_service, openapi, running
 
 from .conftest import Client
 
@@ -28,7 +26,7 @@ def references(part: Any) -> Iterator[str]:
             yield from references(item)
 
 
-def test_every_reference_leads_somewhere(client: Client) -> None:
+def test_all_references_resolve(client: Client) -> None:
     document = client.get("/openapi.json").json
     assert document["openapi"].startswith("3.")
     found = set(references(document))
@@ -40,7 +38,7 @@ def test_every_reference_leads_somewhere(client: Client) -> None:
 
 
 def test_the_document_is_built_once(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building it takes the event loop a tenth of a second, and many clients may ask."""
+    """Building the document blocks the event loop for a tenth of a second."""
     built = []
     real = openapi.get_openapi
     monkeypatch.setattr(openapi, "get_openapi", lambda **given: built.append(1) or real(**given))
@@ -49,7 +47,7 @@ def test_the_document_is_built_once(translator: Translator, monkeypatch: pytest.
     assert (len(answers), len(built)) == (1, 1)
 
 
-def test_every_call_is_described(client: Client) -> None:
+def test_all_routes_are_described(client: Client) -> None:
     paths = client.get("/openapi.json").json["paths"]
     calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert calls == {
@@ -65,6 +63,6 @@ def test_every_call_is_described(client: Client) -> None:
             "application/x-www-form-urlencoded",
             "multipart/form-data",
         }
-    assert "422" not in str(paths), "bodies are read by hand, and refused with 400"
+    assert "422" not in str(paths), "invalid bodies have status 400"
     fields = client.get("/openapi.json").json["components"]["schemas"]["TranslateRequest"]["properties"]
     assert {"q", "source", "target", "memories", "explain"} <= set(fields)

@@ -1,4 +1,4 @@
-"""The page in a real browser: type, read, look at a word, correct it, and see it learnt."""
+"""The page in a real browser: type, read, inspect a word, correct it, and see the correction used."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.memory import Memory
-from ibidem.serve.keys import hash_key
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import ServeSettings, hash_key, make_service, running
 
-from .conftest import Client, make_translator
+from .conftest import OPEN, Client, make_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,13 +21,13 @@ if TYPE_CHECKING:
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPEN = ServeSettings(Limits(rate=1e6, burst=100_000))
 GERMAN, WANTED = "Die Einstellungen wurden gespeichert.", "Stop"
 NEW = "Der Mandant wurde gelöscht."
 SECONDS = 30
@@ -58,7 +56,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Page:
-    """The page of a server, as somebody sees it who sits before it."""
+    """The page of a server in the browser."""
 
     def __init__(self, driver: Any, url: str) -> None:
         self.driver = driver
@@ -73,7 +71,6 @@ class Page:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
-        from selenium.common.exceptions import StaleElementReferenceException
 
         waiting = WebDriverWait(self.driver, SECONDS, 0.05, (StaleElementReferenceException,))
         return waiting.until(lambda _: condition(), what)
@@ -98,17 +95,12 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
-    def has_no_complaints(self) -> bool:
-        """Whether the browser found nothing wrong, such as a script that the content policy stopped."""
-        # An answer other than success is a complaint as well; those are expected where a test causes them.
+    def has_no_browser_errors(self) -> bool:
+        """Check that the browser logged no error, such as a script that violates the content policy."""
+        # The browser also logs responses of status 40x, which some tests cause.
         found = [entry for entry in self.driver.get_log("browser") if "status of 40" not in entry["message"]]
         assert not found
         return True
-
-
-@pytest.fixture
-def folder(memory: Memory, tmp_path: Path) -> Path:
-    return shutil.copytree(memory.path, tmp_path / "mine")
 
 
 @pytest.fixture
@@ -123,22 +115,22 @@ def page(driver: Any, url: str) -> Page:
 
 
 @pytest.fixture(scope="module")
-def said(translator: Translator) -> dict[str, str]:
-    """What the memory makes of the sentences here before anybody corrects it."""
+def translations(translator: Translator) -> dict[str, str]:
+    """The translations of the sentences before any correction."""
     return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
 
 
-def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> None:
+def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> None:
     translator = make_translator(tiny, folder)
     before = translator.translate([GERMAN])[0]
-    assert before.startswith("The settings have been"), "the memory knows it"
+    assert before.startswith("The settings have been"), "the memory contains the sentence"
     page.write(GERMAN)
     page.wait_for_translation(before)
     assert page["base"].text == make_translator(tiny, None).translate([GERMAN])[0]
 
     words = page.all("#translation .word")
     assert [word.text for word in words] == before.split()
-    assert any("share-3" in word.get_attribute("class") for word in words), "the memory decided"
+    assert any("share-3" in word.get_attribute("class") for word in words), "the memory has a large share"
     explained = translator.explain([GERMAN])[0].words
     page.point_at(words[1])
     evidence = page["evidence-body"].text
@@ -158,7 +150,7 @@ def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> No
     page["target"].send_keys(WANTED)
     page["learn"].click()
     page.wait_for_translation(WANTED)
-    assert "Learnt it" in page["status"].text
+    assert "Learnt the correction" in page["status"].text
     assert page["base"].text != WANTED
     learnt = Memory.open(folder)
     assert learnt.find(GERMAN, WANTED), "it is on disk"
@@ -169,16 +161,14 @@ def test_type_read_look_correct_learn(page: Page, tiny: Any, folder: Path) -> No
     page["status"].find_element(By.TAG_NAME, "button").click()
     page.wait_for_translation(before)
     assert not Memory.open(folder).find(GERMAN, WANTED)
-    assert Memory.open(folder).find(GERMAN, "The settings have been saved."), (
-        "what the correction had replaced is there again"
-    )
-    assert page.has_no_complaints()
+    assert Memory.open(folder).find(GERMAN, "The settings have been saved."), "the replaced pair is restored"
+    assert page.has_no_browser_errors()
 
 
-def test_the_keyboard_is_enough(page: Page, folder: Path, said: dict[str, str]) -> None:
-    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "that one can begin to type")
+def test_keyboard_only(page: Page, folder: Path, translations: dict[str, str]) -> None:
+    page.wait(lambda: page.driver.switch_to.active_element == page["source"], "the focus on the source")
     page.press(GERMAN)
-    page.wait_for_translation(said[GERMAN])
+    page.wait_for_translation(translations[GERMAN])
     words = page.all("#translation .word")
     while page.driver.switch_to.active_element != words[0]:
         page.press(Keys.TAB)
@@ -187,7 +177,7 @@ def test_the_keyboard_is_enough(page: Page, folder: Path, said: dict[str, str]) 
     assert page["evidence-body"].text.startswith(words[1].text)
     page.press(Keys.ENTER)
     page.press(Keys.END)
-    assert page["evidence-body"].text.startswith(words[1].text), "it is held"
+    assert page["evidence-body"].text.startswith(words[1].text), "it is pinned"
     page.press(Keys.ESCAPE, Keys.HOME)
     assert page["evidence-body"].text.startswith(words[0].text)
 
@@ -203,36 +193,36 @@ def test_the_keyboard_is_enough(page: Page, folder: Path, said: dict[str, str]) 
     page.press_with_control(Keys.ENTER)
     page.wait_for_translation(WANTED)
     assert Memory.open(folder).find(GERMAN, WANTED)
-    assert page.has_no_complaints()
+    assert page.has_no_browser_errors()
 
 
-def test_a_correction_is_of_the_text_that_was_corrected(page: Page, folder: Path, said: dict[str, str]) -> None:
-    """Also where the source was changed while the correction was written."""
+def test_a_correction_belongs_to_the_corrected_source(page: Page, folder: Path, translations: dict[str, str]) -> None:
+    """The source field may change while the correction is written."""
     page.write(GERMAN)
-    page.wait_for_translation(said[GERMAN])
+    page.wait_for_translation(translations[GERMAN])
     page["correct"].click()
     page["target"].clear()
     page["target"].send_keys(WANTED)
     page.write(NEW)
     page.wait(lambda: page["memory-pane"].get_attribute("aria-busy") == "false", "the next translation")
     page["learn"].click()
-    page.wait(lambda: "Learnt it" in page["status"].text, "the end of learning")
+    page.wait(lambda: "Learnt the correction" in page["status"].text, "the end of learning")
     assert Memory.open(folder).find(GERMAN, WANTED)
     assert not Memory.open(folder).find(NEW)
 
 
-def test_evidence_is_never_of_an_older_translation(page: Page, said: dict[str, str]) -> None:
+def test_evidence_is_cleared_with_the_translation(page: Page, translations: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait_for_translation(said[GERMAN])
+    page.wait_for_translation(translations[GERMAN])
     page.point_at(page.all("#translation .word")[0])
     assert page.all("#evidence .neighbour")
     page["source"].clear()
     page["source"].send_keys(" ")
-    page.wait(lambda: not page.all("#translation .word"), "nothing")
+    page.wait(lambda: not page.all("#translation .word"), "an empty translation")
     assert not page.all("#evidence .neighbour")
 
 
-def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Path, said: dict[str, str]) -> None:
+def test_file_import_shows_progress(page: Page, tmp_path: Path, folder: Path, translations: dict[str, str]) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv><tuv xml:lang="en"><seg>{english}</seg></tuv></tu>'
         for german, english in [(NEW, WANTED), *((f"Satz {number}", "Open") for number in range(400))]
@@ -240,7 +230,7 @@ def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Pa
     file = tmp_path / "firma.tmx"
     file.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
     page.write(NEW)
-    page.wait_for_translation(said[NEW])
+    page.wait_for_translation(translations[NEW])
     pairs = Memory.open(folder).living_pairs
     page.driver.execute_script(
         "window.seen = []; new MutationObserver(() => window.seen.push(document.querySelector('progress').value))"
@@ -250,16 +240,16 @@ def test_a_file_is_imported_with_progress(page: Page, tmp_path: Path, folder: Pa
     page.wait(lambda: "firma.tmx: " in page["status"].text, "the end of the import")
     page.wait_for_translation(WANTED)
     assert page.all("#memories td.number")[0].text == f"{pairs + 401:,}"
-    assert page.driver.execute_script("return window.seen").count(1) > 0, "the bar was seen full"
-    assert page.has_no_complaints()
+    assert page.driver.execute_script("return window.seen").count(1) > 0, "the bar became full"
+    assert page.has_no_browser_errors()
 
     file.write_text("<tmx", encoding="utf-8")
     page.all("#memories input[type=file]")[0].send_keys(str(file))
-    page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "a complaint")
+    page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "an error")
     assert "firma.tmx" in page["status"].text
 
 
-def test_text_is_never_markup(page: Page, url: str) -> None:
+def test_texts_are_not_inserted_as_html(page: Page, url: str) -> None:
     evil = "<img src=x onerror=alert(1)>"
     pair = {"source": GERMAN, "target": evil}
     assert Client(url).post("/memories/mine/pairs", {"pairs": [pair], "origin": evil, "replace": True}).status == 200
@@ -269,29 +259,29 @@ def test_text_is_never_markup(page: Page, url: str) -> None:
         page.point_at(word)
     assert evil in page["evidence-body"].text
     assert not page.all("img")
-    assert page.has_no_complaints()
+    assert page.has_no_browser_errors()
 
 
-def test_nothing_comes_from_elsewhere(page: Page, url: str, said: dict[str, str]) -> None:
+def test_all_resources_come_from_the_server(page: Page, url: str, translations: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait_for_translation(said[GERMAN])
+    page.wait_for_translation(translations[GERMAN])
     loaded = page.driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert loaded
     assert all(address.startswith(url) for address in loaded)
 
 
-def test_a_key_is_asked_for(driver: Any, tiny: Any, memory: Memory, said: dict[str, str]) -> None:
+def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str, str]) -> None:
     settings = ServeSettings(OPEN.limits, keys_required=True)
     with running(make_service(make_translator(tiny, memory), settings, [hash_key("open sesame")])) as address:
         page = Page(driver, address)
-        page.wait(lambda: page["key"].is_displayed(), "the question for a key")
+        page.wait(lambda: page["key"].is_displayed(), "the key form")
         page["key"].send_keys("abracadabra", Keys.ENTER)
-        page.wait(lambda: page["status"].text == "Invalid API key", "a refusal")
+        page.wait(lambda: page["status"].text == "Invalid API key", "an error")
         assert page["key"].is_displayed()
         page["key"].send_keys("open sesame", Keys.ENTER)
         page.wait(lambda: page.all("#memories td"), "the memories")
         page.write(GERMAN)
-        page.wait_for_translation(said[GERMAN])
+        page.wait_for_translation(translations[GERMAN])
         assert not page["key"].is_displayed()
         page.driver.execute_script("sessionStorage.clear()")
 
@@ -301,12 +291,12 @@ def test_a_server_without_a_memory(driver: Any, tiny: Any) -> None:
         page = Page(driver, address)
         page.write(GERMAN)
         page.wait(lambda: page["translation"].text and page["translation"].text == page["base"].text, "a translation")
-        assert "base model alone" in page["memories"].text
+        assert "There is no memory" in page["memories"].text
         page["correct"].click()
         assert not page["learn"].is_enabled()
 
 
-# Every visible text with its colour and those of the layers behind it; every control with its name.
+# The contrast of every visible text with its background; controls without a name.
 CONTRASTS = """
 const parse = (colour) => { const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
 const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
@@ -337,9 +327,9 @@ return [...document.querySelectorAll("button, input, textarea, select, progress,
 """
 
 
-def test_everybody_can_read_it(page: Page, said: dict[str, str]) -> None:
+def test_contrast_labels_and_narrow_windows(page: Page, translations: dict[str, str]) -> None:
     page.write(GERMAN)
-    page.wait_for_translation(said[GERMAN])
+    page.wait_for_translation(translations[GERMAN])
     page.all("#translation .word")[0].click()
     for theme in ("light", "dark"):
         page.show_in(theme)
@@ -352,7 +342,7 @@ def test_everybody_can_read_it(page: Page, said: dict[str, str]) -> None:
         assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
 
 
-def test_the_theme_that_was_chosen_stays(page: Page) -> None:
+def test_the_theme_is_stored(page: Page) -> None:
     page.show_in("dark")
     colours = set()
     for name in ("auto", "light", "dark"):

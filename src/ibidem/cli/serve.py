@@ -74,7 +74,7 @@ def serve(
 
     A memory whose folder does not exist is created; it is filled by suggestions.
     """
-    from ibidem.serve.settings import Limits
+    from ibidem.serve import Limits
 
     limits = override(Limits(), assignments or ())
     if new_key is not None:
@@ -83,11 +83,11 @@ def serve(
     _check_extra()
     from ibidem.learn import create_memory
     from ibidem.memory import Memory
-    from ibidem.serve import server
-    from ibidem.serve.settings import ServeSettings
+    from ibidem.serve import ServeSettings, is_loopback, make_service
+    from ibidem.serve import serve as run_server
 
     hashes = _read_keys(keys)
-    if not hashes and not without_keys and not server.is_loopback(host):
+    if not hashes and not without_keys and not is_loopback(host):
         raise UsageError(
             f"Any client that reaches {host} could read and change the memories: make a key with "
             "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
@@ -95,7 +95,7 @@ def serve(
     settings = ServeSettings(
         limits=limits,
         keys_required=bool(hashes),
-        hosts=(*ServeSettings.hosts, *(allow_host or ())) if server.is_loopback(host) else tuple(allow_host or ()),
+        hosts=(*ServeSettings.hosts, *(allow_host or ())) if is_loopback(host) else tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         read_only=read_only,
         learn_into=learn_into,
@@ -109,15 +109,16 @@ def serve(
             create_memory(folder, base)
             note(f"{folder} did not exist: an empty memory was created.")
     translator = translator_options.open(combiner, model=base)
-    service = server.make_service(translator, settings, hashes)
-    server.serve(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
+    service = make_service(translator, settings, hashes)
+    run_server(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
 
 
 def _check_extra() -> None:
     """Raise UsageError with the command to install if a package of the server is missing."""
     try:
         import fastapi  # noqa: F401
-        import h11  # noqa: F401
+        import multipart  # noqa: F401
+        import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(f"`ibidem serve` needs {error.name}: install it with pip install 'ibidem[serve]'.") from error
@@ -125,7 +126,7 @@ def _check_extra() -> None:
 
 def _read_keys(path: Path | None) -> list[str]:
     """Read the hashes of all given keys."""
-    from ibidem.serve.keys import hash_key, read_keys
+    from ibidem.serve import hash_key, read_keys
 
     hashes = [] if path is None else read_keys(path)
     if path is not None and not hashes:
@@ -135,7 +136,7 @@ def _read_keys(path: Path | None) -> list[str]:
 
 
 def _print_new_key(path: Path | None, remark: str) -> None:
-    from ibidem.serve.keys import add_key
+    from ibidem.serve import add_key
 
     if path is None:
         raise UsageError("A new key needs a file for its hash: give --keys FILE.")

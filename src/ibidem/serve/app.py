@@ -1,4 +1,4 @@
-"""The application: all routes behind one door."""
+"""The ASGI application: all routes, the handler of exceptions, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
-from ibidem.serve import deepl, figures, libretranslate, memories, openapi, page
-from ibidem.serve.answers import answer_error
-from ibidem.serve.door import Door
-from ibidem.serve.refusal import Refusal
+from ibidem.errors import IbidemError, LockedMemoryError, UsageError
+from ibidem.serve import metrics, openapi
+from ibidem.serve.http_error import HttpError, error_response
+from ibidem.serve.middleware import Middleware
+from ibidem.serve.routes import deepl, libretranslate, memories, page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
     from starlette.types import ASGIApp
 
     from ibidem.serve.service import Service
 
+_MESSAGES = {404: "Not found", 405: "Method not allowed"}
+
 
 def make_app(service: Service) -> ASGIApp:
-    """An ASGI application over a service, which it closes when it is shut down."""
+    """Create the ASGI application of a service; its shutdown closes the service."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -34,19 +39,40 @@ def make_app(service: Service) -> ASGIApp:
         await asyncio.to_thread(service.close)
 
     app = FastAPI(title="ibidem", version=ibidem.__version__, openapi_url=None, lifespan=lifespan)
-    handled: tuple[Any, ...] = (Refusal, HTTPException, RequestValidationError, Exception)
+    handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, Exception)
     for kind in handled:
-        app.add_exception_handler(kind, answer_error)
-    for routes in (libretranslate, deepl, memories, figures):
-        app.include_router(routes.make_routes(service))
+        app.add_exception_handler(kind, handle_exception)
+    for module in (libretranslate, deepl, memories, metrics):
+        app.include_router(module.make_routes(service))
     app.include_router(page.make_routes())
     app.include_router(openapi.make_routes(app))
-    inside: ASGIApp = app
+    inner: ASGIApp = app
     if service.settings.origins:
-        inside = CORSMiddleware(
+        inner = CORSMiddleware(
             app,
             allow_origins=service.settings.origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type"],
         )
-    return Door(inside, service.settings, service.gate, service.metrics)
+    return Middleware(inner, service.settings, service.authenticator, service.metrics)
+
+
+async def handle_exception(request: Request, error: Exception) -> JSONResponse:
+    """Convert any exception to a JSON response without details of the server."""
+    return error_response(_to_http_error(error), request.url.path)
+
+
+def _to_http_error(error: Exception) -> HttpError:
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, HTTPException):
+        return HttpError(error.status_code, _MESSAGES.get(error.status_code, "Error"))
+    if isinstance(error, RequestValidationError):
+        return HttpError(400, "Invalid request: a parameter is missing or invalid")
+    if isinstance(error, LockedMemoryError):
+        return HttpError(503, "Another program is writing to the memory: try again.", retry_after=2)
+    if isinstance(error, UsageError):
+        return HttpError(400, "Invalid request for this memory.")
+    if isinstance(error, IbidemError):
+        return HttpError(500, "The memory cannot be used: see the log of the server.")
+    return HttpError(500, "Internal error: see the log of the server.")

@@ -1,13 +1,13 @@
-"""One decoding thread for all requests: what waits is decoded together.
+"""A queue of requests and one thread that decodes their lines in batches.
 
-A request is a list of lines and a choice. Of the lines of equal choice, one of each waiting request in turn, those that
-are of like length make a batch; a request that was left out a few times is in the next one. So a long request does not
-keep the others waiting. There is no delay but a few milliseconds, in which clients that were just answered may ask
-again.
+A request is a list of lines with options. A batch has lines of equal options and similar length, taken from the waiting
+requests in turn, so that a long request does not block the others. A request that was skipped a few times is part of
+the next batch. After a batch of several requests the thread pauses for a few milliseconds, in which clients that were
+just answered can send their next request.
 
-Before every decoding step the decoder calls a check. It answers requests whose time is up, and ends a batch that no
-request needs any more. Lines of a cancelled request stay in a batch that other requests share: dropping them would
-save little, since the cost of a batch is bounded.
+The decoder calls a check before every decoding step. The check fails requests that exceed their time limit and stops a
+batch when all its requests are done or cancelled. Lines of a cancelled request stay in a batch that other requests
+share: removing them would save little, since the cost of a batch is bounded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import accumulate, islice, zip_longest
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ibidem.serve.grouping import choose_group, cost
-from ibidem.serve.refusal import BusyError, ClosingError, SlowError
+from ibidem.serve.http_error import BusyError, ClosingError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -33,79 +32,156 @@ if TYPE_CHECKING:
     from ibidem.serve.metrics import Metrics
 
 Result = TypeVar("Result")
-Outcome = TypeVar("Outcome")
 
-_SLOWEST_RATE = 20.0
-_MEMORY = 0.8
-_LOOKED_AT = 2
-_PATIENCE = 3
-_BRIEF = 0.25
-# Seconds that `close` waits for the decoder to take the step at which it stops.
-_LAST_STEP = 10.0
+# Cost of a batch in tokens: STEP_COST times the longest line, and for each line its length and PADDING_COST times the
+# longest.
+STEP_COST = 4.0
+PADDING_COST = 0.2
+# A line of this many tokens costs twice its length, because attention grows with the length.
+_DOUBLE_COST_TOKENS = 64
+# Characters a second: a lower bound of the decoding rate, for the estimate of `Retry-After`.
+_MIN_RATE = 20.0
+_RATE_SMOOTHING = 0.8
+_CANDIDATE_BATCHES = 2
+_MAX_SKIPS = 3
+_SHORT_BATCH_FRACTION = 0.25
+# Seconds that `close` waits for the decoder to reach the step at which it stops.
+_STOP_SECONDS = 10.0
 
 logger = logging.getLogger("ibidem.serve")
 
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Lines in a batch; characters that may wait, and the least that a line counts for; seconds a request may wait.
+    """Settings of a batcher.
 
-    pause, longest_pause: after a batch of several requests, the decoder waits until for `pause` seconds nobody came.
-    budget: the most that the lines of a batch cost together (see `grouping.cost`); request_seconds: how long a request
-    may take from its submission to its answer.
+    Attributes:
+        size: Largest number of lines of a batch.
+        max_waiting: Characters that may wait.
+        min_line_characters: Characters that a shorter line counts for in `max_waiting`.
+        wait_seconds: Seconds in which the decoding of a request must start.
+        pause: After a batch of several requests, the thread waits until no request arrived for this many seconds.
+        max_pause: Largest total of these pauses in seconds.
+        budget: Largest cost of a batch, see `decoding_cost`.
+        request_seconds: Seconds from the submission of a request to its result.
     """
 
     size: int = 32
-    waiting: int = 200_000
-    least: int = 40
+    max_waiting: int = 200_000
+    min_line_characters: int = 40
     wait_seconds: float = 60.0
     pause: float = 0.002
-    longest_pause: float = 0.008
+    max_pause: float = 0.008
     budget: float = math.inf
     request_seconds: float = math.inf
 
 
-class StoppedError(Exception):
-    """Raised in a decoder by its check: all requests of the batch were answered or cancelled."""
+class BatchStoppedError(Exception):
+    """Raised by the check of a batch whose requests are all done or cancelled."""
 
 
 @dataclass(eq=False)
-class Order(Generic[Result]):
-    """A request on its way: the numbers of the lines that wait, the results so far, how often it was left out.
+class PendingRequest(Generic[Result]):
+    """A request that waits or is being decoded.
 
-    sizes: of each line, by which it is grouped; deadline: by when decoding must begin; latest: by when it must end.
+    Attributes:
+        options: Requests with equal options share batches.
+        lines: The lines to decode.
+        sizes: Tokens of each line.
+        future: Receives the results in the order of the lines.
+        start_deadline: Time by which decoding must start, by the monotonic clock.
+        deadline: Time by which all lines must be decoded.
+        waiting: Numbers of the lines that are not part of a batch yet.
+        results: Results by line number.
+        skipped: Batches in a row that have no line of this request.
     """
 
-    choice: Hashable
+    options: Hashable
     lines: Sequence[str]
     sizes: Sequence[int]
     future: Future[list[Result]]
+    start_deadline: float
     deadline: float
-    latest: float
-    pending: list[int]
+    waiting: list[int]
     results: dict[int, Result] = field(default_factory=dict)
-    left_out: int = 0
+    skipped: int = 0
 
     def put(self, number: int, result: Result) -> None:
-        """Keep the result of a line; the last one is the answer."""
+        """Store the result of a line; the last one completes the request."""
         self.results[number] = result
         if len(self.results) == len(self.lines):
-            with contextlib.suppress(InvalidStateError):  # the client is gone
+            with contextlib.suppress(InvalidStateError):  # the request was cancelled
                 self.future.set_result([self.results[i] for i in range(len(self.lines))])
 
     def fail(self, error: BaseException) -> None:
-        """Answer with an error."""
+        """Complete the request with an error."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
 
-Place = tuple[Order[Any], int]
+class _Line(NamedTuple):
+    """A line of a request."""
+
+    request: PendingRequest[Any]
+    number: int
+
+    @property
+    def text(self) -> str:
+        return self.request.lines[self.number]
+
+    @property
+    def size(self) -> int:
+        return self.request.sizes[self.number]
+
+
+def decoding_cost(tokens: int) -> float:
+    """Estimate the time to decode a line, in units of a token of a short line."""
+    return tokens + tokens * tokens / _DOUBLE_COST_TOKENS
+
+
+def choose_group(sizes: Sequence[int], most: int, required: int | None = None, budget: float = math.inf) -> range:
+    """Choose the lines whose joint decoding wastes least.
+
+    A batch takes as many steps as its longest line has tokens, and all lines are padded to that length. The group
+    maximises the sum of the sizes divided by the cost of the batch.
+
+    Args:
+        sizes: Tokens of the lines in ascending order, of shape (lines,).
+        most: Largest number of lines of the group.
+        required: Index of a line that the group must contain.
+        budget: Largest sum of `decoding_cost` of a group of more than one line.
+
+    Returns:
+        The indices of the group, which are contiguous.
+
+    >>> choose_group([20, 20, 20, 20, 400], 8)
+    range(0, 4)
+    """
+    sums = [0, *accumulate(sizes)]
+    costs = [0.0, *accumulate(map(decoding_cost, sizes))]
+    first, last = (0, len(sizes) - 1) if required is None else (required, min(required + most, len(sizes)) - 1)
+    best, group = -1.0, range(0)
+    for end in range(first, last + 1):
+        latest = end if required is None else required
+        longest = max(sizes[end], 1)
+        for start in range(max(0, end + 1 - most), latest + 1):
+            if start < end and costs[end + 1] - costs[start] > budget:
+                continue
+            total = sums[end + 1] - sums[start]
+            efficiency = total / (total + longest * (STEP_COST + PADDING_COST * (end + 1 - start)))
+            if efficiency > best:
+                best, group = efficiency, range(start, end + 1)
+    return group
 
 
 class Batcher(Generic[Result]):
-    """Decodes lines in a thread of its own. `decode` is given a choice and lines, and answers line by line.
+    """Decodes the lines of all requests in a thread of its own.
 
-    It is also given a check, to be called before every step of its work, which raises StoppedError to end it.
+    Args:
+        decode: Called with options, lines and a check; returns a result for each line. It must call the check before
+            every step of its work, and the check raises BatchStoppedError to end it.
+        settings: Sizes and time limits.
+        metrics: Receives the size and the duration of each batch.
     """
 
     def __init__(
@@ -117,88 +193,88 @@ class Batcher(Generic[Result]):
         self._decode = decode
         self._settings = settings or BatchSettings()
         self._metrics = metrics
-        self._orders: deque[Order[Result]] = deque()
-        self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._requests: deque[PendingRequest[Result]] = deque()
         self._changed = threading.Condition()
-        self._waiting = 0
+        self._waiting_characters = 0
         self._rate = 0.0
-        self._crowded = False
+        self._shared_batch = False
         self._closing = False
-        self._running: list[Order[Result]] = []
-        self._stepped: float | None = None
-        self._thread = threading.Thread(target=self._work, name="ibidem-decoder", daemon=True)
+        self._running: list[PendingRequest[Result]] = []
+        self._last_step: float | None = None
+        self._thread = threading.Thread(target=self._run_thread, name="ibidem-decoder", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the decoding thread runs."""
+        """Whether the decoding thread is running."""
         return self._thread.is_alive()
 
     @property
-    def waiting(self) -> int:
-        """Characters that wait, lines that are being decoded left out."""
-        return self._waiting
+    def waiting_characters(self) -> int:
+        """Characters of the lines that are not part of a batch yet."""
+        return self._waiting_characters
 
     @property
-    def stalled(self) -> float:
-        """Seconds since the last step of the work that runs; 0 while there is none."""
-        stepped = self._stepped
-        return 0.0 if stepped is None else time.monotonic() - stepped
+    def seconds_since_step(self) -> float:
+        """Seconds since the last step of the current work, or 0 if the thread is idle."""
+        last_step = self._last_step
+        return 0.0 if last_step is None else time.monotonic() - last_step
 
     def submit(
         self,
-        choice: Hashable,
+        options: Hashable,
         lines: Sequence[str],
         sizes: Sequence[int] | None = None,
-        latest: float | None = None,
+        deadline: float | None = None,
     ) -> Future[list[Result]]:
-        """Let lines be decoded; raises BusyError where too much waits, ClosingError after `close`.
+        """Queue lines for decoding.
 
-        sizes: tokens of each line, its characters where they are not given; latest: when the answer is needed, by the
-        monotonic clock. A future that is cancelled takes its lines out of the queue, and ends its batch where no
-        other request has lines in it.
+        Cancelling the future removes the lines from the queue, and stops the current batch if no other request has
+        lines in it.
+
+        Args:
+            options: Passed to `decode`.
+            lines: Lines to decode.
+            sizes: Tokens of each line; its characters if None.
+            deadline: Time by which the result is needed, by the monotonic clock; from `request_seconds` if None.
+
+        Raises:
+            BusyError: The queue is full.
+            ClosingError: `close` was called.
         """
         future: Future[list[Result]] = Future()
         if not lines:
             future.set_result([])
             return future
         now = time.monotonic()
-        order = Order(
-            choice,
+        request = PendingRequest(
+            options,
             lines,
             list(map(len, lines)) if sizes is None else sizes,
             future,
-            deadline=now + self._settings.wait_seconds,
-            latest=now + self._settings.request_seconds if latest is None else latest,
-            pending=list(range(len(lines))),
+            start_deadline=now + self._settings.wait_seconds,
+            deadline=now + self._settings.request_seconds if deadline is None else deadline,
+            waiting=list(range(len(lines))),
         )
-        weight = self._weigh(lines)
+        characters = self._count_characters(lines)
         with self._changed:
             if self._closing:
                 raise ClosingError
-            if not self._has_room(weight):
-                self._drop_lost()
-                if not self._has_room(weight):
-                    raise BusyError(self._seconds_left())
-            self._orders.append(order)
-            self._waiting += weight
-            self._changed.notify_all()
-        return future
-
-    def run(self, errand: Callable[[], Outcome]) -> Future[Outcome]:
-        """Call something in the decoding thread, before the next batch; raises ClosingError after `close`."""
-        future: Future[Outcome] = Future()
-        with self._changed:
-            if self._closing:
-                raise ClosingError
-            self._errands.append((errand, future))
+            if not self._has_room(characters):
+                self._drop_finished()
+                if not self._has_room(characters):
+                    raise BusyError(self._estimate_wait())
+            self._requests.append(request)
+            self._waiting_characters += characters
             self._changed.notify_all()
         return future
 
     def close(self, seconds: float | None = None) -> None:
-        """Finish what was accepted, and end the thread.
+        """Finish all accepted requests and end the thread.
 
-        What is not finished after so many seconds is answered with ClosingError; the decoder stops at its next step.
+        Args:
+            seconds: Requests that are unfinished after this time fail with ClosingError, and the decoder stops at its
+                next step. None for no limit.
         """
         with self._changed:
             self._closing = True
@@ -207,166 +283,148 @@ class Batcher(Generic[Result]):
         if not self._thread.is_alive():
             return
         with self._changed:
-            for order in (*self._orders, *self._running):
-                order.fail(ClosingError())
-        self._thread.join(_LAST_STEP)
+            for request in (*self._requests, *self._running):
+                request.fail(ClosingError())
+        self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
-            logger.error("The decoder has not stopped: its last step was %.0f seconds ago.", self.stalled)
+            logger.error("The decoder has not stopped: its last step was %.0f seconds ago.", self.seconds_since_step)
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._orders or self._errands or self._closing)
-                errands = list(self._errands)
-                self._errands.clear()
-                if not errands and not self._orders:
+                self._changed.wait_for(lambda: self._requests or self._closing)
+                if not self._requests:
                     return
-            self._stepped = time.monotonic()
-            for errand, future in errands:
-                _fulfil(errand, future)
-            if not errands:
-                if self._crowded:
-                    self._let_others_come()
-                batch = self._next_batch()
-                if batch:
-                    self._answer(batch)
-                    self._running = []
-            self._stepped = None
+            self._last_step = time.monotonic()
+            if self._shared_batch:
+                self._wait_for_more()
+            batch = self._next_batch()
+            if batch:
+                self._decode_batch(batch)
+                self._running = []
+            self._last_step = None
 
-    def _has_room(self, weight: int) -> bool:
-        """Whether so much more may wait; an empty queue takes one request of any size."""
-        return not self._waiting or self._waiting + weight <= self._settings.waiting
+    def _has_room(self, characters: int) -> bool:
+        """Check the size of the queue; an empty queue accepts one request of any size."""
+        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.max_waiting
 
-    def _let_others_come(self) -> None:
-        """Wait a moment for those who were just answered, as long as they keep coming."""
-        latest = time.monotonic() + self._settings.longest_pause
+    def _wait_for_more(self) -> None:
+        """Pause while further requests keep arriving."""
+        latest = time.monotonic() + self._settings.max_pause
         with self._changed:
-            seen = -1
-            while seen != self._waiting and not self._closing and self._lines_waiting() < self._settings.size:
-                seen = self._waiting
+            before = -1
+            while (
+                before != self._waiting_characters
+                and not self._closing
+                and sum(len(request.waiting) for request in self._requests) < self._settings.size
+            ):
+                before = self._waiting_characters
                 self._changed.wait(max(0.0, min(self._settings.pause, latest - time.monotonic())))
 
-    def _lines_waiting(self) -> int:
-        return sum(len(order.pending) for order in self._orders)
-
-    def _next_batch(self) -> list[Place]:
-        """Lines of the choice that waits longest, of like length."""
+    def _next_batch(self) -> list[_Line]:
+        """Take lines of similar length with the options of the oldest request."""
         with self._changed:
-            self._drop_lost()
-            if not self._orders:
+            self._drop_finished()
+            if not self._requests:
                 return []
-            alike = [order for order in self._orders if order.choice == self._orders[0].choice]
-            places = sorted(self._look_at(alike), key=_size)
-            late = max(alike, key=lambda order: order.left_out)
-            wanted = None
-            if late.left_out >= _PATIENCE:
-                wanted = next(number for number, (order, _) in enumerate(places) if order is late)
-            sizes = [_size(place) for place in places]
-            group = choose_group(sizes, self._settings.size, wanted, self._settings.budget)
-            batch = [places[number] for number in group]
-            if wanted is None:
-                batch = self._choose_brief(places, batch) or batch
+            alike = [request for request in self._requests if request.options == self._requests[0].options]
+            lines = sorted(self._candidates(alike), key=lambda line: line.size)
+            most_skipped = max(alike, key=lambda request: request.skipped)
+            required = None
+            if most_skipped.skipped >= _MAX_SKIPS:
+                required = next(index for index, line in enumerate(lines) if line.request is most_skipped)
+            sizes = [line.size for line in lines]
+            batch = [lines[i] for i in choose_group(sizes, self._settings.size, required, self._settings.budget)]
+            if required is None:
+                batch = self._choose_short_batch(lines, batch) or batch
             self._take(alike, batch)
-            self._running = list(dict.fromkeys(order for order, _ in batch))
+            self._running = list(dict.fromkeys(line.request for line in batch))
             return batch
 
-    def _choose_brief(self, places: Sequence[Place], batch: Sequence[Place]) -> list[Place]:
-        """Choose lines of requests that this batch leaves out, if they take a fraction of its time; else none.
+    def _candidates(self, requests: Sequence[PendingRequest[Result]]) -> Iterator[_Line]:
+        """Yield waiting lines for some batches, one of each request in turn."""
+        most = self._settings.size * _CANDIDATE_BATCHES
+        rounds = zip_longest(*([_Line(request, number) for number in request.waiting[:most]] for request in requests))
+        return islice((line for lines in rounds for line in lines if line is not None), most)
 
-        Both are decoded in any case, and a brief request that is decoded first delays the other by little.
+    def _choose_short_batch(self, lines: Sequence[_Line], batch: Sequence[_Line]) -> list[_Line]:
+        """Choose lines of requests outside a batch that take a fraction of its time, or none.
+
+        Both are decoded in any case, and a short batch that goes first delays the other by little.
         """
-        served = {order for order, _ in batch}
-        others = [place for place in places if place[0] not in served]
+        included = {line.request for line in batch}
+        others = [line for line in lines if line.request not in included]
         if not others:
             return []
-        most = _BRIEF * sum(cost(_size(place)) for place in batch)
-        group = choose_group([_size(place) for place in others], self._settings.size, None, most)
-        brief = [others[number] for number in group]
-        return brief if sum(cost(_size(place)) for place in brief) <= most else []
+        budget = _SHORT_BATCH_FRACTION * sum(decoding_cost(line.size) for line in batch)
+        group = choose_group([line.size for line in others], self._settings.size, None, budget)
+        short = [others[index] for index in group]
+        return short if sum(decoding_cost(line.size) for line in short) <= budget else []
 
-    def _look_at(self, orders: Sequence[Order[Result]]) -> Iterator[Place]:
-        """Some batches' worth of waiting lines, one of each request in turn."""
-        most = self._settings.size * _LOOKED_AT
-        turns = zip_longest(*([(order, number) for number in order.pending[:most]] for order in orders))
-        return islice((place for turn in turns for place in turn if place is not None), most)
+    def _take(self, alike: Sequence[PendingRequest[Result]], batch: Sequence[_Line]) -> None:
+        """Remove the lines of a batch from their requests, and move these to the end of the queue."""
+        for line in batch:
+            line.request.waiting.remove(line.number)
+        included = dict.fromkeys(line.request for line in batch)
+        for request in alike:
+            request.skipped = 0 if request in included else request.skipped + 1
+        rest = [request for request in self._requests if request not in included]
+        self._requests = deque([*rest, *(request for request in included if request.waiting)])
+        self._waiting_characters -= self._count_characters([line.text for line in batch])
+        self._shared_batch = len(included) > 1
 
-    def _take(self, alike: Sequence[Order[Result]], batch: Sequence[Place]) -> None:
-        """Take the lines of a batch from their requests, and these to the end of the queue."""
-        for order, number in batch:
-            order.pending.remove(number)
-        served = dict.fromkeys(order for order, _ in batch)
-        for order in alike:
-            order.left_out = 0 if order in served else order.left_out + 1
-        rest = [order for order in self._orders if order not in served]
-        self._orders = deque([*rest, *(order for order in served if order.pending)])
-        self._waiting -= self._weigh([order.lines[number] for order, number in batch])
-        self._crowded = len(served) > 1
-
-    def _drop_lost(self) -> None:
-        """Leave out requests whose client is gone, that failed, or that waited or took too long."""
+    def _drop_finished(self) -> None:
+        """Remove requests that were cancelled, failed or exceeded a time limit."""
         now = time.monotonic()
-        self._end_late(self._orders, now)
-        for order in self._orders:
-            if order.deadline < now and len(order.pending) == len(order.lines):
-                order.fail(BusyError(self._seconds_left()))
-        lost = [order for order in self._orders if order.future.done()]
-        self._waiting -= sum(self._weigh([order.lines[i] for i in order.pending]) for order in lost)
-        self._orders = deque(order for order in self._orders if not order.future.done())
+        self._fail_late(self._requests, now)
+        for request in self._requests:
+            if request.start_deadline < now and len(request.waiting) == len(request.lines):
+                request.fail(BusyError(self._estimate_wait()))
+        finished = [request for request in self._requests if request.future.done()]
+        self._waiting_characters -= sum(
+            self._count_characters([request.lines[number] for number in request.waiting]) for request in finished
+        )
+        self._requests = deque(request for request in self._requests if not request.future.done())
 
-    def _end_late(self, orders: Iterable[Order[Result]], now: float) -> None:
-        """Answer requests that have taken longer than they may."""
-        for order in orders:
-            if order.latest < now:
-                order.fail(SlowError(self._settings.request_seconds))
+    def _fail_late(self, requests: Iterable[PendingRequest[Result]], now: float) -> None:
+        for request in requests:
+            if request.deadline < now:
+                request.fail(RequestTimeoutError(self._settings.request_seconds))
 
-    def _check(self, orders: Sequence[Order[Result]]) -> None:
-        """Record a decoding step; raises StoppedError when all of these requests were answered or cancelled."""
-        self._stepped = now = time.monotonic()
-        self._end_late(orders, now)
-        if all(order.future.done() for order in orders):
-            raise StoppedError
+    def _check(self, requests: Sequence[PendingRequest[Result]]) -> None:
+        """Record a decoding step; raise BatchStoppedError if all requests of the batch are done or cancelled."""
+        self._last_step = now = time.monotonic()
+        self._fail_late(requests, now)
+        if all(request.future.done() for request in requests):
+            raise BatchStoppedError
 
-    def _answer(self, batch: list[Place]) -> None:
+    def _decode_batch(self, batch: list[_Line]) -> None:
         began = time.monotonic()
-        lines = [order.lines[number] for order, number in batch]
-        orders = list(dict.fromkeys(order for order, _ in batch))
+        lines = [line.text for line in batch]
+        requests = list(dict.fromkeys(line.request for line in batch))
         try:
-            results = self._decode(batch[0][0].choice, lines, partial(self._check, orders))
-        except StoppedError:
+            results = self._decode(requests[0].options, lines, partial(self._check, requests))
+        except BatchStoppedError:
             return
         except BaseException as error:
-            if len(orders) == 1:
-                orders[0].fail(error)
+            if len(requests) == 1:
+                requests[0].fail(error)
                 return
-            # One request must not spoil those it shares a batch with.
-            for alone in orders:
-                self._answer([(order, number) for order, number in batch if order is alone])
+            # Decode each request alone, so that one does not fail the others.
+            for request in requests:
+                self._decode_batch([line for line in batch if line.request is request])
             return
-        for (order, number), result in zip(batch, results, strict=True):
-            order.put(number, result)
+        for line, result in zip(batch, results, strict=True):
+            line.request.put(line.number, result)
         seconds = time.monotonic() - began
-        rate = self._weigh(lines) / max(seconds, 1e-6)
-        self._rate = rate if not self._rate else _MEMORY * self._rate + (1 - _MEMORY) * rate
+        rate = self._count_characters(lines) / max(seconds, 1e-6)
+        self._rate = _RATE_SMOOTHING * self._rate + (1 - _RATE_SMOOTHING) * rate if self._rate else rate
         if self._metrics is not None:
             self._metrics.count_batch(len(lines), sum(map(len, lines)), seconds)
 
-    def _weigh(self, lines: Sequence[str]) -> int:
-        return sum(max(len(line), self._settings.least) for line in lines)
+    def _count_characters(self, lines: Sequence[str]) -> int:
+        return sum(max(len(line), self._settings.min_line_characters) for line in lines)
 
-    def _seconds_left(self) -> float:
-        """About how long what waits will take."""
-        return min(60.0, self._waiting / max(self._rate, _SLOWEST_RATE))
-
-
-def _size(place: Place) -> int:
-    order, number = place
-    return order.sizes[number]
-
-
-def _fulfil(errand: Callable[[], Any], future: Future[Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(errand())
-    except BaseException as error:
-        future.set_exception(error)
+    def _estimate_wait(self) -> float:
+        """Estimate the seconds until all waiting lines are decoded, at most 60."""
+        return min(60.0, self._waiting_characters / max(self._rate, _MIN_RATE))

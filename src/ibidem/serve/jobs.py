@@ -1,4 +1,4 @@
-"""Files that are imported into a memory in the background, and how far they are."""
+"""Background imports of files into a memory, and their progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ibidem.errors import IbidemError
-from ibidem.serve.citations import file_name
-from ibidem.serve.refusal import ClosingError, Refusal
+from ibidem.serve.http_error import ClosingError, HttpError
+from ibidem.serve.memory_writer import file_name
 from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ibidem.serve")
 
-MOST_WAITING = 8
-_MOST_REMEMBERED = 100
-_LONGEST_NAME = 100
-_LONGEST_MESSAGE = 1_000
+MAX_RUNNING = 8
+_MAX_KEPT = 100
+_MAX_NAME_BYTES = 100
+_MAX_MESSAGE = 1_000
 # Limits for uploaded files; the defaults of ReadLimits are for files of the machine's owner.
-_STRICT = ReadLimits(
+_UPLOAD_LIMITS = ReadLimits(
     ratio=100,
     ratio_bytes=1 << 26,
     unpack_bytes=1 << 27,
@@ -44,7 +44,19 @@ _STRICT = ReadLimits(
 
 @dataclass
 class Job:
-    """An import: `running`, then `done`, `failed` or `cancelled`; share: how much of the file is learnt, if known."""
+    """An import.
+
+    Attributes:
+        id: Random id, which clients use in paths.
+        memory: Name of the memory.
+        file: Name of the file.
+        state: `running`, then `done`, `failed` or `cancelled`.
+        share: Fraction of the file that was learnt, None if unknown.
+        read: Pairs that were read.
+        added: Pairs that were added.
+        message: Result in words.
+        cancelled: Whether the job has to stop.
+    """
 
     id: str
     memory: str
@@ -59,48 +71,66 @@ class Job:
 
 @dataclass
 class Upload:
-    """A file that a client sends, and how many bytes of it are counted as stored."""
+    """A file that a client sends.
+
+    Attributes:
+        path: Path of the local copy, in a folder of its own.
+        size: Bytes that count against the limit on stored bytes.
+    """
 
     path: Path
     size: int = 0
 
 
 class JobStoppedError(Exception):
-    """An import was cancelled, or the server is being shut down."""
+    """Raised in an import that was cancelled, or when the server is shutting down."""
 
 
-# Adds pairs of a corpus to the job's memory: how many were new, and what was read and left out, in words.
-Add = Callable[[Job, Iterator[Pair], Corpus], tuple[int, str]]
+# Adds the pairs of a corpus to the job's memory; returns the number of new pairs and a summary in words.
+AddPairs = Callable[[Job, Iterator[Pair], Corpus], tuple[int, str]]
 
 
 class Jobs:
-    """Imports one file after the other; the last hundred jobs are remembered."""
+    """Imports one file after the other, and keeps the state of the last hundred jobs.
 
-    def __init__(self, add: Add, languages: tuple[str, str], limits: Limits) -> None:
+    Args:
+        add: Adds pairs to a memory.
+        languages: Source and target language of the pairs.
+        limits: Limits of imported files.
+    """
+
+    def __init__(self, add: AddPairs, languages: tuple[str, str], limits: Limits) -> None:
         self._add = add
         self._languages = languages
         self._limits = limits
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._closed = False
-        self._most_bytes = MOST_WAITING * limits.import_bytes
+        self._max_stored_bytes = MAX_RUNNING * limits.import_bytes
         self._stored_bytes = 0
         self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "ibidem-import")
 
     def find(self, id: str) -> Job:
-        """The job with this id; refused where there is none, or none any more."""
+        """Return a job.
+
+        Raises:
+            HttpError: 404, there is no job with this id, or it was too long ago.
+        """
         if id not in self._jobs:
-            raise Refusal(404, "There is no such job.")
+            raise HttpError(404, "There is no such job.")
         return self._jobs[id]
 
     @contextlib.contextmanager
     def receive(self, name: str) -> Iterator[Upload]:
-        """A file that is being sent, in a folder of its own, which is removed where sending fails.
+        """Provide a folder for a file that is being sent; it is removed if sending fails.
 
-        It takes no place among the imports until `start`, so that clients that send slowly do not keep others out.
-        What the files take on the disk is limited by `grow`.
+        The file does not count as an import until `start`, so that slow clients do not block others. `grow` limits the
+        disk space of all files.
+
+        Raises:
+            HttpError: 503, too many imports are running.
         """
-        self._check_waiting()
+        self._check_running()
         upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
         try:
             yield upload
@@ -109,44 +139,52 @@ class Jobs:
             raise
 
     def grow(self, upload: Upload, size: int) -> None:
-        """Count bytes before they are written; raises Refusal 503 when all files together are too large."""
+        """Count bytes before they are written.
+
+        Raises:
+            HttpError: 503, all files together are too large.
+        """
         with self._lock:
-            if self._stored_bytes + size > self._most_bytes:
-                raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
+            if self._stored_bytes + size > self._max_stored_bytes:
+                raise HttpError(503, "Other files are being imported: try again later.", retry_after=30)
             self._stored_bytes += size
         upload.size += size
 
     def start(self, memory: str, upload: Upload) -> Job:
-        """Import a file that has arrived, and remove it and its folder then; raises Refusal 503 if too many wait."""
-        self._check_waiting()
+        """Import a complete file, and remove it with its folder afterwards.
+
+        Raises:
+            HttpError: 503, too many imports are running, or the server is shutting down.
+        """
+        self._check_running()
         job = Job(secrets.token_urlsafe(12), memory, upload.path.name)
         try:
             self._worker.submit(self._run, job, upload)
-        except RuntimeError:  # it is shut down
+        except RuntimeError:  # the pool was shut down
             raise ClosingError from None
         self._jobs[job.id] = job
-        while len(self._jobs) > _MOST_REMEMBERED:
+        while len(self._jobs) > _MAX_KEPT:
             self._jobs.popitem(last=False)
         return job
 
-    def _check_waiting(self) -> None:
-        if sum(job.state == "running" for job in self._jobs.values()) >= MOST_WAITING:
-            raise Refusal(503, "Other files are being imported: try again later.", retry_after=30)
+    def check(self, job: Job) -> None:
+        """Raise JobStoppedError if a job has to stop; called often while a file is read and learnt."""
+        if job.cancelled or self._closed:
+            raise JobStoppedError
+
+    def close(self) -> None:
+        """Stop all imports; pairs that were already added remain."""
+        self._closed = True
+        self._worker.shutdown(wait=True)
+
+    def _check_running(self) -> None:
+        if sum(job.state == "running" for job in self._jobs.values()) >= MAX_RUNNING:
+            raise HttpError(503, "Other files are being imported: try again later.", retry_after=30)
 
     def _remove(self, upload: Upload) -> None:
         shutil.rmtree(upload.path.parent, ignore_errors=True)
         with self._lock:
             self._stored_bytes -= upload.size
-
-    def close(self) -> None:
-        """Stop what runs where it is; what was added stays."""
-        self._closed = True
-        self._worker.shutdown(wait=True)
-
-    def check(self, job: Job) -> None:
-        """Raise JobStoppedError where a job is to stop; called often while a file is read and learnt."""
-        if job.cancelled or self._closed:
-            raise JobStoppedError
 
     def _run(self, job: Job, upload: Upload) -> None:
         try:
@@ -156,38 +194,38 @@ class Jobs:
         job.state, job.message = state, message
 
     def _import(self, job: Job, path: Path) -> tuple[str, str]:
-        """The state that a job ends in, and its message."""
+        """Import a file; return the final state of its job and the message."""
         try:
             self.check(job)
-            reading = _Reading(self, job, path, self._limits, self._languages)
-            job.added, message = self._add(job, iter(reading), reading.corpus)
+            reader = _FileReader(self, job, path, self._limits, self._languages)
+            job.added, message = self._add(job, iter(reader), reader.corpus)
             self.check(job)
         except JobStoppedError:
-            return "cancelled", f"stopped after {job.read:,} pairs; what was learnt until then stays"
-        except (IbidemError, Refusal) as error:
-            return "failed", str(error).replace(str(path), path.name)[:_LONGEST_MESSAGE]
+            return "cancelled", f"stopped after {job.read:,} pairs; pairs that were already learnt remain"
+        except (IbidemError, HttpError) as error:
+            return "failed", str(error).replace(str(path), path.name)[:_MAX_MESSAGE]
         except Exception:
             logger.exception("An import failed.")
-            return "failed", "Something went wrong on the server; its log says what."
+            return "failed", "Internal error: see the log of the server."
         return "done", message
 
 
-class _Reading:
-    """The pairs of a file under its own name; stops where the job does, and at the limits of imports."""
+class _FileReader:
+    """Reads the pairs of a file; stops with its job and at the limits of imports."""
 
     def __init__(self, jobs: Jobs, job: Job, path: Path, limits: Limits, languages: tuple[str, str]) -> None:
         self._jobs = jobs
         self._job = job
         self._path = path
         self._limits = limits
-        self._spent = 0.0
+        self._seconds = 0.0
         self._since = monotonic()
         source, target = languages
         self.corpus = Corpus(
             [path],
             source_language=source,
             target_language=target,
-            limits=replace(_STRICT, expanded_bytes=limits.import_unpacked_bytes),
+            limits=replace(_UPLOAD_LIMITS, expanded_bytes=limits.import_unpacked_bytes),
             check=self._check,
         )
 
@@ -196,26 +234,30 @@ class _Reading:
         for pair in self.corpus:
             self._check()
             # The consumer learns while this generator is suspended, which is not time spent on reading.
-            self._spent += monotonic() - self._since
+            self._seconds += monotonic() - self._since
             yield replace(pair, origin=self._path.name)
             self._since = monotonic()
 
     def _check(self) -> None:
-        """Stop or refuse the file; the reader calls it for each block, also where that holds no pair."""
+        """Check the state of the job and the limits; called for each block, also for one without a pair."""
         self._job.read = self.corpus.counts.read
         self._jobs.check(self._job)
         if self._job.read > self._limits.import_pairs:
-            raise Refusal(400, f"The file holds more than {self._limits.import_pairs:,} pairs: import it in parts.")
-        if self._spent + monotonic() - self._since > self._limits.import_seconds:
-            raise Refusal(
+            raise HttpError(400, f"The file has more than {self._limits.import_pairs:,} pairs: import it in parts.")
+        if self._seconds + monotonic() - self._since > self._limits.import_seconds:
+            raise HttpError(
                 400, f"Reading the file takes more than {self._limits.import_seconds:g} seconds: import it in parts."
             )
 
 
 def safe_name(name: str) -> str:
-    """The last part of a name, of letters, digits, dots and dashes, which is no path and not hidden.
+    """Convert a client's file name to one that is not a path and not hidden.
 
-    File systems count bytes, so of a long name its last `_LONGEST_NAME` bytes are kept.
+    Characters other than letters, digits, dots and dashes are replaced by underscores. Of a long name the last 100
+    bytes remain, because file systems count bytes.
+
+    >>> safe_name("../../ä ö.tmx")
+    'ä_ö.tmx'
     """
     encoded = re.sub(r"[^\w.-]", "_", file_name(name)).encode("utf-8", "replace")
-    return encoded[-_LONGEST_NAME:].decode("utf-8", "ignore").lstrip(".") or "file"
+    return encoded[-_MAX_NAME_BYTES:].decode("utf-8", "ignore").lstrip(".") or "file"

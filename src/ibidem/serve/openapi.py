@@ -1,4 +1,7 @@
-"""The OpenAPI document: bodies are read by hand, as JSON or form, so they are described by hand as well."""
+"""The OpenAPI document.
+
+Bodies are read as JSON or as a form, which FastAPI does not support, so their descriptions are added here.
+"""
 
 from __future__ import annotations
 
@@ -19,35 +22,40 @@ if TYPE_CHECKING:
 
 _REFERENCE = "#/components/schemas/{model}"
 _STATUSES = {
-    400: "The request cannot be meant as it is",
-    403: "An API key is missing or wrong, or the page is of another origin",
-    408: "The body took too long",
+    400: "The request is invalid",
+    403: "The API key is missing or invalid, or the page is of another origin",
+    408: "The body took too long to arrive",
     413: "The body is too large",
-    429: "Too many requests; `Retry-After` says when to come back",
-    503: "The queue is full, and `Retry-After` says when to try again; or translating took too long",
+    429: "Too many requests; `Retry-After` gives the seconds to wait",
+    503: "The server is busy, and `Retry-After` gives the seconds to wait; or the translation took too long",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Problem, "description": text} for status, text in _STATUSES.items()
+    status: {"model": schemas.ErrorMessage, "description": text} for status, text in _STATUSES.items()
 }
 DEEPL_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.DeeplProblem, "description": text} for status, text in _STATUSES.items()
+    status: {"model": schemas.DeeplErrorMessage, "description": text} for status, text in _STATUSES.items()
 }
 
 
-def described_body(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
-    """A body of this kind, as JSON or as a form."""
+def describe_body(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` for a body.
+
+    Args:
+        model: Schema of the body.
+        form: Whether the body may be a form as well as JSON.
+    """
     schema = {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
 
 
 def make_routes(app: FastAPI) -> APIRouter:
-    """The document of an application, built at the first request for it and kept as bytes."""
+    """Create the route `/openapi.json`; the document is built at the first request."""
     router = APIRouter(include_in_schema=False)
 
     @cache
     def document() -> bytes:
-        return json.dumps(describe(app), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        return json.dumps(make_document(app), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
     @router.get("/openapi.json")
     async def openapi() -> Response:
@@ -56,8 +64,8 @@ def make_routes(app: FastAPI) -> APIRouter:
     return router
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
-    """The document of an application; FastAPI's own 422 never happens here."""
+def make_document(app: FastAPI) -> dict[str, Any]:
+    """Build the document of an application, without FastAPI's status 422, which the server never sends."""
     document = get_openapi(title="ibidem", version=ibidem.__version__, description=ibidem.__doc__, routes=app.routes)
     parts = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):

@@ -1,65 +1,69 @@
-"""What requests and answers look like: LibreTranslate's, DeepL's, and our own."""
+"""Schemas of requests and responses: LibreTranslate's, DeepL's, and those of the memories."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Item = TypeVar("Item")
 
-# Otherwise a list of wrong items has an error for each, and making these takes a second for a body of a megabyte.
+# Without `fail_fast`, a list of invalid items has an error for each item, which is slow for a large body.
 Items = Annotated[list[Item], Field(fail_fast=True)]
 
-_MOST_NAMED = 1_000
+_MAX_NAMES = 1_000
 
 
 def _as_list(value: Any) -> Any:
-    """A form, or a careless client, has one string and no list."""
+    """Convert a single string to a list, as forms and some clients send it."""
     return [value] if isinstance(value, str) else value
 
 
-def _check_number(value: Any) -> Any:
-    """Refuse more weights than any server has memories: `fail_fast` is for lists only."""
-    if isinstance(value, dict) and len(value) > _MOST_NAMED:
-        raise ValueError(f"at most {_MOST_NAMED} memories")
+def _check_count(value: Any) -> Any:
+    """Refuse a large object of weights, because `fail_fast` applies to lists only."""
+    if isinstance(value, dict) and len(value) > _MAX_NAMES:
+        raise ValueError(f"at most {_MAX_NAMES} memories")
     return value
 
 
 Memories = Annotated[
     Items[str] | dict[str, float] | None,
     BeforeValidator(_as_list),
-    BeforeValidator(_check_number),
+    BeforeValidator(_check_count),
     Field(
         description="Names of memories, each alone or as NAME:WEIGHT, or an object of weights by name; `none` or an "
-        "empty list for the base model alone. All memories with their own weights where it is missing.",
+        "empty list for the base model alone. Default: all memories with their default weights.",
     ),
 ]
-ApiKey = Annotated[str | None, Field(description="API key, where the server asks for one")]
+ApiKey = Annotated[str | None, Field(description="API key, if the server requires one")]
 
 
 class TranslateRequest(BaseModel):
-    """LibreTranslate's request, with `memories` and `explain` beside it."""
+    """LibreTranslate's request, extended by `memories` and `explain`."""
 
     q: str | Items[str] = Field(description="Text to translate, or a list of texts")
-    source: str = Field(default="auto", description="Language of the text, or `auto`: this server knows one")
-    target: str | None = Field(default=None, description="Language to translate to; this server knows one")
+    source: str = Field(default="auto", description="Source language of the server, or `auto`")
+    target: str | None = Field(default=None, description="Target language of the server")
     format: Literal["text", "html"] = Field(default="text", description="`html` keeps tags as they are")
-    alternatives: int = Field(default=0, ge=0, description="How many further translations to give")
+    alternatives: int = Field(default=0, ge=0, description="Number of further translations")
     api_key: ApiKey = None
     memories: Memories = None
-    explain: bool = Field(default=False, description="Say for every word who decided on it")
+    explain: bool = Field(default=False, description="Return the neighbours and probabilities of every word")
 
 
 class DetectedLanguage(BaseModel):
-    """A language and how sure that is, from 0 to 100."""
+    """A language and its confidence from 0 to 100."""
 
     confidence: float
     language: str
 
 
 class CitedPair(BaseModel):
-    """A sentence pair of a memory, and the file and place that it was learnt from."""
+    """A sentence pair of a memory, with the file and the line it was learnt from."""
 
     memory: str
     id: int
@@ -70,9 +74,16 @@ class CitedPair(BaseModel):
 
 
 class CitedNeighbour(BaseModel):
-    """An entry of a memory that voted: `pair` is its number in `pairs`, where it is target[start:end].
+    """A retrieved entry of a memory.
 
-    vote: its weight in the mixture; agrees: whether it voted for the token that was chosen.
+    Attributes:
+        pair: Index in `pairs`; the entry is target[start:end] of this pair.
+        start: First character of the entry.
+        end: End of the entry.
+        text: The token of the entry.
+        distance: Distance between the entry's key and the query.
+        vote: Weight of the entry in the mixture.
+        agrees: Whether the entry has the token of the translation.
     """
 
     pair: int
@@ -85,7 +96,10 @@ class CitedNeighbour(BaseModel):
 
 
 class CitedToken(BaseModel):
-    """A token of the translation: probability = base_weight * base_probability + votes of those that agree."""
+    """A token of the translation.
+
+    Its `probability` is base_weight * base_probability plus the `vote` of all neighbours with `agrees`.
+    """
 
     text: str
     start: int
@@ -99,7 +113,18 @@ class CitedToken(BaseModel):
 
 
 class CitedWord(BaseModel):
-    """A word of the translation, translation[start:end], and how much of it the memory decided."""
+    """A word of the translation, translation[start:end], and the memory's share of its probability.
+
+    Attributes:
+        text: The word.
+        start: First character of the word.
+        end: End of the word.
+        memory_share: Mean share of the memory over the tokens, from 0 to 1.
+        agreeing: Number of neighbours with the token of the translation.
+        consulted: Number of all neighbours.
+        verdict: Summary of these figures in words.
+        tokens: The tokens of the word.
+    """
 
     text: str
     start: int
@@ -112,38 +137,38 @@ class CitedWord(BaseModel):
 
 
 class Citations(BaseModel):
-    """Who decided on every word of a translation; `pairs` are those that neighbours refer to."""
+    """The explanation of a translation; `pairs` are the pairs that its neighbours refer to."""
 
     translation: str
     words: list[CitedWord]
     pairs: list[CitedPair]
 
 
-class TranslateAnswer(BaseModel):
-    """LibreTranslate's answer; each field is a list where `q` was one."""
+class TranslateResponse(BaseModel):
+    """LibreTranslate's response; each field is a list if `q` is one."""
 
-    translatedText: str | list[str]  # noqa: N815 - the name that LibreTranslate's clients read
+    translatedText: str | list[str]  # noqa: N815 - LibreTranslate's name
     alternatives: list[str] | list[list[str]] | None = None
     detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
     explanation: Citations | list[Citations] | None = None
 
 
-class PlainAnswer(BaseModel):
-    """What plugins read that ask with `text` in the address; `translatedText` for those that ask with `q`."""
+class PlainResponse(BaseModel):
+    """Response of GET: `translation` for plugins that send `text`, `translatedText` for those that send `q`."""
 
     translation: str
     translatedText: str  # noqa: N815
 
 
 class DetectRequest(BaseModel):
-    """A text whose language is asked for."""
+    """A text for language detection."""
 
     q: str
     api_key: ApiKey = None
 
 
 class Language(BaseModel):
-    """A language, and those it can be translated to."""
+    """A language and its target languages."""
 
     code: str
     name: str
@@ -151,21 +176,21 @@ class Language(BaseModel):
 
 
 class LanguageName(BaseModel):
-    """A language's code and English name."""
+    """The code and the English name of a language."""
 
     code: str
     name: str
 
 
 class LanguagePair(BaseModel):
-    """The languages that the page begins with."""
+    """The source and the target language of the server."""
 
     source: LanguageName
     target: LanguageName
 
 
 class FrontendSettings(BaseModel):
-    """What LibreTranslate tells its page, and others read; learnsInto: the memory that takes suggestions."""
+    """LibreTranslate's settings for web pages; `learnsInto` is the memory that receives suggestions."""
 
     apiKeys: bool  # noqa: N815
     charLimit: int  # noqa: N815
@@ -179,42 +204,42 @@ class FrontendSettings(BaseModel):
 
 
 class Health(BaseModel):
-    """`ok`, or `stuck` while the decoder is at work and has taken no step for longer than it should."""
+    """State of the decoder: `stuck` means that it is busy and exceeded `stuck_seconds` without a step."""
 
     status: Literal["ok", "stuck"]
     seconds_since_step: float | None = Field(
-        default=None, description="Of `stuck`: how long ago the decoder took its last step"
+        default=None, description="If `stuck`: seconds since the last decoding step"
     )
 
 
-class Problem(BaseModel):
-    """What was wrong."""
+class ErrorMessage(BaseModel):
+    """An error message."""
 
     error: str
 
 
-class DeeplProblem(BaseModel):
-    """What was wrong, as DeepL's clients read it."""
+class DeeplErrorMessage(BaseModel):
+    """An error message in DeepL's format."""
 
     message: str
 
 
 class DeeplRequest(BaseModel):
-    """DeepL's request for text; what this server has no use for is ignored, what it cannot do is refused."""
+    """DeepL's request for text; options without meaning here are ignored, unsupported ones are refused."""
 
     text: Annotated[Items[str], BeforeValidator(_as_list)]
     target_lang: str
     source_lang: str | None = None
     tag_handling: Literal["html", "xml"] | None = None
-    translation_memory_id: str | None = Field(default=None, description="Name of the memory to use; else all")
+    translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
     translation_memory_threshold: float | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="Taken and of no effect: the memory is asked word by word, not by sentence",
+        description="Ignored: the memory is searched for every token, not by sentence",
     )
-    glossary_id: str | None = Field(default=None, description="Refused: there are no glossaries here, only memories")
-    formality: str | None = Field(default=None, description="Refused unless it is `default` or a preference")
+    glossary_id: str | None = Field(default=None, description="Refused: glossaries are not supported")
+    formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
     auth_key: ApiKey = None
 
 
@@ -226,7 +251,7 @@ class DeeplTranslation(BaseModel):
     billed_characters: int
 
 
-class DeeplAnswer(BaseModel):
+class DeeplResponse(BaseModel):
     """Translations in the order of the texts."""
 
     translations: list[DeeplTranslation]
@@ -241,7 +266,7 @@ class DeeplLanguage(BaseModel):
 
 
 class DeeplUsage(BaseModel):
-    """Characters since the server was started; there is no quota, so the limit is only a large number."""
+    """Characters since the start of the server; there is no quota, so the limit is a large number."""
 
     character_count: int
     character_limit: int
@@ -264,7 +289,7 @@ class DeeplMemories(BaseModel):
 
 
 class MemoryInfo(BaseModel):
-    """A memory that is mounted: pairs, entries (tokens that can be found), its weight, whether it can learn."""
+    """A memory with its number of pairs and entries (stored tokens), its weight, and whether it can be changed."""
 
     name: str
     pairs: int
@@ -274,7 +299,7 @@ class MemoryInfo(BaseModel):
 
 
 class MemoryList(BaseModel):
-    """All memories that are mounted."""
+    """All memories of the server."""
 
     memories: list[MemoryInfo]
 
@@ -287,16 +312,16 @@ class NewPair(BaseModel):
 
 
 class AddRequest(BaseModel):
-    """Pairs to learn, and where they come from, to be cited."""
+    """Pairs to add, and their origin for citations."""
 
     pairs: Items[NewPair]
     origin: str = Field(default="by hand", max_length=200)
-    replace: bool = Field(default=False, description="Remove all other pairs of the same source, letter for letter")
+    replace: bool = Field(default=False, description="Remove all other pairs of exactly the same source")
     api_key: ApiKey = None
 
 
 class ReplacedPair(BaseModel):
-    """A pair that was removed because another took its place."""
+    """A pair that another one replaced."""
 
     id: int
     source: str
@@ -304,10 +329,10 @@ class ReplacedPair(BaseModel):
     origin: str
 
 
-class AddAnswer(BaseModel):
-    """The ids of pairs that are new, and of those that the memory had already; how many were left out.
+class AddResponse(BaseModel):
+    """The ids of new pairs and of pairs that the memory already had, and the number of pairs left out.
 
-    A pair is left out that is empty on a side or longer than the model reads.
+    A pair with an empty side, or one that is too long for the model, is left out.
     """
 
     added: list[int]
@@ -317,7 +342,7 @@ class AddAnswer(BaseModel):
 
 
 class RemoveRequest(BaseModel):
-    """What to remove: ids, or one pair by both texts, or all pairs of an origin as citations name it."""
+    """Pairs to remove: by ids, by source and target, or by origin as citations show it."""
 
     ids: Items[int] | None = None
     source: str | None = None
@@ -326,8 +351,8 @@ class RemoveRequest(BaseModel):
     api_key: ApiKey = None
 
 
-class RemoveAnswer(BaseModel):
-    """The ids of the pairs that were removed; they are never used again."""
+class RemoveResponse(BaseModel):
+    """The ids of the removed pairs; ids are never reused."""
 
     removed: list[int]
 
@@ -342,14 +367,14 @@ class SuggestRequest(BaseModel):
     api_key: ApiKey = None
 
 
-class SuggestAnswer(BaseModel):
-    """Whether the suggestion was learnt."""
+class SuggestResponse(BaseModel):
+    """Whether the suggestion was added to a memory."""
 
     success: bool
 
 
 class JobInfo(BaseModel):
-    """An import; share: how much of the file was learnt, where that can be known."""
+    """An import; `share` is the fraction of the file that was learnt, if known."""
 
     id: str
     memory: str
@@ -359,3 +384,10 @@ class JobInfo(BaseModel):
     read: int
     added: int
     message: str
+
+
+def json_response(content: BaseModel | Sequence[BaseModel], status: int = 200) -> JSONResponse:
+    """Convert a model or a list of models to a response without fields that are None, as the APIs expect it."""
+    if isinstance(content, BaseModel):
+        return JSONResponse(content.model_dump(mode="json", exclude_none=True), status)
+    return JSONResponse([item.model_dump(mode="json", exclude_none=True) for item in content], status)

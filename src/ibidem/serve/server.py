@@ -1,4 +1,4 @@
-"""The server as a process: from settings to a socket that listens."""
+"""The server process: listens on a socket and runs the application with uvicorn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ import uvicorn
 
 from ibidem.errors import UsageError
 from ibidem.serve.app import make_app
-from ibidem.serve.desk import Desk
-from ibidem.serve.gate import Gate
-from ibidem.serve.keys import Keys
+from ibidem.serve.auth import Authenticator, KeyStore, RateLimiter
+from ibidem.serve.engine import Engine
 from ibidem.serve.metrics import Metrics
-from ibidem.serve.protocol import PatientProtocol
-from ibidem.serve.rates import Rates
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
@@ -27,24 +24,39 @@ if TYPE_CHECKING:
     from ibidem.decode import Translator
     from ibidem.serve.settings import ServeSettings
 
-_CONNECTIONS = 2_048
-_LAST_SECONDS = 60
-_STARTING_SECONDS = 30
+_MAX_CONNECTIONS = 2_048
+_MAX_HEADER_BYTES = 1 << 16
+_KEEP_ALIVE_SECONDS = 5
+_SHUTDOWN_SECONDS = 60
+_START_SECONDS = 30
 
 
 def make_service(translator: Translator, settings: ServeSettings, hashes: Sequence[str] = ()) -> Service:
-    """A service over a translator; `hashes` are those of the keys that open it."""
+    """Create a service over a translator.
+
+    Args:
+        translator: The base model and the memories.
+        settings: Settings and limits.
+        hashes: Hashes of the valid API keys, see `hash_key`.
+
+    Raises:
+        UsageError: A key is required and there is none, or the origins contain `*`.
+    """
     if settings.keys_required and not hashes:
-        raise UsageError("There is no key yet: make one with `ibidem serve --new-key NOTE --keys FILE`.")
+        raise UsageError("There is no API key: make one with `ibidem serve --new-key NOTE --keys FILE`.")
     if "*" in settings.origins:
-        raise UsageError("Pages of every origin cannot be let in: name the origins, such as https://example.org.")
-    rates = Rates(settings.limits.rate, settings.limits.burst)
-    gate = Gate(Keys(hashes), rates, required=settings.keys_required)
-    return Service(Desk(translator), gate, settings, Metrics())
+        raise UsageError("Invalid origin *: name each origin, such as https://example.org.")
+    limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
+    authenticator = Authenticator(KeyStore(hashes), limiter, required=settings.keys_required)
+    return Service(Engine(translator), authenticator, settings, Metrics())
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach a server that listens there."""
+    """Return whether only programs on this machine can reach an address.
+
+    >>> is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, False)
+    """
     if host == "localhost":
         return True
     try:
@@ -54,26 +66,49 @@ def is_loopback(host: str) -> bool:
 
 
 def serve(service: Service, host: str, port: int, started: Callable[[str], None] = print) -> None:
-    """Serve until interrupted or told to end; `started` is told the address once requests are answered."""
+    """Serve until SIGINT or SIGTERM, then close the service.
+
+    Args:
+        service: The service.
+        host: Address to listen on.
+        port: Port to listen on, 0 for any free one.
+        started: Called with the URL when the server is ready.
+
+    Raises:
+        UsageError: The port cannot be used.
+    """
     with listen(host, port) as listener:
         try:
-            # uvicorn shuts down in order at Ctrl+C, and then lets Python know of it as well.
+            # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):
-                _Server(_config(service), started).run([listener])
+                _Server(_make_config(service), started).run([listener])
         finally:
             service.close()
 
 
 @contextlib.contextmanager
 def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """A server in a thread of this process, for as long as the block lasts; gives its address."""
-    addresses: queue.SimpleQueue[str] = queue.SimpleQueue()
+    """Serve in a thread of this process while a `with` block runs, then close the service.
+
+    Args:
+        service: The service.
+        host: Address to listen on.
+        port: Port to listen on, 0 for any free one.
+
+    Yields:
+        The URL of the server.
+
+    >>> with running(make_service(translator, ServeSettings())) as url:  # doctest: +SKIP
+    ...     print(url)
+    http://127.0.0.1:41529
+    """
+    urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     with listen(host, port) as listener:
-        server = _Server(_config(service), addresses.put)
+        server = _Server(_make_config(service), urls.put)
         thread = threading.Thread(target=server.run, args=([listener],), name="ibidem-server")
         thread.start()
         try:
-            yield addresses.get(timeout=_STARTING_SECONDS)
+            yield urls.get(timeout=_START_SECONDS)
         finally:
             server.should_exit = True
             thread.join()
@@ -81,41 +116,51 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; raises UsageError where that cannot be."""
+    """Open a listening socket.
+
+    Raises:
+        UsageError: The address does not exist or the port is in use.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_CONNECTIONS)
+        listener = socket.create_server((host, port), family=family, backlog=_MAX_CONNECTIONS)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"Port {port} of {host} cannot be listened on ({reason}): choose another.") from error
+    # Connections inherit this option. Without it the second packet of a response waits for an acknowledgement of the
+    # first, and asyncio sets it only for sockets that were made with the number of the protocol.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
-def _config(service: Service) -> uvicorn.Config:
+def _make_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
-        http=PatientProtocol,
+        http="h11",
         ws="none",
         lifespan="on",
         log_level="warning",
-        # The addresses of requests may hold texts; who is asked what stays out of the logs.
+        # Query strings may contain texts and keys, which must not appear in logs.
         access_log=False,
-        # Headers that say whom a request was forwarded for are written by anybody.
+        # Any client can send the headers of a proxy.
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_graceful_shutdown=_LAST_SECONDS,
+        limit_concurrency=_MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, telling where it listens."""
+    """Reports the URL when uvicorn has started."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._tell = started
+        self._report_url = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
-            self._tell(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            self._report_url(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

@@ -1,9 +1,9 @@
-"""Texts in, translations out: what all APIs of the server share."""
+"""The translation service behind all APIs: splits texts into lines, queues them, and joins the translations."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,271 +11,349 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
-from ibidem.serve.bodies import Model, parse, read_fields
-from ibidem.serve.citations import cite
+from ibidem.serve.http_error import HttpError
 from ibidem.serve.jobs import Job, Jobs
-from ibidem.serve.layout import lay_out
 from ibidem.serve.markup import count_blocks, translate_markup
-from ibidem.serve.refusal import Refusal
-from ibidem.serve.registrar import Registrar, Written
-from ibidem.text import primary_language
+from ibidem.serve.memory_writer import MemoryWriters, Written
+from ibidem.serve.request_body import Model, parse_fields, read_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
-    from ibidem.decode import Piece
-    from ibidem.serve.choice import Choice, Line
-    from ibidem.serve.desk import Desk
-    from ibidem.serve.gate import Gate
-    from ibidem.serve.layout import Layout
+    from ibidem.decode import Explanation, Piece
+    from ibidem.serve.auth import Authenticator
+    from ibidem.serve.engine import Engine, LineTranslation
     from ibidem.serve.metrics import Metrics
-    from ibidem.serve.schemas import Citations
+    from ibidem.serve.request_options import RequestOptions
     from ibidem.serve.settings import Limits, ServeSettings
     from ibidem.text import Corpus, Pair
 
 Outcome = TypeVar("Outcome")
 
-# Threads that wait for a disk or a lock, and documents that are put together at the same time.
-_HELPERS = 8
-_WRITERS = 16
-_LAST_SECONDS = 1.0
-# Splitting so many characters takes less time than handing them to another thread and back.
-_FEW_CHARACTERS = 2_000
+_IO_THREADS = 8
+_MARKUP_THREADS = 16
+_CLOSE_SECONDS = 1.0
+# Splitting this many characters takes less time than a change of threads.
+_INLINE_SPLIT_CHARACTERS = 2_000
+_LINE_BREAK = re.compile(r"(\r\n|\n|\r)")
 
 
-class Translated(NamedTuple):
-    """The translation of a text, further ones, and who decided on its words where that was asked."""
+class TextLayout(NamedTuple):
+    """A text as its lines and the white space around them.
+
+    Attributes:
+        lines: Lines that are not blank, without surrounding white space.
+        gaps: The parts before, between and after the lines; one more than `lines`.
+    """
+
+    lines: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+    def fill(self, translations: Sequence[str]) -> tuple[str, list[int]]:
+        """Replace the lines by translations.
+
+        Args:
+            translations: One for each line.
+
+        Returns:
+            The text, and the offset of each translation in it.
+        """
+        parts, starts, offset = [self.gaps[0]], [], len(self.gaps[0])
+        for translation, gap in zip(translations, self.gaps[1:], strict=True):
+            starts.append(offset)
+            parts += [translation, gap]
+            offset += len(translation) + len(gap)
+        return "".join(parts), starts
+
+
+def split_lines(text: str) -> TextLayout:
+    r"""Split a text into its lines and the parts between them; only LF, CRLF and CR separate lines.
+
+    >>> split_lines("one\n\n  two")
+    TextLayout(lines=('one', 'two'), gaps=('', '\n\n  ', ''))
+    """
+    lines: list[str] = []
+    gaps = [""]
+    for part in _LINE_BREAK.split(text):
+        line = part.strip()
+        if not line:
+            gaps[-1] += part
+            continue
+        start = part.index(line)
+        gaps[-1] += part[:start]
+        lines.append(line)
+        gaps.append(part[start + len(line) :])
+    return TextLayout(tuple(lines), tuple(gaps))
+
+
+def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
+    """Pair the lines of two texts; texts with different numbers of lines are one pair."""
+    sources, targets = split_lines(source).lines, split_lines(target).lines
+    return list(zip(sources, targets, strict=True)) if len(sources) == len(targets) else [(source, target)]
+
+
+class TextTranslation(NamedTuple):
+    """The translation of a text.
+
+    Attributes:
+        text: The best translation.
+        alternatives: Further translations.
+        explanations: The explanation of each line, if the request has the option `explain`.
+        starts: The offset in `text` of each line.
+    """
 
     text: str
     alternatives: list[str]
-    citations: Citations | None
+    explanations: Sequence[Explanation] = ()
+    starts: Sequence[int] = ()
 
 
 class Service:
-    """A desk behind a queue, with limits."""
+    """Translates texts and changes memories within the limits of a server.
 
-    def __init__(self, desk: Desk, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
-        self.desk = desk
-        self.gate = gate
+    Args:
+        engine: The base model and the memories.
+        authenticator: Checks keys and rates.
+        settings: Settings and limits.
+        metrics: Receives counts of the work.
+
+    Raises:
+        UsageError: The setting `learn_into` does not name a memory.
+    """
+
+    def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
+        self.engine = engine
+        self.authenticator = authenticator
         self.settings = settings
         self.metrics = metrics
         limits = settings.limits
-        batches = BatchSettings(
-            desk.batch_size,
+        batch_settings = BatchSettings(
+            engine.batch_size,
             limits.waiting,
             limits.least,
             limits.wait_seconds,
-            budget=desk.budget,
+            budget=engine.budget,
             request_seconds=limits.request_seconds,
         )
-        self.batcher: Batcher[Line] = Batcher(desk.translate, batches, metrics)
-        self.registrar = Registrar(desk.model, desk.mounts, read_only=settings.read_only)
-        if settings.learn_into is not None and settings.learn_into not in self.registrar.names:
-            raise UsageError(f"There is no memory {settings.learn_into} to learn into: name the folder of one of -m.")
-        self._helpers = ThreadPoolExecutor(_HELPERS, "ibidem-helper")
-        self._writers = ThreadPoolExecutor(_WRITERS, "ibidem-markup")
-        self.jobs = Jobs(self._import, (desk.source, desk.target), limits)
-
-    def close(self) -> None:
-        """End all work: imports stop where they are, translations that still run stop at their next step.
-
-        The server calls this when every request was answered or its time to be answered is over.
-        """
-        self.jobs.close()
-        self.batcher.close(_LAST_SECONDS)
-        for pool in (self._helpers, self._writers):
-            pool.shutdown(wait=True)
-        self.registrar.close()
-
-    async def read(self, request: Request, model: type[Model]) -> Model:
-        """Read the body of a request; its key is checked first, and one in the body before anything else of it."""
-        self.gate.check_key(request)
-        body = await read_fields(request, self.limits)
-        in_body = body.fields.get("api_key") or body.fields.get("auth_key")
-        self.gate.admit(request, in_body if isinstance(in_body, str) else None)
-        return parse(model, body)
+        self.batcher: Batcher[LineTranslation] = Batcher(engine.translate, batch_settings, metrics)
+        self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
+        if settings.learn_into is not None and settings.learn_into not in self.writers.names:
+            raise UsageError(
+                f"There is no memory {settings.learn_into} for suggestions: name the folder of one of the -m options."
+            )
+        self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
+        self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
+        self.jobs = Jobs(self._import, (engine.source, engine.target), limits)
 
     @property
-    def learns_into(self) -> str | None:
-        """The memory that takes suggestions, None where nothing is learnt."""
-        return self.settings.learn_into or next(iter(self.registrar.names), None)
+    def limits(self) -> Limits:
+        """The limits of requests."""
+        return self.settings.limits
 
-    async def call(self, function: Callable[..., Outcome], *given: object) -> Outcome:
-        """Call something that may wait for a disk or a lock, and not keep others waiting."""
-        return await asyncio.get_running_loop().run_in_executor(self._helpers, function, *given)
+    @property
+    def learn_into(self) -> str | None:
+        """Name of the memory that receives suggestions, None if there is none."""
+        return self.settings.learn_into or next(iter(self.writers.names), None)
+
+    def close(self) -> None:
+        """End all work: imports stop, and running translations stop at their next decoding step.
+
+        The server calls this when all requests are answered or their time for shutting down is over.
+        """
+        self.jobs.close()
+        self.batcher.close(_CLOSE_SECONDS)
+        for pool in (self._io_pool, self._markup_pool):
+            pool.shutdown(wait=True)
+        self.writers.close()
+
+    async def read(self, request: Request, model: type[Model]) -> Model:
+        """Check the key of a request and read its body.
+
+        A key in the header or the query is checked before the body is read, a key in the body before the other fields.
+
+        Args:
+            request: The request.
+            model: Schema of the body.
+
+        Raises:
+            HttpError: The key or the body is invalid.
+        """
+        self.authenticator.check_before_body(request)
+        body = await read_fields(request, self.limits)
+        key = body.fields.get("api_key") or body.fields.get("auth_key")
+        self.authenticator.check(request, key if isinstance(key, str) else None)
+        return parse_fields(model, body)
+
+    async def run_in_thread(self, function: Callable[..., Outcome], *arguments: object) -> Outcome:
+        """Call a function that may wait for a disk or a lock, without blocking the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._io_pool, function, *arguments)
 
     async def learn(
         self, name: str, pairs: Sequence[tuple[str, str]], origin: str, *, replace: bool = False
     ) -> Written:
-        """Add pairs to a memory, in the place of others of the same source if asked; on disk when this returns."""
+        """Add pairs to a memory; they are on disk when this returns.
+
+        Args:
+            name: Name of the memory.
+            pairs: Sources and targets.
+            origin: Where the pairs come from, for citations.
+            replace: Whether to remove other pairs of the same sources.
+
+        Raises:
+            HttpError: 400, there is no pair or a limit is exceeded; and the errors of `MemoryWriters`.
+        """
         if not pairs:
-            raise Refusal(400, "Invalid request: there is no pair")
+            raise HttpError(400, "Invalid request: there is no pair")
         if len(pairs) > self.limits.texts:
-            raise Refusal(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
+            raise HttpError(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
         self.check_size([text for pair in pairs for text in pair], count=False)
-        write = self.registrar.correct if replace else self.registrar.add_texts
-        written = await self.call(write, name, pairs, origin)
+        write = self.writers.correct if replace else self.writers.add_texts
+        written = await self.run_in_thread(write, name, pairs, origin)
         self.metrics.count_learnt(len(written.added))
         return written
 
     def _import(self, job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
-        def tell(_: str, __: float | None, done: int, ___: str) -> None:
+        def report(_: str, __: float | None, done: int, ___: str) -> None:
             job.added = done
             self.jobs.check(job)
-            share = corpus.fraction()  # of what is read, which is ahead of what is learnt
-            job.share = None if share is None else share * done / max(job.read, done)
+            read = corpus.fraction()  # reading is ahead of learning
+            job.share = None if read is None else read * done / max(job.read, done)
 
-        written = self.registrar.add(job.memory, pairs, corpus.counts, tell)
+        written = self.writers.add(job.memory, pairs, corpus.counts, report)
         self.metrics.count_learnt(len(written.added))
         known = f"; {len(written.known):,} were known already" if written.known else ""
         return len(written.added), f"{corpus.counts.describe()}{known}"
 
-    @property
-    def limits(self) -> Limits:
-        """What a client may ask for."""
-        return self.settings.limits
+    async def translate(self, request: Request, texts: Sequence[str], options: RequestOptions) -> list[TextTranslation]:
+        """Translate texts line by line, as `ibidem translate` does.
 
-    async def translate(self, request: Request, texts: Sequence[str], choice: Choice) -> list[Translated]:
-        """Translate texts line by line, as `ibidem translate` does; given up when the client goes away."""
+        Args:
+            request: The request; if its client closes the connection, the work stops.
+            texts: Texts of any number of lines.
+            options: Memories and outputs.
+
+        Raises:
+            HttpError: A limit is exceeded, the server is busy, or the client closed the connection.
+        """
         self.check_size(texts)
-        if choice.alternatives > self.limits.alternatives:
-            raise Refusal(400, f"Invalid request: at most {self.limits.alternatives} alternatives")
-        layouts = [lay_out(text) for text in texts]
+        if options.alternatives > self.limits.alternatives:
+            raise HttpError(400, f"Invalid request: at most {self.limits.alternatives} alternatives")
+        layouts = [split_lines(text) for text in texts]
         lines = [line for layout in layouts for line in layout.lines]
         self._check_lines(len(lines))
-        few = sum(map(len, lines)) <= _FEW_CHARACTERS
-        pieces = self.desk.split(lines) if few else await self.call(self.desk.split, lines)
-        found = await unless_gone(request, asyncio.wrap_future(self._submit(choice, pieces)))
+        if sum(map(len, lines)) <= _INLINE_SPLIT_CHARACTERS:
+            pieces = self.engine.split(lines)
+        else:
+            pieces = await self.run_in_thread(self.engine.split, lines)
+        found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, pieces)))
         results = iter(self._join(lines, pieces, found))
-        return [
-            self._put_together(layout, [next(results) for _ in layout.lines], explain=choice.explain)
-            for layout in layouts
-        ]
+        return [_fill(layout, [next(results) for _ in layout.lines]) for layout in layouts]
 
-    async def translate_markup(self, request: Request, texts: Sequence[str], choice: Choice) -> list[Translated]:
-        """Translate HTML or XML with all its tags."""
+    async def translate_markup(
+        self, request: Request, texts: Sequence[str], options: RequestOptions
+    ) -> list[TextTranslation]:
+        """Translate HTML or XML documents and keep their tags.
+
+        Args:
+            request: The request; if its client closes the connection, the work stops.
+            texts: Documents.
+            options: Memories. Alternatives and explanations are not available.
+
+        Raises:
+            HttpError: An option is not available, a limit is exceeded, the server is busy, or the client closed the
+                connection.
+        """
         self.check_size(texts)
-        if choice.alternatives or choice.explain:
-            raise Refusal(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
+        if options.alternatives or options.explain:
+            raise HttpError(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
         self._check_lines(sum(map(count_blocks, texts)))
-        latest = time.monotonic() + self.limits.request_seconds
-        asked: list[Future[list[Line]]] = []
-        gone = threading.Event()
+        deadline = time.monotonic() + self.limits.request_seconds
+        futures: list[Future[list[LineTranslation]]] = []
+        ended = threading.Event()
 
-        def ask(lines: list[str]) -> list[str]:
-            pieces = self.desk.split(lines)
-            asked.append(self._submit(choice, pieces, latest))
-            if gone.is_set():  # the client went away before this future could be cancelled with the others
-                asked[-1].cancel()
-            return [line.translation for line in self._join(lines, pieces, asked[-1].result())]
+        def translate_lines(lines: list[str]) -> list[str]:
+            pieces = self.engine.split(lines)
+            futures.append(self._submit(options, pieces, deadline))
+            if ended.is_set():  # the request ended before this future could be cancelled with the others
+                futures[-1].cancel()
+            return [line.translation for line in self._join(lines, pieces, futures[-1].result())]
 
-        work = asyncio.get_running_loop().run_in_executor(self._writers, translate_markup, texts, ask)
+        work = asyncio.get_running_loop().run_in_executor(self._markup_pool, translate_markup, texts, translate_lines)
         try:
-            return [Translated(text, [], None) for text in await unless_gone(request, work)]
+            return [TextTranslation(text, []) for text in await cancel_on_disconnect(request, work)]
         finally:
-            gone.set()
-            for future in asked:
+            ended.set()
+            for future in futures:
                 future.cancel()
 
-    def _submit(
-        self, choice: Choice, pieces: Sequence[Sequence[Piece]], latest: float | None = None
-    ) -> Future[list[Line]]:
-        """Let the pieces of lines be translated."""
-        flat = [piece for pieces_of_line in pieces for piece in pieces_of_line]
-        sizes = [len(piece.ids) for piece in flat]
-        return self.batcher.submit(choice, [piece.text for piece in flat], sizes, latest)
+    def check_size(self, texts: Sequence[str], *, count: bool = True) -> None:
+        """Check the number of texts, unless `count` is false, and of their characters.
 
-    def _join(self, lines: Sequence[str], pieces: Sequence[Sequence[Piece]], found: Sequence[Line]) -> Iterator[Line]:
-        """Join the translations of the pieces of each line."""
-        parts = iter(found)
-        for line, pieces_of_line in zip(lines, pieces, strict=True):
-            yield self.desk.join(line, [next(parts) for _ in pieces_of_line])
+        Raises:
+            HttpError: 400, a limit is exceeded.
+        """
+        if count and len(texts) > self.limits.texts:
+            raise HttpError(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({self.limits.texts})")
+        characters = sum(map(len, texts))
+        if characters > self.limits.characters:
+            raise HttpError(
+                400, f"Invalid request: request ({characters}) exceeds text limit ({self.limits.characters})"
+            )
 
     def _check_lines(self, count: int) -> None:
         if count > self.limits.lines:
-            raise Refusal(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
+            raise HttpError(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
-    def check_size(self, texts: Sequence[str], *, count: bool = True) -> None:
-        """Refuse more texts or characters than the server takes."""
-        if count and len(texts) > self.limits.texts:
-            raise Refusal(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({self.limits.texts})")
-        characters = sum(map(len, texts))
-        if characters > self.limits.characters:
-            raise Refusal(400, f"Invalid request: request ({characters}) exceeds text limit ({self.limits.characters})")
+    def _submit(
+        self, options: RequestOptions, pieces: Sequence[Sequence[Piece]], deadline: float | None = None
+    ) -> Future[list[LineTranslation]]:
+        """Queue the pieces of lines."""
+        flat = [piece for pieces_of_line in pieces for piece in pieces_of_line]
+        sizes = [len(piece.ids) for piece in flat]
+        return self.batcher.submit(options, [piece.text for piece in flat], sizes, deadline)
 
-    def check_languages(self, source: str | None, target: str | None) -> None:
-        """Refuse a pair that the model does not translate; `auto` and nothing stand for its own."""
-        desk = self.desk
-        if source not in (None, "", "auto") and primary_language(str(source)) != desk.source:
-            raise Refusal(400, f"{_short(source)} is not supported: this server translates from {desk.source}")
-        if target not in (None, "") and primary_language(str(target)) != desk.target:
-            raise Refusal(400, f"{_short(target)} is not supported: this server translates to {desk.target}")
-
-    def choose_memories(self, given: Sequence[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
-        """The memories that a client names: only names of those that are mounted, never a path."""
-        if given is None:
-            return self.desk.default
-        if len(given) > self.limits.memories:
-            raise Refusal(400, f"Invalid request: at most {self.limits.memories} memories")
-        pairs = given.items() if hasattr(given, "items") else [self._split(name) for name in given if name != "none"]
-        chosen = dict(pairs)
-        for name, weight in chosen.items():
-            if name not in dict(self.desk.default):
-                raise Refusal(400, f"There is no memory {_short(name)}")
-            if not 0 < weight < math.inf:
-                raise Refusal(400, f"The weight of the memory {name} is not above 0")
-        # The same memories are the same choice, in whatever order they were named.
-        return tuple((name, float(chosen[name])) for name, _ in self.desk.default if name in chosen)
-
-    def _split(self, value: str) -> tuple[str, float]:
-        """NAME:WEIGHT, or a name, which then has the weight the server gives it."""
-        default = dict(self.desk.default)
-        name, colon, weight = value.rpartition(":")
-        if value in default or not colon:
-            return value, default.get(value, 1.0)
-        try:
-            return name, float(weight)
-        except ValueError:
-            return value, 1.0
-
-    def _put_together(self, layout: Layout, lines: Sequence[Line], *, explain: bool) -> Translated:
-        text, starts = layout.fill([line.translation for line in lines])
-        count = max((len(line.alternatives) for line in lines), default=0)
-        others = [
-            layout.fill([(line.translation, *line.alternatives)[min(number, len(line.alternatives))] for line in lines])
-            for number in range(1, count + 1)
-        ]
-        citations = None
-        if explain:
-            explanations = [line.explanation for line in lines if line.explanation is not None]
-            citations = cite(text, explanations, starts, self.desk.folders)
-        return Translated(text, [other for other, _ in others], citations)
+    def _join(
+        self, lines: Sequence[str], pieces: Sequence[Sequence[Piece]], found: Sequence[LineTranslation]
+    ) -> Iterator[LineTranslation]:
+        """Join the translations of the pieces of each line."""
+        parts = iter(found)
+        for line, pieces_of_line in zip(lines, pieces, strict=True):
+            yield self.engine.join(line, [next(parts) for _ in pieces_of_line])
 
 
-async def unless_gone(request: Request, result: asyncio.Future[Outcome]) -> Outcome:
-    """The result of a future, which is cancelled if the client hangs up first."""
-    gone = asyncio.ensure_future(_hang_up(request))
-    both: set[asyncio.Future[Any]] = {result, gone}
+def _fill(layout: TextLayout, lines: Sequence[LineTranslation]) -> TextTranslation:
+    """Put the translations of lines into the layout of their text."""
+    text, starts = layout.fill([line.translation for line in lines])
+    count = max((len(line.alternatives) for line in lines), default=0)
+    alternatives = [
+        layout.fill([(line.translation, *line.alternatives)[min(number, len(line.alternatives))] for line in lines])[0]
+        for number in range(1, count + 1)
+    ]
+    explanations = [line.explanation for line in lines if line.explanation is not None]
+    return TextTranslation(text, alternatives, explanations, starts)
+
+
+async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:
+    """Wait for a future, and cancel it if the client closes the connection first.
+
+    Raises:
+        HttpError: 499, the client closed the connection.
+    """
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
+    both: set[asyncio.Future[Any]] = {result, disconnected}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
-            raise Refusal(499, "The client is gone.")
+            raise HttpError(499, "The client closed the connection.")
         return result.result()
     finally:
-        gone.cancel()
+        disconnected.cancel()
         result.cancel()
 
 
-async def _hang_up(request: Request) -> None:
-    """Wait until the client closes the connection."""
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _short(text: object) -> str:
-    """What a client sent, not longer than a message should be."""
-    shown = str(text)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"

@@ -1,4 +1,4 @@
-"""What a server allows, and where it listens."""
+"""Settings and limits of a server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,34 @@ from ibidem.errors import UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one client may ask for, and all of them together.
+    """Limits of one request, of one imported file, of one client and of the whole server.
 
-    Of one request: characters and lines of all its texts, texts, alternatives to a translation, memories, bytes of the
-    body, seconds to send the body. Of an imported file: bytes, bytes that it unpacks to, units (pairs, and what gives
-    none), seconds spent on reading it, without learning. Of a key, or of an address where there are no keys: requests
-    a second, and how many at once may run ahead of that. Of the server: requests in flight, characters that wait for
-    the decoder (a short line counts as `least`), seconds after which a waiting request is given up, seconds after which
-    one is given up that is being translated, seconds without a decoding step after which the decoder counts as stuck.
+    Attributes:
+        characters: Characters of all texts of a request.
+        lines: Lines of all texts of a request.
+        texts: Texts of a request.
+        alternatives: Further translations that a request may have.
+        memories: Memories that a request may name.
+        body_bytes: Bytes of a body.
+        import_bytes: Bytes of an imported file as it is sent.
+        import_unpacked_bytes: Bytes of an imported file after decompression.
+        import_pairs: Sentence pairs of an imported file, including pairs that are skipped.
+        import_seconds: Seconds spent on reading an imported file, without the time for learning.
+        body_seconds: Seconds in which a body must arrive.
+        rate: Requests a second of one key, or of one address if there is no key.
+        burst: Requests that a client may send at once before `rate` applies.
+        concurrency: Requests in progress.
+        waiting: Characters that wait for the decoder.
+        least: Characters that a shorter line counts for in `waiting`.
+        wait_seconds: Seconds after which a request fails that still waits for the decoder.
+        request_seconds: Seconds after which a request fails that is still being translated.
+        stuck_seconds: Seconds without a decoding step after which `/health` reports the decoder as stuck.
+
+    Raises:
+        UsageError: A limit is not positive.
+
+    >>> Limits(characters=5_000).characters
+    5000
     """
 
     characters: int = 20_000
@@ -42,16 +62,23 @@ class Limits:
     def __post_init__(self) -> None:
         for setting in fields(self):
             if not getattr(self, setting.name) > 0:
-                raise UsageError(f"The limit {setting.name} must be above 0.")
+                raise UsageError(f"Invalid limit {setting.name}={getattr(self, setting.name)}: it must be above 0.")
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """The rules of a server.
+    """Settings of a server.
 
-    keys_required: whether a request needs a key; hosts: the names by which it may be called, none for any;
-    origins: web pages of other origins that may call it from a browser; read_only: whether memories are not written
-    to; learn_into: the memory that takes suggestions, the first where none is named.
+    Attributes:
+        limits: Limits of requests.
+        keys_required: Whether a request needs an API key.
+        hosts: Host names that requests may address; all names if empty.
+        origins: Origins of web pages, other than the server's own, that may use the server.
+        read_only: Whether requests that change a memory are refused.
+        learn_into: Name of the memory that receives suggestions; the first memory if None.
+
+    >>> ServeSettings(Limits(rate=2), read_only=True).hosts
+    ('127.0.0.1', 'localhost', '::1')
     """
 
     limits: Limits = field(default_factory=Limits)

@@ -1,19 +1,18 @@
-// Correcting a translation, and letting a memory learn it.
+// Correction of a translation, which is added to a memory.
 
-import { ask } from "./asking.js";
-import { $ } from "./elements.js";
+import { send } from "./api.js";
+import { $, showError, showStatus } from "./dom.js";
 import { listMemories } from "./memories.js";
 import { state } from "./state.js";
-import { fail, say } from "./telling.js";
 import { showLegend, translate } from "./translation.js";
 
-let subject = null; // the source that is corrected, and its translation; the page may go on to another meanwhile
+let subject = null; // the corrected source and its translation; the source field may change meanwhile
 
 const canLearn = () => state.memories.some((memory) => memory.learns);
 
-export function correct() {
-  if (!state.answer) return;
-  subject = { source: state.source, translation: state.answer.translatedText };
+export function startCorrection() {
+  if (!state.response) return;
+  subject = { source: state.source, translation: state.response.translatedText };
   $("target").value = subject.translation;
   $("correction").hidden = false;
   $("translation").hidden = true;
@@ -23,10 +22,10 @@ export function correct() {
   $("into-label").hidden = state.memories.filter((memory) => memory.learns).length < 2;
   $("correct").hidden = true;
   $("target").focus();
-  if (!canLearn()) say("No memory here can learn: start the server with one (-m FOLDER).", { wrong: true });
+  if (!canLearn()) showStatus("There is no memory for corrections: start the server with -m FOLDER.", { wrong: true });
 }
 
-export function leaveCorrection() {
+export function endCorrection() {
   $("correction").hidden = true;
   $("translation").hidden = false;
   for (const id of ["learn", "cancel", "into-label"]) $(id).hidden = true;
@@ -36,7 +35,7 @@ export function leaveCorrection() {
 
 const lines = (text) => text.split(/\r\n|\n|\r/).map((line) => line.trim()).filter(Boolean);
 
-// The lines that were changed, or all of them where the translation was confirmed as it was.
+// Returns the changed lines, or all lines if the translation was confirmed without a change.
 function corrections() {
   const [sources, proposed, given] = [subject.source, subject.translation, $("target").value].map(lines);
   if (sources.length !== given.length) return null;
@@ -48,39 +47,39 @@ function corrections() {
 export async function learn() {
   const pairs = corrections();
   if (!pairs?.length) {
-    say("The correction needs as many lines as the source.", { wrong: true });
+    showStatus("The correction must have as many lines as the source.", { wrong: true });
     return;
   }
   const memory = $("into").value;
   const path = `/memories/${encodeURIComponent(memory)}/pairs`;
   $("learn").disabled = true;
   try {
-    const { added, replaced } = await ask("POST", path, { pairs, origin: "suggested", replace: true });
-    leaveCorrection();
+    const { added, replaced } = await send("POST", path, { pairs, origin: "suggested", replace: true });
+    endCorrection();
     if (added.length) {
-      const undo = () => forget(path, added, replaced);
-      say(`Learnt ${added.length === 1 ? "it" : `${added.length} lines`}: the next translation uses it.`, { undo });
+      const undo = () => undoLearning(path, added, replaced);
+      showStatus(added.length === 1 ? "Learnt the correction." : `Learnt ${added.length} lines.`, { undo });
     } else {
-      say("The memory knew that already.");
+      showStatus("The memory already contains this pair.");
     }
     await Promise.all([translate(), listMemories()]);
     focusFirstWord();
   } catch (error) {
-    fail(error);
+    showError(error);
   } finally {
     $("learn").disabled = !canLearn();
   }
 }
 
-async function forget(path, ids, replaced) {
+async function undoLearning(path, ids, replaced) {
   try {
-    await ask("DELETE", path, { ids });
+    await send("DELETE", path, { ids });
     const once = new Map(replaced.map((pair) => [JSON.stringify([pair.source, pair.target]), pair]));
-    for (const { source, target, origin } of once.values()) await ask("POST", path, { pairs: [{ source, target }], origin });
-    say("Undone.");
+    for (const { source, target, origin } of once.values()) await send("POST", path, { pairs: [{ source, target }], origin });
+    showStatus("The correction was undone.");
     await Promise.all([translate(), listMemories()]);
   } catch (error) {
-    fail(error);
+    showError(error);
   }
 }
 

@@ -1,16 +1,15 @@
-// The memories: which are used, how large they are, and files that they learn.
+// The list of memories: their selection, their sizes and the import of files.
 
-import { ask } from "./asking.js";
-import { $, make } from "./elements.js";
+import { send } from "./api.js";
+import { $, make, showError, showStatus } from "./dom.js";
 import { state } from "./state.js";
-import { fail, say } from "./telling.js";
 import { translate } from "./translation.js";
 
-const importers = new Map(); // by memory: they stay while the list is drawn anew
+const importers = new Map(); // by memory, so that they survive an update of the list
 
 export async function listMemories() {
   const known = new Set(state.memories.map((memory) => memory.name));
-  state.memories = (await ask("GET", "/memories")).memories;
+  state.memories = (await send("GET", "/memories")).memories;
   for (const memory of state.memories) if (!known.has(memory.name)) state.used.add(memory.name);
   showMemories();
   const into = $("into").value || state.settings?.learnsInto;
@@ -21,7 +20,7 @@ export async function listMemories() {
 function showMemories() {
   if (!state.memories.length) {
     $("memories").replaceChildren(make("p", { class: "muted" },
-      "There is none: this is the base model alone. Start the server with -m FOLDER."));
+      "There is no memory: the base model translates alone. Start the server with -m FOLDER."));
     return;
   }
   const head = make("tr", {}, make("th", { scope: "col" }, "Name"), make("th", { scope: "col", class: "number" }, "Pairs"),
@@ -31,25 +30,25 @@ function showMemories() {
 }
 
 function row(memory) {
-  const tick = make("input", { type: "checkbox", id: `use-${memory.name}` });
-  tick.checked = state.used.has(memory.name);
-  tick.addEventListener("change", () => {
-    if (tick.checked) state.used.add(memory.name);
+  const checkbox = make("input", { type: "checkbox", id: `use-${memory.name}` });
+  checkbox.checked = state.used.has(memory.name);
+  checkbox.addEventListener("change", () => {
+    if (checkbox.checked) state.used.add(memory.name);
     else state.used.delete(memory.name);
     translate();
   });
-  const name = make("label", { for: tick.id }, tick, ` ${memory.name}`);
+  const name = make("label", { for: checkbox.id }, checkbox, ` ${memory.name}`);
   const weight = memory.weight === 1 ? "" : ` (weight ${memory.weight})`;
-  const tools = make("div", { class: "row" });
+  const actions = make("div", { class: "row" });
   if (memory.learns) {
     if (!importers.has(memory.name)) importers.set(memory.name, importer(memory));
-    tools.append(importers.get(memory.name));
+    actions.append(importers.get(memory.name));
   }
   return make("tr", {},
     make("td", {}, name, make("span", { class: "muted" }, weight)),
     make("td", { class: "number" }, memory.pairs.toLocaleString("en")),
     make("td", { class: "number" }, memory.entries.toLocaleString("en")),
-    make("td", {}, tools));
+    make("td", {}, actions));
 }
 
 function importer(memory) {
@@ -68,10 +67,10 @@ function importer(memory) {
       const name = file.files[0].name;
       const path = `/memories/${encodeURIComponent(memory.name)}/import?file=${encodeURIComponent(name)}`;
       note.textContent = `Sending ${name}`;
-      await follow((await ask("POST", path, file.files[0], { raw: true })).id, bar, note);
+      await waitForJob((await send("POST", path, file.files[0], { raw: true })).id, bar, note);
     } catch (error) {
       note.textContent = "";
-      fail(error);
+      showError(error);
     } finally {
       bar.hidden = true;
       button.disabled = false;
@@ -81,14 +80,14 @@ function importer(memory) {
   return make("div", { class: "row" }, note, bar, file, button);
 }
 
-async function follow(id, bar, note) {
+async function waitForJob(id, bar, note) {
   for (;;) {
-    const job = await ask("GET", `/jobs/${encodeURIComponent(id)}`);
+    const job = await send("GET", `/jobs/${encodeURIComponent(id)}`);
     if (job.share !== undefined) bar.value = job.share;
     note.textContent = `${job.added.toLocaleString("en")} pairs`;
     if (job.state === "failed") throw Object.assign(new Error(job.message), { status: 400 });
     if (job.state !== "running") {
-      say(`${job.file}: ${job.message}`);
+      showStatus(`${job.file}: ${job.message}`);
       await Promise.all([listMemories(), translate()]);
       return;
     }

@@ -1,13 +1,12 @@
-// The page of `ibidem serve`: what it begins with, and what its keys and buttons do.
+// The page of `ibidem serve`: its start, its buttons and its keyboard shortcuts.
 
-import { ask, key } from "./asking.js";
-import { correct, learn, leaveCorrection } from "./correction.js";
-import { $, make } from "./elements.js";
-import { letGo, look, pin, walk, wordAt } from "./evidence.js";
+import { key, send } from "./api.js";
+import { endCorrection, learn, startCorrection } from "./correction.js";
+import { $, make, showError, showKeyForm, showStatus } from "./dom.js";
+import { moveFocus, pin, showEvidence, unpin, wordAt } from "./evidence.js";
 import { listMemories } from "./memories.js";
 import { state } from "./state.js";
-import { fail, say, showKey } from "./telling.js";
-import { count, later, translate } from "./translation.js";
+import { scheduleTranslation, showCount, translate } from "./translation.js";
 
 const EXAMPLES = {
   de: [
@@ -17,9 +16,9 @@ const EXAMPLES = {
   ],
 };
 
-async function begin() {
+async function start() {
   try {
-    state.settings = await ask("GET", "/frontend/settings");
+    state.settings = await send("GET", "/frontend/settings");
     const { source, target } = state.settings.language;
     $("pair").textContent = `${source.name} to ${target.name}, with a memory`;
     $("source-title").textContent = source.name;
@@ -34,36 +33,36 @@ async function begin() {
       button.addEventListener("click", () => {
         $("source").value = text;
         $("source").focus();
-        count();
+        showCount();
         translate();
       });
       return button;
     }));
-    if (state.settings.keyRequired && !key()) showKey();
+    if (state.settings.keyRequired && !key()) showKeyForm();
     else await listMemories();
     if ($("source").value) translate();
   } catch (error) {
-    fail(error);
+    showError(error);
   }
 }
 
-$("key-button").addEventListener("click", showKey);
+$("key-button").addEventListener("click", showKeyForm);
 $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("key", $("key").value.trim());
   $("key").value = "";
   $("key-form").hidden = true;
-  say("");
-  begin();
+  showStatus("");
+  start();
 });
 $("source").addEventListener("input", () => {
-  if (!$("source").value.trim()) leaveCorrection();
-  later();
+  if (!$("source").value.trim()) endCorrection();
+  scheduleTranslation();
 });
 $("source").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    correct();
+    startCorrection();
   }
 });
 $("target").addEventListener("keydown", (event) => {
@@ -72,23 +71,23 @@ $("target").addEventListener("keydown", (event) => {
     learn();
   }
 });
-$("correct").addEventListener("click", correct);
+$("correct").addEventListener("click", startCorrection);
 $("learn").addEventListener("click", learn);
-$("cancel").addEventListener("click", leaveCorrection);
+$("cancel").addEventListener("click", endCorrection);
 $("copy").addEventListener("click", async () => {
-  await navigator.clipboard?.writeText(state.answer.translatedText);
-  say("Copied.");
+  await navigator.clipboard?.writeText(state.response.translatedText);
+  showStatus("Copied.");
 });
 $("copy").hidden = !navigator.clipboard;
-$("unpin").addEventListener("click", letGo);
-$("translation").addEventListener("mouseover", (event) => wordAt(event.target) && look(wordAt(event.target)));
-$("translation").addEventListener("focusin", (event) => wordAt(event.target) && look(wordAt(event.target)));
+$("unpin").addEventListener("click", unpin);
+$("translation").addEventListener("mouseover", (event) => wordAt(event.target) && showEvidence(wordAt(event.target)));
+$("translation").addEventListener("focusin", (event) => wordAt(event.target) && showEvidence(wordAt(event.target)));
 $("translation").addEventListener("click", (event) => wordAt(event.target) && pin(wordAt(event.target)));
-$("translation").addEventListener("dblclick", correct);
-$("translation").addEventListener("keydown", walk);
+$("translation").addEventListener("dblclick", startCorrection);
+$("translation").addEventListener("keydown", moveFocus);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
-  if (!$("correction").hidden) leaveCorrection();
-  else letGo();
+  if (!$("correction").hidden) endCorrection();
+  else unpin();
 });
-begin();
+start();

@@ -1,9 +1,9 @@
-// What the page knows.
+// The state that the modules of the page share.
 
 export const state = {
   settings: null, // of the server
   memories: [],
-  used: new Set(), // names of the memories that are ticked
-  source: "", // the text that `answer` is the translation of
-  answer: null,
+  used: new Set(), // names of the selected memories
+  source: "", // the text that `response` translates
+  response: null, // of POST /translate
 };

@@ -1,4 +1,4 @@
-// The theme, before anything is drawn: a script of its own, which the page waits for.
+// The theme: a script that the page loads first, so that the right colours are drawn at once.
 "use strict";
 
 (() => {
@@ -18,7 +18,7 @@
 
   function change() {
     theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-    try { localStorage.setItem("theme", theme); } catch { /* it lasts as long as the page */ }
+    try { localStorage.setItem("theme", theme); } catch { /* without storage the theme lasts until the page is closed */ }
     set();
   }
 

@@ -1,29 +1,28 @@
-// Translating as you type, with the memories and without.
+// Translation while typing, with the memories and with the base model alone.
 
-import { ask } from "./asking.js";
-import { common } from "./comparison.js";
-import { $, make } from "./elements.js";
-import { letGo, lookAgain } from "./evidence.js";
+import { send } from "./api.js";
+import { $, make, showError, showStatus } from "./dom.js";
+import { unpin, updateEvidence } from "./evidence.js";
 import { state } from "./state.js";
-import { fail, say } from "./telling.js";
 
-const PAUSE = 250; // milliseconds after the last key before a text is translated
+const PAUSE = 250; // milliseconds between the last key and the request
+const MAX_COMPARED = 600; // words; comparing takes the product of both lengths
 
-let request = null; // aborts the translation under way
+let request = null; // the AbortController of the running requests
 let timer = 0;
 
-function chosen() {
+function selectedMemories() {
   const names = state.memories.map((memory) => memory.name).filter((name) => state.used.has(name));
   return names.length === state.memories.length ? undefined : names;
 }
 
-export function later() {
+export function scheduleTranslation() {
   clearTimeout(timer);
   timer = setTimeout(translate, PAUSE);
-  count();
+  showCount();
 }
 
-export function count() {
+export function showCount() {
   const limit = state.settings?.charLimit ?? 0;
   const length = $("source").value.length;
   $("count").textContent = length ? `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}` : "";
@@ -34,58 +33,58 @@ export async function translate() {
   request?.abort();
   const text = $("source").value;
   if (!text.trim()) {
-    showNothing();
+    clear();
     return;
   }
   const mine = (request = new AbortController());
-  busy(true);
+  setBusy(true);
   try {
     const same = { q: text, source: "auto", target: state.settings?.language.target.code };
     const [withMemory, alone] = await Promise.all([
-      ask("POST", "/translate", { ...same, memories: chosen(), explain: true }, mine),
-      ask("POST", "/translate", { ...same, memories: [] }, mine),
+      send("POST", "/translate", { ...same, memories: selectedMemories(), explain: true }, mine),
+      send("POST", "/translate", { ...same, memories: [] }, mine),
     ]);
     if (mine.signal.aborted) return;
     state.source = text;
-    state.answer = withMemory;
+    state.response = withMemory;
     show(withMemory, alone.translatedText);
-    if ($("status").classList.contains("wrong")) say("");
+    if ($("status").classList.contains("wrong")) showStatus("");
   } catch (error) {
-    fail(error);
+    showError(error);
     if (error.wait) timer = setTimeout(translate, 1000 * error.wait);
   } finally {
-    if (request === mine) busy(false);
+    if (request === mine) setBusy(false);
   }
 }
 
-function busy(is) {
-  for (const pane of [$("memory-pane"), $("base-pane")]) pane.setAttribute("aria-busy", String(is));
+function setBusy(busy) {
+  for (const pane of [$("memory-pane"), $("base-pane")]) pane.setAttribute("aria-busy", String(busy));
 }
 
-function showNothing() {
-  state.answer = null;
+function clear() {
+  state.response = null;
   state.source = "";
-  busy(false);
+  setBusy(false);
   for (const id of ["translation", "base"]) $(id).replaceChildren();
   for (const id of ["legend", "base-note"]) $(id).hidden = true;
   for (const id of ["correct", "copy"]) $(id).disabled = true;
   $("examples").hidden = false;
-  letGo();
-  lookAgain();
+  unpin();
+  updateEvidence();
 }
 
-const share = (word) => (word.memory_share >= 0.7 ? 3 : word.memory_share >= 0.4 ? 2 : word.memory_share >= 0.1 ? 1 : 0);
+const shareLevel = (word) => (word.memory_share >= 0.7 ? 3 : word.memory_share >= 0.4 ? 2 : word.memory_share >= 0.1 ? 1 : 0);
 
-function show(answer, base) {
-  const { translation, words } = answer.explanation;
-  const text = Array.from(translation); // offsets count characters, as Python does, and not UTF-16 units
+function show(response, base) {
+  const { translation, words } = response.explanation;
+  const text = Array.from(translation); // offsets count code points, not UTF-16 units
   const parts = [];
   let place = 0;
   words.forEach((word, number) => {
     if (!word.text) return;
     parts.push(text.slice(place, word.start).join(""));
     const label = `${word.text}, ${word.verdict}`;
-    const button = make("button", { type: "button", class: `word share-${share(word)}`, "aria-label": label }, word.text);
+    const button = make("button", { type: "button", class: `word share-${shareLevel(word)}`, "aria-label": label }, word.text);
     button.dataset.number = number;
     button.tabIndex = parts.length === 1 ? 0 : -1;
     parts.push(button);
@@ -95,18 +94,18 @@ function show(answer, base) {
   showLegend();
   for (const id of ["correct", "copy"]) $(id).disabled = false;
   $("examples").hidden = true;
-  letGo();
-  lookAgain();
+  unpin();
+  updateEvidence();
   showBase(base, translation);
 }
 
 export function showLegend() {
-  $("legend").hidden = $("translation").hidden || !state.answer?.explanation.words.some((word) => share(word) > 0);
+  $("legend").hidden = $("translation").hidden || !state.response?.explanation.words.some((word) => shareLevel(word) > 0);
 }
 
 function showBase(base, translation) {
   const runs = base.split(/(\s+)/);
-  const same = common(runs.filter((run) => run.trim()), translation.split(/\s+/).filter(Boolean));
+  const same = findCommonWords(runs.filter((run) => run.trim()), translation.split(/\s+/).filter(Boolean));
   let number = -1;
   $("base").replaceChildren(...runs.map((run) => {
     if (!run.trim()) return run;
@@ -114,4 +113,22 @@ function showBase(base, translation) {
     return same.has(number) ? run : make("span", { class: "changed" }, run);
   }));
   $("base-note").hidden = same.size === number + 1;
+}
+
+// Returns the indices of the words of `a` that are in a longest common subsequence with `b`.
+function findCommonWords(a, b) {
+  if (a.length > MAX_COMPARED || b.length > MAX_COMPARED) return new Set(a.keys());
+  const best = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i -= 1) {
+    for (let j = b.length - 1; j >= 0; j -= 1) {
+      best[i][j] = a[i] === b[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
+    }
+  }
+  const same = new Set();
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
+    if (a[i] === b[j]) { same.add(i); i += 1; j += 1; }
+    else if (best[i + 1][j] >= best[i][j + 1]) i += 1;
+    else j += 1;
+  }
+  return same;
 }

@@ -1,4 +1,4 @@
-"""A long line, a client that goes away, a decoder that hangs: other clients are served, abandoned work stops."""
+"""Texts and their lines, long work, and cancelled work."""
 
 from __future__ import annotations
 
@@ -7,23 +7,43 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ibidem.decode import SearchSettings, Translator
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
-from ibidem.serve import server
-from ibidem.serve.server import make_service, running
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
+from ibidem.serve.service import split_lines
 
-from .conftest import Client
+from .conftest import OPEN, TEXT, Client, connect, hold_decoder, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ibidem.serve.service import Service
+TEXTS = st.text(st.sampled_from("ab \t\n\r\x0b\x85\u2028ß😀"), max_size=30)
+
+
+@given(TEXTS)
+def test_a_layout_filled_with_its_own_lines_is_the_text(text: str) -> None:
+    layout = split_lines(text)
+    filled, starts = layout.fill(layout.lines)
+    assert filled == text
+    assert all(line == line.strip() and line and not {"\n", "\r"} & set(line) for line in layout.lines)
+    assert [text[start : start + len(line)] for start, line in zip(starts, layout.lines, strict=True)] == list(
+        layout.lines
+    )
+
+
+def test_white_space_around_lines_is_kept() -> None:
+    layout = split_lines("  eins\r\n\r\n\tzwei \n")
+    assert layout.lines == ("eins", "zwei")
+    assert layout.fill(["1", "22"]) == ("  1\r\n\r\n\t22 \n", [2, 8])
+
 
 PAIR = {"source": "de", "target": "en"}
 SHORT = {"q": "Datei", **PAIR}
@@ -31,7 +51,7 @@ LONG = "b='" * 600
 
 
 class Steps:
-    """Counts the decoding steps of the whole process; each can be held back, or take some time."""
+    """Counts the decoding steps of the whole process, and can hold or delay them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,12 +89,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
 
 @pytest.fixture(scope="module")
 def wordy(tiny: Any) -> Translator:
-    """The tiny model alone, which writes up to 100 tokens for anything."""
+    """The tiny model alone, which writes up to 100 tokens for any source."""
     return Translator(tiny, settings=SearchSettings(beam=2, max_length_ratio=0, max_length_extra=100), batch_size=8)
 
 
 @contextmanager
-def served(translator: Translator, steps: Steps, **limits: Any) -> Iterator[tuple[Client, Service]]:
+def served_slowly(translator: Translator, steps: Steps, **limits: Any) -> Iterator[tuple[Client, Service]]:
     service = make_service(translator, ServeSettings(Limits(rate=1e6, burst=100_000, **limits)))
     with running(service) as url:
         try:
@@ -84,20 +104,13 @@ def served(translator: Translator, steps: Steps, **limits: Any) -> Iterator[tupl
 
 
 def send(client: Client, method: str, path: str, content: Any = None) -> socket.socket:
-    """Send a request and do not wait for its answer."""
+    """Send a request without waiting for the response."""
     host, _, port = client.url.removeprefix("http://").partition(":")
     body = b"" if content is None else json.dumps(content).encode()
     connection = socket.create_connection((host, int(port)), timeout=20)
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return connection
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +125,10 @@ def wait_until(true: Callable[[], bool]) -> None:
     ],
     ids=["translate", "explain", "html", "get", "deepl", "deepl-html"],
 )
-def test_work_of_a_client_that_hangs_up_stops_at_the_next_step(
+def test_a_disconnect_stops_the_decoder_at_the_next_step(
     wordy: Translator, steps: Steps, method: str, path: str, content: Any
 ) -> None:
-    with served(wordy, steps) as (client, _):
+    with served_slowly(wordy, steps) as (client, _):
         assert client.post("/translate", SHORT).status == 200
         alone = steps.count
         steps.hold()
@@ -125,20 +138,20 @@ def test_work_of_a_client_that_hangs_up_stops_at_the_next_step(
         wait_until(lambda: 'code="499"' in client.get("/metrics").body.decode())
         steps.free.set()
         assert client.post("/translate", SHORT).status == 200
-        # A few steps may pass until the event loop has had its turn; without stopping there are a hundred or more.
+        # A few steps may pass until the event loop runs; the whole work takes more than a hundred.
         assert steps.count - 2 * alone <= 30
 
 
-def test_others_are_served_between_the_pieces_of_a_long_line(
+def test_other_requests_are_decoded_between_pieces_of_a_long_line(
     wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(wordy, steps) as (client, service):
+    with served_slowly(wordy, steps) as (client, service):
         batches: list[list[str]] = []
         decode = service.batcher._decode
 
-        def record(choice: Any, lines: list[str], *given: Any) -> Any:
+        def record(options: Any, lines: list[str], *given: Any) -> Any:
             batches.append(lines)
-            return decode(choice, lines, *given)
+            return decode(options, lines, *given)
 
         monkeypatch.setattr(service.batcher, "_decode", record)
         steps.hold()
@@ -148,13 +161,13 @@ def test_others_are_served_between_the_pieces_of_a_long_line(
         assert steps.begun.wait(10)
         small = threading.Thread(target=lambda: answers.append(client.post("/translate", SHORT)))
         small.start()
-        wait_until(lambda: any(order.lines == ["Datei"] for order in service.batcher._orders))
+        wait_until(lambda: any(order.lines == ["Datei"] for order in service.batcher._requests))
         steps.free.set()
         for thread in (heavy, small):
             thread.join(60)
     assert [answer.status for answer in answers] == [200, 200]
     place = next(number for number, lines in enumerate(batches) if "Datei" in lines)
-    assert place == 1, "it is in the first batch after the one that ran"
+    assert place == 1, "it is in the first batch after the running one"
     assert len(batches) > 3
     assert sum(len(line) for lines in batches for line in lines if line != "Datei") == 2 * len(LONG)
 
@@ -162,9 +175,7 @@ def test_others_are_served_between_the_pieces_of_a_long_line(
 @pytest.mark.parametrize(
     "line", ["Der Hund läuft. " * 60, "Datei", LONG, " \u200b "], ids=["text", "word", "b", "blank"]
 )
-def test_the_pieces_of_a_line_are_put_together_as_in_the_library(
-    client: Client, translator: Translator, line: str
-) -> None:
+def test_pieces_are_joined_as_in_the_library(client: Client, translator: Translator, line: str) -> None:
     answer = client.post("/translate", {"q": line, "explain": True, **PAIR}).json
     expected = translator.explain([line])[0]
     assert answer["translatedText"].strip() == expected.translation
@@ -176,8 +187,8 @@ def test_the_pieces_of_a_line_are_put_together_as_in_the_library(
     ]
 
 
-def test_a_request_that_takes_too_long_is_told_so(wordy: Translator, steps: Steps) -> None:
-    with served(wordy, steps, request_seconds=2.0) as (client, _):
+def test_a_request_over_the_time_limit_fails(wordy: Translator, steps: Steps) -> None:
+    with served_slowly(wordy, steps, request_seconds=2.0) as (client, _):
         steps.seconds = 0.25
         answer = client.post("/translate", {"q": LONG, **PAIR})
         taken = steps.count
@@ -189,8 +200,8 @@ def test_a_request_that_takes_too_long_is_told_so(wordy: Translator, steps: Step
     assert taken < 20
 
 
-def test_health_tells_when_the_decoder_is_stuck(wordy: Translator, steps: Steps) -> None:
-    with served(wordy, steps, stuck_seconds=0.2) as (client, _):
+def test_health_reports_a_stuck_decoder(wordy: Translator, steps: Steps) -> None:
+    with served_slowly(wordy, steps, stuck_seconds=0.2) as (client, _):
         assert (client.get("/health").status, client.get("/health").json) == (200, {"status": "ok"})
         steps.hold()
         connection = send(client, "POST", "/translate", SHORT)
@@ -207,8 +218,8 @@ def test_health_tells_when_the_decoder_is_stuck(wordy: Translator, steps: Steps)
         assert "Health" in str(described["503"])
 
 
-def test_slow_work_is_not_stuck(wordy: Translator, steps: Steps) -> None:
-    with served(wordy, steps, stuck_seconds=1.0) as (client, _):
+def test_slow_work_does_not_count_as_stuck(wordy: Translator, steps: Steps) -> None:
+    with served_slowly(wordy, steps, stuck_seconds=1.0) as (client, _):
         steps.seconds = 0.02
         connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})
         assert steps.begun.wait(10)
@@ -218,14 +229,53 @@ def test_slow_work_is_not_stuck(wordy: Translator, steps: Steps) -> None:
         connection.close()
 
 
-def test_shutting_down_does_not_wait_for_long_work(
-    wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_LAST_SECONDS", 1)
-    with served(wordy, steps) as (client, _):
+def test_shutdown_does_not_wait_for_long_work(wordy: Translator, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_SHUTDOWN_SECONDS", 1)
+    with served_slowly(wordy, steps) as (client, _):
         steps.seconds = 0.1
         connection = send(client, "POST", "/translate", {"q": LONG, **PAIR})
         assert steps.begun.wait(10)
-    # One second of patience, one in which the decoder may finish, and what starting threads takes.
+    # The shutdown waits for two seconds, and starting threads takes some time.
     assert steps.count < 60
     connection.close()
+
+
+def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
+    with served(translator) as (client, service):
+        free = hold_decoder(service)
+        body = json.dumps(TEXT).encode()
+        head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        connection = connect(client)
+        connection.sendall(head + body)
+        wait_until(lambda: service.batcher.waiting_characters > 0)
+        connection.close()
+        stays = connect(client)
+        stays.sendall(head + body)
+        wait_until(lambda: service.batcher.waiting_characters > 40)
+        time.sleep(0.1)
+        free.set()
+        assert b" 200 " in stays.recv(4096)
+        stays.close()
+        wait_until(lambda: service.batcher.waiting_characters == 0)
+        figures = client.get("/metrics").body.decode()
+        assert "ibidem_batch_lines_sum 1.0" in figures, "the cancelled request was not decoded"
+
+
+def test_a_full_queue_responds_at_once(translator: Translator) -> None:
+    limits = replace(OPEN.limits, waiting=100)
+    with served(translator, replace(OPEN, limits=limits)) as (client, service):
+        free = hold_decoder(service)
+        waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        wait_until(lambda: service.batcher.waiting_characters == 80)
+        refused = client.post("/translate", TEXT)
+        assert refused.status == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        deepl = client.post("/v2/translate", {"text": ["Datei"], "target_lang": "EN"})
+        assert (deepl.status, set(deepl.json)) == (503, {"message"})
+        assert client.get("/health").status == 200
+        free.set()
+        for thread in waiting:
+            thread.join()
+        assert client.post("/translate", TEXT).status == 200

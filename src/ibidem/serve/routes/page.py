@@ -1,4 +1,4 @@
-"""The one web page: files that lie in the folder beside this one, read once."""
+"""The web page: static files, read once at start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response
 
-_KINDS = {
+_MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -26,24 +26,23 @@ PATHS = frozenset(_FILES)
 
 
 def make_routes() -> APIRouter:
-    """The page, its style, its scripts and its icon, each by its name."""
+    """Create a route for each file of the page."""
     router = APIRouter(include_in_schema=False)
     for path, file in _FILES.items():
-        sender = _Sender(file.read_bytes(), _KINDS[PurePath(file.name).suffix])
-        router.add_api_route(path, sender.send, methods=["GET", "HEAD"], response_model=None)
+        static = _StaticFile(file.read_bytes(), _MEDIA_TYPES[PurePath(file.name).suffix])
+        router.add_api_route(path, static.send, methods=["GET", "HEAD"], response_model=None)
     return router
 
 
-class _Sender:
-    """Sends one file, or nothing to a browser that has it."""
+class _StaticFile:
+    """Sends one file, or 304 to a browser that has it in its cache."""
 
-    def __init__(self, content: bytes, kind: str) -> None:
+    def __init__(self, content: bytes, media_type: str) -> None:
         self._content = content
         self._headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
-        self._kind = kind
+        self._media_type = media_type
 
     async def send(self, request: Request) -> Response:
-        """The file, or 304."""
         if request.headers.get("if-none-match") == self._headers["ETag"]:
             return Response(status_code=304, headers=self._headers)
-        return Response(self._content, headers=self._headers, media_type=self._kind)
+        return Response(self._content, headers=self._headers, media_type=self._media_type)

@@ -1,0 +1,155 @@
+"""The base model and the memories of a server: translates lines with any selection of the memories."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ibidem.decode import BaseScorer, EnsembleScorer, Piece, Translator, join_explanations, never_stop
+from ibidem.errors import UsageError
+from ibidem.text import primary_language
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode import Check, Explanation, Hypothesis, Scorer
+    from ibidem.model import BaseModel
+    from ibidem.serve.request_options import RequestOptions
+
+# Largest cost of a batch on a CPU (see `batcher.decoding_cost`). On a GPU a step takes as long for many lines as for
+# few.
+_CPU_BUDGET = 1_024.0
+
+
+class LineTranslation(NamedTuple):
+    """The translation of one line.
+
+    Attributes:
+        translation: The best translation.
+        alternatives: Further translations, best first.
+        explanation: The explanation, if the request has the option `explain`.
+    """
+
+    translation: str
+    alternatives: tuple[str, ...] = ()
+    explanation: Explanation | None = None
+
+
+class Engine:
+    """Translates lines with any selection of a translator's memories.
+
+    Only one thread may call `translate`.
+
+    Args:
+        translator: Provides the base model, the loaded memories and the search settings.
+
+    Raises:
+        UsageError: The model does not name its languages, or two memories have folders of the same name.
+    """
+
+    def __init__(self, translator: Translator) -> None:
+        source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
+        if not source or not target:
+            raise UsageError(
+                f"The model {translator.model.name} does not specify its languages: set --source-language and "
+                "--target-language."
+            )
+        self.source, self.target = primary_language(source), primary_language(target)
+        self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.mounts}
+        if len(self.memories) < len(translator.mounts):
+            raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
+        # This translator has no memories of its own: every batch sets a scorer over the selected ones.
+        self._translator = Translator(
+            translator.model,
+            settings=translator.settings,
+            batch_size=translator.batch_size,
+            piece_tokens=translator.piece_tokens,
+        )
+
+    @property
+    def model(self) -> BaseModel:
+        """The base model."""
+        return self._translator.model
+
+    @property
+    def batch_size(self) -> int:
+        """Largest number of lines of a batch."""
+        return self._translator.batch_size
+
+    @property
+    def budget(self) -> float:
+        """Largest cost of a batch, see `batcher.decoding_cost`."""
+        return _CPU_BUDGET if self.model.device.type == "cpu" else math.inf
+
+    @property
+    def default_weights(self) -> dict[str, float]:
+        """The weights of all memories by name."""
+        return {name: loaded.share for name, loaded in self.memories.items()}
+
+    @property
+    def names_by_folder(self) -> dict[str, str]:
+        """The names of the memories by folder."""
+        return {str(loaded.memory.path): name for name, loaded in self.memories.items()}
+
+    def split(self, lines: Sequence[str]) -> list[list[Piece]]:
+        """Split lines into pieces that are translated separately; any thread may call this.
+
+        A line that is not split, or that has nothing to translate, is one piece.
+        """
+        return [
+            pieces if len(pieces) > 1 else [Piece(line, [id for piece in pieces for id in piece.ids])]
+            for line, pieces in zip(lines, self._translator.split(lines), strict=True)
+        ]
+
+    @staticmethod
+    def join(line: str, parts: Sequence[LineTranslation]) -> LineTranslation:
+        """Join the translations of the pieces of a line; a line of several pieces has no alternatives."""
+        if len(parts) == 1:
+            return parts[0]
+        explanations = [part.explanation for part in parts if part.explanation is not None]
+        explanation = join_explanations(line, explanations) if explanations else None
+        return LineTranslation(" ".join(part.translation for part in parts), (), explanation)
+
+    def translate(
+        self, options: RequestOptions, lines: Sequence[str], check: Check = never_stop
+    ) -> list[LineTranslation]:
+        """Translate lines.
+
+        Args:
+            options: The memories and the outputs.
+            lines: Lines, or pieces of them.
+            check: Called before every decoding step; it may raise an exception to end the work.
+        """
+        translator = self._translator
+        translator.scorer = self._make_scorer(options.memories)
+        settings = translator.settings
+        count = options.alternatives + 1
+        if count > 1:
+            settings = replace(settings, n_best=count, beam=max(count, settings.beam))
+        found = translator.search(lines, settings=settings, check=check)
+        explanations: Sequence[Explanation | None] = [None] * len(lines)
+        if options.explain:
+            explanations = translator.explain_found(lines, found, check=check)
+        texts = [self._decode_hypotheses(parts) for parts in found]
+        return [
+            LineTranslation(best, tuple(others), explanation)
+            for (best, *others), explanation in zip(texts, explanations, strict=True)
+        ]
+
+    def _decode_hypotheses(self, parts: list[list[Hypothesis]]) -> list[str]:
+        """Return the distinct translations of a line, best first; a line of several parts has one only."""
+        decode = self._translator.model.tokens.decode
+        if len(parts) != 1:
+            return [" ".join(decode(part[0].tokens) for part in parts)]
+        return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
+
+    def _make_scorer(self, memories: Sequence[tuple[str, float]]) -> Scorer:
+        """Make a scorer over the current state of some memories."""
+        selected = [self.memories[name] for name, _ in memories]
+        for loaded in selected:
+            loaded.refresh()
+        scorers = [loaded.scorer for loaded in selected]
+        if len(scorers) == 1:
+            return scorers[0]
+        return EnsembleScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()

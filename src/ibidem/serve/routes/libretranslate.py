@@ -1,0 +1,171 @@
+"""LibreTranslate's API, extended by the selection of memories and explanations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response  # noqa: TC002
+
+from ibidem.serve.http_error import HttpError
+from ibidem.serve.openapi import ERRORS, describe_body
+from ibidem.serve.request_options import RequestOptions, check_languages, choose_memories, language_name
+from ibidem.serve.routes.citations import cite
+from ibidem.serve.schemas import (
+    DetectedLanguage,
+    DetectRequest,
+    ErrorMessage,
+    FrontendSettings,
+    Health,
+    Language,
+    LanguageName,
+    LanguagePair,
+    PlainResponse,
+    SuggestRequest,
+    SuggestResponse,
+    TranslateRequest,
+    TranslateResponse,
+    json_response,
+)
+from ibidem.serve.service import pair_lines
+
+if TYPE_CHECKING:
+    from ibidem.serve.service import Service
+
+SUGGESTION_ORIGIN = "suggested"
+
+
+def make_routes(service: Service) -> APIRouter:
+    """Create the routes of LibreTranslate that apply to a server of one language pair."""
+    router = APIRouter(tags=["LibreTranslate"])
+    engine = service.engine
+
+    @router.post(
+        "/translate",
+        response_model=TranslateResponse,
+        responses=ERRORS,
+        openapi_extra=describe_body(TranslateRequest),
+        summary="Translate a text, or a list of texts",
+    )
+    async def translate(request: Request) -> Response:
+        """Lines are translated separately and keep their breaks and indentation."""
+        body = await service.read(request, TranslateRequest)
+        return json_response(await _translate(request, body))
+
+    @router.get("/translate", response_model=PlainResponse, responses=ERRORS, summary="Translate a short text")
+    async def translate_plain(
+        request: Request, q: str = "", text: str = "", source: str = "auto", target: str = ""
+    ) -> Response:
+        """For plugins that can only send GET requests: `q` or `text` is the text."""
+        service.authenticator.check(request)
+        if not (q or text):
+            raise HttpError(400, "Invalid request: missing q parameter")
+        found = await _translate(request, TranslateRequest(q=q or text, source=source, target=target))
+        translation = str(found.translatedText)
+        return json_response(PlainResponse(translation=translation, translatedText=translation))
+
+    async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
+        check_languages((engine.source, engine.target), body.source, body.target)
+        memories = choose_memories(body.memories, engine.default_weights, service.limits.memories)
+        options = RequestOptions(memories, body.alternatives, body.explain)
+        texts = body.q if isinstance(body.q, list) else [body.q]
+        translate = service.translate_markup if body.format == "html" else service.translate
+        found = await translate(request, texts, options)
+
+        def like_request(values: list[Any]) -> Any:
+            """Return a list if the request has one, else its only item."""
+            return values if isinstance(body.q, list) else values[0]
+
+        language_of_text = DetectedLanguage(confidence=_confidence(texts), language=engine.source)
+        return TranslateResponse(
+            translatedText=like_request([one.text for one in found]),
+            alternatives=like_request([one.alternatives for one in found]) if body.alternatives else None,
+            detectedLanguage=like_request([language_of_text] * len(texts)) if body.source in ("", "auto") else None,
+            explanation=like_request([cite(one, engine.names_by_folder) for one in found]) if body.explain else None,
+        )
+
+    @router.post(
+        "/detect",
+        response_model=list[DetectedLanguage],
+        responses=ERRORS,
+        openapi_extra=describe_body(DetectRequest),
+        summary="Name the source language",
+    )
+    async def detect(request: Request) -> Response:
+        """The response is always the source language of the server; the text is not analysed."""
+        body = await service.read(request, DetectRequest)
+        service.check_size([body.q])
+        return json_response([DetectedLanguage(confidence=_confidence([body.q]), language=engine.source)])
+
+    @router.post(
+        "/suggest",
+        response_model=SuggestResponse,
+        responses=ERRORS,
+        openapi_extra=describe_body(SuggestRequest),
+        summary="Suggest a better translation",
+    )
+    async def suggest(request: Request) -> Response:
+        """The next translation uses the suggestion, which replaces other pairs of the same source.
+
+        If both texts have the same number of lines, each pair of lines is added separately.
+        """
+        body = await service.read(request, SuggestRequest)
+        check_languages((engine.source, engine.target), body.source, body.target)
+        if service.learn_into is None:
+            raise HttpError(403, "This server does not accept suggestions.")
+        service.check_size([body.q, body.s])
+        await service.learn(service.learn_into, pair_lines(body.q, body.s), SUGGESTION_ORIGIN, replace=True)
+        return json_response(SuggestResponse(success=True))
+
+    @router.get("/languages", response_model=list[Language], summary="List the languages")
+    async def languages() -> Response:
+        """The source language with its target, and the target language without one."""
+        return json_response(
+            [
+                Language(code=engine.source, name=language_name(engine.source), targets=[engine.target]),
+                Language(code=engine.target, name=language_name(engine.target), targets=[]),
+            ]
+        )
+
+    @router.get(
+        "/health",
+        response_model=Health,
+        responses={503: {"model": Health | ErrorMessage, "description": "The decoder is stuck or has ended"}},
+        summary="State of the decoder",
+    )
+    async def health() -> Response:
+        """This request needs no key and does not count against any limit."""
+        if not service.batcher.alive:
+            raise HttpError(503, "The decoding thread has ended: restart the server.")
+        seconds = service.batcher.seconds_since_step
+        if seconds > service.limits.stuck_seconds:
+            return json_response(Health(status="stuck", seconds_since_step=round(seconds, 1)), 503)
+        return json_response(Health(status="ok"))
+
+    @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
+    async def frontend_settings() -> Response:
+        """The fields that LibreTranslate sends to its page, and `learnsInto`."""
+        return json_response(
+            FrontendSettings(
+                apiKeys=service.authenticator.required,
+                charLimit=service.limits.characters,
+                filesTranslation=False,
+                frontendTimeout=500,
+                keyRequired=service.authenticator.required,
+                language=LanguagePair(
+                    source=LanguageName(code=engine.source, name=language_name(engine.source)),
+                    target=LanguageName(code=engine.target, name=language_name(engine.target)),
+                ),
+                suggestions=service.learn_into is not None,
+                learnsInto=service.learn_into,
+                supportedFilesFormat=[],
+            )
+        )
+
+    return router
+
+
+def _confidence(texts: list[str]) -> float:
+    """Return 100 if there is any letter, because the server has one source language, else 0."""
+    return 100.0 if any(character.isalpha() for text in texts for character in text) else 0.0

@@ -1,0 +1,179 @@
+"""API keys and rate limits."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ibidem.errors import UsageError
+from ibidem.serve import make_service
+from ibidem.serve.auth import KeyStore, RateLimiter, add_key, hash_key, read_keys
+
+from .conftest import OPEN, TEXT, connect, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ibidem.decode import Translator
+
+
+def test_only_the_hash_of_a_key_is_stored(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    first, second = add_key(file, "for Weblate\nand more"), add_key(file, "for me")
+    assert first != second
+    content = file.read_text()
+    assert first not in content
+    assert second not in content
+    assert content.count("\n") == 2
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    keys = KeyStore(read_keys(file))
+    assert (keys.find(first), keys.find(second)) == (0, 1)
+    assert keys.find(first[:-1]) is keys.find("") is keys.find("\ud800") is None
+    assert keys.find(hash_key(first)) is None, "a hash is not a key"
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("# comment\n\nsha256:" + "0" * 64 + "\nmy secret\n")
+    with pytest.raises(UsageError, match="line 4"):
+        add_key(file, "")
+    assert file.read_text().endswith("my secret\n")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_keys(tmp_path / "missing")
+
+
+def test_rate_limiter_refills() -> None:
+    now = 0.0
+    rates = RateLimiter(rate=2.0, burst=3, clock=lambda: now)
+    assert [rates.take("a") for _ in range(3)] == [0, 0, 0]
+    assert rates.take("a") == pytest.approx(0.5)
+    assert rates.take("b") == 0
+    now = 0.25
+    assert rates.take("a") == pytest.approx(0.25)
+    now = 0.5
+    assert rates.take("a") == 0
+    now = 1000.0
+    assert [rates.take("a") > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_rate_limiter_drops_old_clients() -> None:
+    rates = RateLimiter(rate=1e-9, burst=1, clock=lambda: 0.0)
+    assert rates.take("first") == 0
+    assert rates.take("first") > 0
+    for number in range(20_000):
+        rates.take(number)
+    assert len(rates._buckets) == 10_000
+
+
+KEY = "ibidem-a-key"
+SENTENCE = "Die Datei wurde gespeichert."
+
+
+def test_only_public_paths_work_without_a_key(translator: Translator) -> None:
+    with served(translator, replace(OPEN, keys_required=True), KEY, "other") as (client, _):
+        for answer in (
+            client.post("/translate", TEXT),
+            client.post("/translate", {**TEXT, "api_key": "wrong"}),
+            client.post("/translate", {**TEXT, "api_key": hash_key(KEY)}),
+            client.get("/translate?q=a&api_key=wrong"),
+            client.post("/v2/translate", {"text": ["a"], "target_lang": "EN"}),
+            client.post("/detect", {"q": "a"}),
+            client.get("/memories", Authorization="Bearer wrong"),
+            client.get("/metrics", Authorization=f"Basic {KEY}"),
+        ):
+            assert answer.status == 403
+            assert "key" in str(answer.json).lower()
+        for answer in (
+            client.post("/translate", {**TEXT, "api_key": KEY}),
+            client.form("/translate", {**TEXT, "api_key": "other"}),
+            client.post("/translate", TEXT, Authorization=f"Bearer {KEY}"),
+            client.get(f"/translate?q=a&api_key={KEY}"),
+            client.post("/v2/translate", {"text": ["a"], "target_lang": "EN"}, Authorization=f"DeepL-Auth-Key {KEY}"),
+            client.get("/memories", Authorization=f"bearer {KEY}"),
+            client.get("/metrics", Authorization=f"Bearer {KEY}"),
+            client.get("/health"),
+            client.get("/languages"),
+            client.get("/"),
+            client.get("/openapi.json"),
+        ):
+            assert answer.status == 200
+        assert client.get("/frontend/settings").json["keyRequired"] is True
+    with pytest.raises(UsageError, match="no API key"):
+        make_service(translator, replace(OPEN, keys_required=True))
+
+
+def test_official_clients_with_keys(translator: Translator) -> None:
+    libretranslatepy, deepl = pytest.importorskip("libretranslatepy"), pytest.importorskip("deepl")
+    with served(translator, replace(OPEN, keys_required=True), KEY) as (client, _):
+        assert libretranslatepy.LibreTranslateAPI(client.url, api_key=KEY).translate(SENTENCE, "de", "en")
+        assert deepl.DeepLClient(KEY, server_url=client.url).translate_text(SENTENCE, target_lang="EN-US").text
+        with pytest.raises(deepl.AuthorizationException):
+            deepl.DeepLClient("wrong", server_url=client.url).translate_text("Datei", target_lang="EN-US")
+
+
+def test_rate_limit_of_keys_and_addresses(translator: Translator) -> None:
+    limits = replace(OPEN.limits, rate=0.5, burst=3)
+    with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY, "other") as (client, _):
+        statuses = [client.get("/memories", Authorization=f"Bearer {KEY}").status for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        refused = client.get("/memories", Authorization=f"Bearer {KEY}")
+        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        assert client.get("/memories", Authorization="Bearer other").status == 200, "another key has its own rate"
+        guesses = [client.get("/memories", Authorization=f"Bearer {number}").status for number in range(5)]
+        assert guesses == [403, 403, 403, 429, 429], "invalid keys count against the address"
+        assert client.get("/health").status == 200
+
+
+def test_refused_requests_count_against_the_rate(translator: Translator) -> None:
+    """Malformed JSON, missing fields and parameters, and unknown paths."""
+    limits = replace(OPEN.limits, rate=0.001, burst=3)
+    for method, path, body, status in (
+        ("POST", "/translate", b"{", 400),
+        ("POST", "/v2/translate", b"{}", 400),
+        ("POST", "/memories/none/import", b"", 400),
+        ("GET", "/nowhere", None, 404),
+    ):
+        with served(translator, replace(OPEN, limits=limits)) as (client, _):
+            statuses = [client.send(method, path, body).status for _ in range(5)]
+            assert statuses == [status] * 3 + [429] * 2, path
+            assert client.get("/").status == client.get("/health").status == 200, "the page is not limited"
+
+
+def test_a_key_in_the_body_has_its_own_rate(translator: Translator) -> None:
+    limits = replace(OPEN.limits, rate=0.001, burst=3)
+    with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY, "other") as (client, _):
+
+        def send(key: str) -> int:
+            return client.post("/detect", {"q": "a", "api_key": key}).status
+
+        assert [send(KEY) for _ in range(4)] == [200, 200, 200, 429]
+        assert [send("other") for _ in range(3)] == [200, 200, 200]
+        assert [send("wrong") for _ in range(4)] == [403, 403, 403, 429], "invalid keys count against the address"
+
+
+def test_key_and_rate_are_checked_before_the_body_is_read(translator: Translator) -> None:
+    """A body that does not arrive would lead to status 408 after 30 seconds."""
+    limits = replace(OPEN.limits, rate=0.001, burst=2)
+
+    def send(path: str, authorization: str) -> bytes:
+        with connect(client) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\n"
+            connection.sendall(f"{head}Content-Length: 100\r\n\r\n".encode())
+            return connection.recv(4096).split(b" ", 2)[1]
+
+    with served(translator, replace(OPEN, limits=limits, keys_required=True), KEY) as (client, _):
+        assert send("/translate", "Bearer wrong") == b"403"
+        assert send("/v2/translate?api_key=wrong", "none") == b"403"
+        assert send("/translate", "none") == b"429"
+        assert send("/translate?api_key=wrong", "none") == b"429"
+
+
+def test_an_invalid_key_in_the_body_is_refused_before_other_fields(translator: Translator) -> None:
+    with served(translator, replace(OPEN, keys_required=True), KEY) as (client, _):
+        for path in ("/translate", "/suggest", "/detect", "/memories/none/pairs", "/v2/translate"):
+            for key in ("wrong", 5, None, [KEY]):
+                assert client.post(path, {"api_key": key, "auth_key": key, "q": 3}).status == 403
+            assert client.post(path, {"api_key": KEY, "q": 3}).status == 400
