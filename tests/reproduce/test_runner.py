@@ -12,32 +12,27 @@ import pytest
 from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
 from ibidem.memory import Memory, writer_lock
-from ibidem.reproduce import running
-from ibidem.reproduce.bench import Setting, Workspace
+from ibidem.reproduce import runner
+from ibidem.reproduce.data import write_own_data
 from ibidem.reproduce.declaration import digest
-from ibidem.reproduce.finetuning import FineTuningSettings
+from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import Plan
-from ibidem.reproduce.reproducing import Choice, reproduce, survey
+from ibidem.reproduce.report import Choice, reproduce, survey
 from ibidem.reproduce.results import Results
-from ibidem.reproduce.rows.fine_tuned import FineTunedTranslation
-from ibidem.reproduce.rows.own import OwnTranslation
-from ibidem.reproduce.rows.parameters import ParameterCount
-from ibidem.reproduce.rows.picture import Picture
-from ibidem.reproduce.rows.redundancy import Redundancy
-from ibidem.reproduce.rows.statistics import Statistics
+from ibidem.reproduce.rows.statistics import ParameterCount, Redundancy, Statistics
 from ibidem.reproduce.rows.timing import Timing
-from ibidem.reproduce.rows.translation import AUTHORS, Translation
-from ibidem.reproduce.running import choose_rows, find_obstacle, plan_tasks, run_rows
-from ibidem.reproduce.smoke import write_own_data
+from ibidem.reproduce.rows.translation import AUTHORS, FineTunedTranslation, OwnTranslation, Translation
+from ibidem.reproduce.rows.tsne import TsneProjection
+from ibidem.reproduce.runner import Workers, choose_rows, find_obstacle, plan_tasks, run_rows
 from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
 from ibidem.reproduce.system import BASE, System, assemble
-from ibidem.reproduce.workers import Workers
+from ibidem.reproduce.workspace import Setting, Workspace, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ibidem.reproduce.rows.row import Measured
+    from ibidem.reproduce.rows import Measured
 
 METAK = MetaKSettings(updates=20, validate_every=10)
 NETWORK = CompactSettings(dimension=8, updates=10, validate_every=5, batch=16)
@@ -67,8 +62,8 @@ def quiet(_: str) -> None:
 
 def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
     rows = [translate(BASE), translate(FULL), translate(COMPACT), translate(PRUNED)]
-    said: list[str] = []
-    report = run_rows(setting, rows, minutes=None, say=said.append)
+    lines: list[str] = []
+    report = run_rows(setting, rows, minutes=None, log=lines.append)
     assert (report.measured, report.failed, report.left) == (4, {}, 0)
     made = sorted(path.name.split("-")[0] for path in setting.work.iterdir() if path.is_dir())
     assert made == ["clustered", "compacted", "extracted", "tuned", "tuned"]  # the pruned memory was removed after use
@@ -85,20 +80,20 @@ def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
     assert trace["command"].startswith(f"ibidem reproduce all --only {digest(rows[2])} ")
     assert " --model model " in trace["command"]  # not the shipped one
     again = plan_tasks(Workspace(setting), rows)
-    assert [task.key for task in again.tasks if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
+    assert [task.key for task in again if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
 
 
 def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setting, tmp_path: Path) -> None:
     general = replace(COMPACT, compact_corpus=("general",))
     row = translate(general)
-    run_rows(setting, [row], minutes=None, say=quiet)
+    run_rows(setting, [row], minutes=None, log=quiet)
     without = tmp_path / "without"
     shutil.copytree(setting.data, without, ignore=shutil.ignore_patterns("general"))
     elsewhere = replace(setting, data=without, work=tmp_path / "elsewhere")
     assert find_obstacle(Workspace(elsewhere), row) is None
     (setting.results / "rows" / f"{digest(row)}.json").unlink()
     other = translate(replace(general, k=2))
-    report = run_rows(elsewhere, [row, other], minutes=None, say=quiet)
+    report = run_rows(elsewhere, [row, other], minutes=None, log=quiet)
     assert report.measured == 2
     again = Results(setting.results).find(row)
     assert again is not None
@@ -108,16 +103,16 @@ def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setti
 
 
 def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [translate(replace(FULL, index="paper")), Picture(COMPACT), translate(FULL)]
-    bench = Workspace(setting)
-    assert [find_obstacle(bench, row) for row in rows] == [None] * 3
-    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    rows = [translate(replace(FULL, index="paper")), TsneProjection(COMPACT), translate(FULL)]
+    workspace = Workspace(setting)
+    assert [find_obstacle(workspace, row) for row in rows] == [None] * 3
+    monkeypatch.setattr(runner, "find_spec", lambda _: None)
     obstacles = ["faiss is not installed", "sklearn is not installed", None]
-    assert [find_obstacle(bench, row) for row in rows] == obstacles
+    assert [find_obstacle(workspace, row) for row in rows] == obstacles
 
 
 def test_no_time_no_rows(setting: Setting) -> None:
-    report = run_rows(setting, [translate(BASE)], minutes=0, say=quiet)
+    report = run_rows(setting, [translate(BASE)], minutes=0, log=quiet)
     assert (report.measured, report.left) == (0, 1)
 
 
@@ -129,18 +124,19 @@ class Failing:
     name: ClassVar[str] = "failing"
     seed: ClassVar[int] = 0
     alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
     stages: ClassVar[tuple[()]] = ()
     texts: ClassVar[tuple[()]] = ()
 
-    def expected(self, _pairs: Callable[[tuple[str, ...]], int]) -> float:
+    def estimate_seconds(self, _count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 1
 
-    def measure(self, _bench: Workspace) -> Measured:
+    def measure(self, _workspace: Workspace) -> Measured:
         raise UsageError(self.reason)
 
 
 def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
-    report = run_rows(setting, [Failing("out of luck"), Statistics("koran", "dev")], minutes=None, say=quiet)
+    report = run_rows(setting, [Failing("out of luck"), Statistics("koran", "dev")], minutes=None, log=quiet)
     assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
 
 
@@ -149,7 +145,7 @@ def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path
     shutil.copytree(setting.data, broken)
     (broken / "koran" / "train.en").write_text("one line only\n", encoding="utf-8")
     rows = [translate(FULL), translate(COMPACT), translate(BASE)]
-    report = run_rows(replace(setting, data=broken), rows, minutes=None, say=quiet)
+    report = run_rows(replace(setting, data=broken), rows, minutes=None, log=quiet)
     assert (report.measured, report.lost, report.left) == (1, 2, 0)
     ((name, reason),) = report.failed.items()
     assert name.startswith("extracted koran")
@@ -160,10 +156,10 @@ def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_
     from tests.conftest import write_marian
 
     row = Statistics("koran", "dev")
-    run_rows(setting, [row], minutes=None, say=quiet)
+    run_rows(setting, [row], minutes=None, log=quiet)
     other = write_marian(tmp_path / "other", spm_file, seed=2)
     with pytest.raises(MismatchError, match="--results"):
-        run_rows(replace(setting, model=str(other)), [Statistics("koran", "test")], minutes=None, say=quiet)
+        run_rows(replace(setting, model=str(other)), [Statistics("koran", "test")], minutes=None, log=quiet)
     changed = tmp_path / "changed"
     shutil.copytree(setting.data, changed)
     (changed / "koran" / "dev.en").write_text((changed / "koran" / "dev.en").read_text("utf-8").upper(), "utf-8")
@@ -174,7 +170,7 @@ def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_
 def test_one_run_at_a_time(setting: Setting) -> None:
     setting.work.mkdir(parents=True)
     with writer_lock(setting.work), pytest.raises(LockedMemoryError):
-        run_rows(setting, [translate(BASE)], minutes=None, say=quiet)
+        run_rows(setting, [translate(BASE)], minutes=None, log=quiet)
 
 
 def test_every_kind_of_row(setting: Setting) -> None:
@@ -182,13 +178,13 @@ def test_every_kind_of_row(setting: Setting) -> None:
     rows = [
         Timing((BASE, FULL), "koran", 2, 1, 2, search=SEARCH),
         Redundancy(("koran",)),
-        Picture(COMPACT, tokens=3, points=5),
+        TsneProjection(COMPACT, tokens=3, points=5),
         OwnTranslation(BASE, search=SEARCH),
         ParameterCount(4, NETWORK, METAK),
         FineTunedTranslation(tuned, "news", search=SEARCH),
         translate(replace(FULL, index="paper")),
     ]
-    report = run_rows(setting, rows, minutes=None, say=quiet)
+    report = run_rows(setting, rows, minutes=None, log=quiet)
     assert report.failed == {}
     assert report.measured == len(rows)
     results = Results(setting.results)
@@ -229,9 +225,9 @@ def test_systems_say_what_they_are_made_of() -> None:
 def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> None:
     from ibidem.reproduce.stages import copy_memory
 
-    bench = Workspace(setting)
-    bench.make_all([Extracted(("koran",))])
-    source = bench.folder(Extracted(("koran",)))
+    workspace = Workspace(setting)
+    workspace.make_all([Extracted(("koran",))])
+    source = workspace.folder(Extracted(("koran",)))
     copies = [copy_memory(source, tmp_path / name) for name in ("one", "two")]
     with copies[0].edit(), copies[1].edit(), Memory.open(source).edit():
         pass
@@ -240,14 +236,14 @@ def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> N
 
 
 def test_a_killed_stage_is_made_anew(setting: Setting) -> None:
-    bench = Workspace(setting)
+    workspace = Workspace(setting)
     stage = assemble(FULL).tuned
-    bench.make_all([stage])
-    (bench.folder(stage) / "done.json").unlink()
-    bench = Workspace(setting)
-    assert not bench.is_made(stage)
-    bench.make_all([stage])
-    assert bench.is_made(stage)
+    workspace.make_all([stage])
+    (workspace.folder(stage) / "done.json").unlink()
+    workspace = Workspace(setting)
+    assert not workspace.is_made(stage)
+    workspace.make_all([stage])
+    assert workspace.is_made(stage)
 
 
 def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
@@ -283,8 +279,16 @@ def test_side_by_side_gives_the_same(setting: Setting, tmp_path: Path) -> None:
     """Workers in processes of their own find what one process finds."""
     rows = [translate(FULL), translate(COMPACT), translate(PRUNED), translate(BASE)]
     here, beside = (replace(setting, work=tmp_path / name, results=tmp_path / f"{name}-results") for name in "ab")
-    run_rows(here, rows, minutes=None, say=quiet)
-    report = run_rows(replace(beside, jobs=2), rows, minutes=None, say=quiet)
+    run_rows(here, rows, minutes=None, log=quiet)
+    report = run_rows(replace(beside, jobs=2), rows, minutes=None, log=quiet)
     assert (report.measured, report.failed) == (4, {})
     found = [[Results(each.results).find(row)["translations_sha256"] for row in rows] for each in (here, beside)]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("/home/me/models/big", "big"), ("facebook/wmt19-de-en", "facebook/wmt19-de-en")],
+)
+def test_a_models_name_without_its_folder(name: str, short: str) -> None:
+    assert short_name(name) == short

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ibidem.model import load_model
-from ibidem.reproduce.finetuning import Encoded, FineTuningSettings, fine_tune, measure_loss
+from ibidem.reproduce.fine_tuning import Encoded, FineTuningSettings, fine_tune, measure_loss
 
 SETTINGS = FineTuningSettings(updates=30, learning_rate=3e-3, warmup=5, judge_every=10, seed=3)
 
