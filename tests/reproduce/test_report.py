@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,18 @@ def test_the_published_table_of_the_wide_model() -> None:
 def test_every_published_figure_belongs_to_a_table() -> None:
     drawn = {path.stem for path in (PUBLISHED / "tables" / "figures").iterdir()}
     assert drawn == {figure for name in TABLES for figure in open_table(name).figures}
+
+
+PAGES = sorted(PUBLISHED.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short_and_its_links_lead_somewhere(page: Path) -> None:
+    assert page.stat().st_size <= 6 * 1024
+    links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_published_file_of_data_is_cited_by_a_page() -> None:
+    cited = {name for page in PAGES for name in re.findall(r"data/([\w.-]+\.json)", page.read_text("utf-8"))}
+    assert {file.name for file in (PUBLISHED / "data").iterdir()} == cited
