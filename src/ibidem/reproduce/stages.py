@@ -157,7 +157,12 @@ class Compacted(Stage):
 
 @dataclass(frozen=True)
 class Neighbourhoods(Stage):
-    """Find the nearest entries of every entry of a memory, once for every k and every pruning rate."""
+    """Find the nearest entries of every entry of a memory, once for every k and every pruning rate.
+
+    Args:
+        memory: Memory to search.
+        count: Number of neighbours of each entry.
+    """
 
     memory: Extracted | Clustered | Compacted
     count: int
@@ -183,7 +188,13 @@ class Neighbourhoods(Stage):
 
 @dataclass(frozen=True)
 class Pruned(Stage):
-    """Prune a memory; the copy is built in seconds and removed after use."""
+    """Prune a memory; the copy is built in seconds and removed after use.
+
+    Args:
+        memory: Memory to prune.
+        settings: Strategy and rate.
+        neighbourhoods: Nearest entries, where the strategy needs them.
+    """
 
     memory: Extracted | Clustered | Compacted | Tuned
     settings: PruneSettings
@@ -209,7 +220,12 @@ class Pruned(Stage):
 
 @dataclass(frozen=True)
 class Indexed(Stage):
-    """Index a memory; on a GPU the paper's index is built when it is opened, and nothing is stored."""
+    """Index a memory; on a GPU the paper's index is built when it is opened, and nothing is stored.
+
+    Args:
+        memory: Memory to index.
+        setting: Setting of `ibidem index`.
+    """
 
     memory: Extracted | Clustered | Compacted | Pruned
     setting: str
@@ -238,7 +254,14 @@ class Indexed(Stage):
 
 @dataclass(frozen=True)
 class Tuned(Stage):
-    """Tune the combiners of a memory on a dev set, with exact search unless the memory has an index."""
+    """Tune the combiners of a memory on a dev set, with exact search unless the memory has an index.
+
+    Args:
+        memory: Memory to tune.
+        dev: Domain of the dev set.
+        k: Number of neighbours.
+        settings: Settings of the Meta-k Network.
+    """
 
     memory: Extracted | Clustered | Compacted | Pruned | Indexed
     dev: str
@@ -267,7 +290,13 @@ class Tuned(Stage):
 
 @dataclass(frozen=True)
 class FineTuned(Stage):
-    """Fine-tune all weights of the base model on a corpus."""
+    """Fine-tune all weights of the base model on a corpus.
+
+    Args:
+        corpus: Domains of the training text.
+        dev: Domain of the dev set.
+        settings: Settings of the training.
+    """
 
     corpus: tuple[str, ...]
     dev: str

@@ -36,12 +36,12 @@ def test_one_comparison(judge, found, verdict) -> None:
     [([1.0, 2.0], "true"), ([1.0, None], "true"), ([1.0, -1.0], "false"), ([None, None], "not run"), ([], "not run")],
 )
 def test_a_claim_holds_where_no_comparison_refutes_it(values, verdict) -> None:
-    tests = tuple(orderings.Test("somewhere", None if value is None else difference(value)) for value in values)
+    tests = tuple(orderings.Comparison("somewhere", None if value is None else difference(value)) for value in values)
     assert orderings.Claim("a claim", tests, orderings.above).verdict() == verdict
 
 
 def test_an_undecided_comparison_leaves_a_claim_undecided() -> None:
-    tests = (orderings.Test("a", difference(1)), orderings.Test("b", difference(1, p_value=0.5)))
+    tests = (orderings.Comparison("a", difference(1)), orderings.Comparison("b", difference(1, p_value=0.5)))
     assert orderings.Claim("a claim", tests, orderings.above).verdict() == "undecided"
 
 

@@ -65,7 +65,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """Count the parameters of the base model, a Meta-k Network and a Compact Network."""
+    """Count the parameters of the base model, a Meta-k Network and a Compact Network.
+
+    Args:
+        k: Number of neighbours of the Meta-k Network.
+        compact: Settings of the Compact Network.
+        metak: Settings of the Meta-k Network.
+    """
 
     k: int
     compact: CompactSettings
@@ -101,7 +107,13 @@ def count_parameters(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Redundancy:
-    """Count the n-grams of a memory, n = 1 … longest, and prune a frequent bigram at a rate as an example."""
+    """Count the n-grams of a memory, and prune a frequent bigram as an example.
+
+    Args:
+        corpus: Domains of the memory.
+        longest: Length of the longest n-gram.
+        rate: Pruning rate of the example.
+    """
 
     corpus: tuple[str, ...]
     longest: int = 4

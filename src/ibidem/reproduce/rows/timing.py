@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Timing:
-    """Translate evenly chosen sentences of a test set with every system in every round, and time them."""
+    """Translate evenly chosen sentences of a test set with every system in every round, and time them.
+
+    Args:
+        systems: Systems, timed in turn.
+        test: Domain of the test set.
+        batch: Sentences in a batch.
+        batches: Number of batches.
+        rounds: Number of rounds.
+        search: Settings of beam search.
+    """
 
     systems: tuple[System, ...]
     test: str

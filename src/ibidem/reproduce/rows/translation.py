@@ -37,21 +37,13 @@ AUTHORS = SearchSettings(
 _OMITTED = ("stage", "texts", "history")
 
 
-@dataclass(frozen=True)
-class Translation:
-    """Translate the test set, or another part, of a domain with a system and score it."""
+class _SystemRow:
+    """What the rows that translate with one system share."""
 
     system: System
-    test: str
-    part: str = "test"
-    search: SearchSettings = AUTHORS
 
     alone: ClassVar[bool] = False
     library: ClassVar[str | None] = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.test}/{self.part} {name_system(self.system)}"
 
     @property
     def seed(self) -> int:
@@ -61,6 +53,27 @@ class Translation:
     def stages(self) -> tuple[Stage, ...]:
         parts = assemble(self.system)
         return () if parts is None else tuple(dict.fromkeys(parts))
+
+
+@dataclass(frozen=True)
+class Translation(_SystemRow):
+    """Translate the test set, or another part, of a domain with a system and score it.
+
+    Args:
+        system: System that translates.
+        test: Domain of the text.
+        part: Part of the domain.
+        search: Settings of beam search.
+    """
+
+    system: System
+    test: str
+    part: str = "test"
+    search: SearchSettings = AUTHORS
+
+    @property
+    def name(self) -> str:
+        return f"{self.test}/{self.part} {name_system(self.system)}"
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -77,29 +90,24 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class OwnTranslation:
-    """Translate the sentences written for this project, of one domain, with a system: they may be published."""
+class OwnTranslation(_SystemRow):
+    """Translate the sentences written for this project with a system; they may be published.
+
+    Args:
+        system: System that translates.
+        domain: Domain of the sentences.
+        search: Settings of beam search.
+    """
 
     system: System
     domain: str = "software"
     search: SearchSettings = AUTHORS
 
-    alone: ClassVar[bool] = False
-    library: ClassVar[str | None] = None
     texts: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def name(self) -> str:
         return f"own/{self.domain} {name_system(self.system)}"
-
-    @property
-    def seed(self) -> int:
-        return self.system.seed
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        parts = assemble(self.system)
-        return () if parts is None else tuple(dict.fromkeys(parts))
 
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 10 + 3e-5 * count_pairs(self.system.corpus)
@@ -114,7 +122,13 @@ class OwnTranslation:
 
 @dataclass(frozen=True)
 class FineTunedTranslation:
-    """Translate the test set of a domain with a fine-tuned model, without a memory."""
+    """Translate the test set of a domain with a fine-tuned model, without a memory.
+
+    Args:
+        model: Fine-tuned model.
+        test: Domain of the test set.
+        search: Settings of beam search.
+    """
 
     model: FineTuned
     test: str

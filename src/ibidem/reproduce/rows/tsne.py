@@ -26,7 +26,14 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class TsneProjection:
-    """Project `points` entries of each of `tokens` sampled tokens, and as many drawn from the whole memory."""
+    """Project entries of sampled tokens, and as many drawn from the whole memory.
+
+    Args:
+        system: System with a compactor.
+        tokens: Number of sampled tokens.
+        points: Entries of each token.
+        perplexity: Perplexity of t-SNE.
+    """
 
     system: System
     tokens: int = 10

@@ -22,7 +22,7 @@ CLOSE = 1.0
 
 
 @dataclass(frozen=True)
-class Test:
+class Comparison:
     """One comparison that tests a claim: the column, and the difference between system and baseline."""
 
     where: str
@@ -34,7 +34,7 @@ class Claim:
     """A claim of the paper, the comparisons that test it, and the rule that judges one of them."""
 
     text: str
-    tests: tuple[Test, ...]
+    tests: tuple[Comparison, ...]
     judge: Callable[[Difference], str]
 
     def verdict(self) -> str:
@@ -72,8 +72,8 @@ def claims(plan: Plan, results: Results) -> list[Claim]:
     """Return all tested claims, with exact search; those about the compact space with the paper's index too."""
     found: list[Claim] = []
 
-    def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Test, ...]:
-        return tuple(Test(c, grid.compare(results, baseline, system, c)) for c in columns or grid.columns)
+    def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Comparison, ...]:
+        return tuple(Comparison(c, grid.compare(results, baseline, system, c)) for c in columns or grid.columns)
 
     for index in plan.indexes:
         grid, suffix = quality.build_domains(plan, index), "" if index == "exact" else f" ({index} index)"
