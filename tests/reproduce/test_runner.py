@@ -11,9 +11,8 @@ import pytest
 
 from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
-from ibidem.memory import Memory, writer_lock
+from ibidem.memory import writer_lock
 from ibidem.reproduce import runner
-from ibidem.reproduce.data import write_own_data
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import Plan
@@ -26,7 +25,7 @@ from ibidem.reproduce.rows.tsne import TsneProjection
 from ibidem.reproduce.runner import Workers, choose_rows, find_obstacle, plan_tasks, run_rows
 from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
 from ibidem.reproduce.system import BASE, System, assemble
-from ibidem.reproduce.workspace import Setting, Workspace, short_name
+from ibidem.reproduce.workspace import Setting, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,16 +43,6 @@ PRUNED = replace(COMPACT, prune=PruneSettings(rate=0.5))
 
 def translate(system: System, **changes: object) -> Translation:
     return replace(Translation(system, "koran", search=SEARCH), **changes)
-
-
-@pytest.fixture(scope="module")
-def own_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_own_data(tmp_path_factory.mktemp("own")).folder
-
-
-@pytest.fixture
-def setting(tmp_path: Path, own_data: Path, tiny_folder: Path) -> Setting:
-    return Setting(own_data, tmp_path / "work", tmp_path / "results", str(tiny_folder), "cpu", smoke=True)
 
 
 def quiet(_: str) -> None:
@@ -210,7 +199,7 @@ def test_rows_by_name_digest_and_seed() -> None:
         choose_rows(rows, ("nothing like this",), ())
 
 
-def test_systems_say_what_they_are_made_of() -> None:
+def test_systems_declare_their_stages() -> None:
     assert assemble(BASE) is None
     parts = assemble(PRUNED)
     assert isinstance(parts.memory, Pruned)
@@ -220,30 +209,6 @@ def test_systems_say_what_they_are_made_of() -> None:
     assert isinstance(parts.memory.memory.compactor, Trained)
     assert assemble(FULL).memory.memory == Extracted(("koran",))
     assert Translation(PRUNED, "koran").name == ("koran/test koran network8 static nce+CL k=4 cost-clusters 0.5 seed=1")
-
-
-def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> None:
-    from ibidem.reproduce.stages import copy_memory
-
-    workspace = Workspace(setting)
-    workspace.make_all([Extracted(("koran",))])
-    source = workspace.folder(Extracted(("koran",)))
-    copies = [copy_memory(source, tmp_path / name) for name in ("one", "two")]
-    with copies[0].edit(), copies[1].edit(), Memory.open(source).edit():
-        pass
-    shared = next((source / "segments").rglob("keys*"))
-    assert (tmp_path / "one" / shared.relative_to(source)).stat().st_ino == shared.stat().st_ino
-
-
-def test_a_killed_stage_is_made_anew(setting: Setting) -> None:
-    workspace = Workspace(setting)
-    stage = assemble(FULL).tuned
-    workspace.make_all([stage])
-    (workspace.folder(stage) / "done.json").unlink()
-    workspace = Workspace(setting)
-    assert not workspace.is_made(stage)
-    workspace.make_all([stage])
-    assert workspace.is_made(stage)
 
 
 def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
@@ -284,11 +249,3 @@ def test_side_by_side_gives_the_same(setting: Setting, tmp_path: Path) -> None:
     assert (report.measured, report.failed) == (4, {})
     found = [[Results(each.results).find(row)["translations_sha256"] for row in rows] for each in (here, beside)]
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [("/home/me/models/big", "big"), ("facebook/wmt19-de-en", "facebook/wmt19-de-en")],
-)
-def test_a_models_name_without_its_folder(name: str, short: str) -> None:
-    assert short_name(name) == short
