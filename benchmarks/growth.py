@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth
-from ibidem.reproduce.plots.figure import LINES, MARKERS, new_figure, save_figure
+from ibidem.reproduce import LINES, MARKERS, new_figure, save_figure
 
 
 def main() -> None:

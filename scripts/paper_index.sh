@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# One domain with the paper's index (IVF1024,PQ64, nprobe 32) in the full space and in a compact one: BLEU and recall.
+# BLEU and recall of the paper's index (IVF1024,PQ64, nprobe 32) in the full and in a compact space (docs/results/quality.md).
 #   scripts/paper_index.sh DATA OUTPUT [DEVICE] [DOMAIN]
-# The model runs on DEVICE, faiss on the CPU. JSON and translations land in OUTPUT, memories in $MEMORIES (OUTPUT/memories).
-# TEST_LINES bounds the test set, UPDATES the training of the network, KS names the numbers of neighbours.
+# The model runs on DEVICE, faiss on the CPU. JSON and translations go to OUTPUT, memories to $MEMORIES (OUTPUT/memories).
+# TEST_LINES bounds the test set, UPDATES the training of the network, KS lists the numbers of neighbours.
 set -uo pipefail
 data=$1
 output=$2
@@ -40,8 +40,8 @@ $ibidem extract --train "$data/$domain/train.de.xz" --train "$data/$domain/train
   --device "$device" --batch-tokens 32768 --seed 1 --json > "$output/extract.json" 2> "$output/extract.err"
 say "extracted ($?)"
 $ibidem cluster -m "$memories/full" --device "$device" --seed 1 --json > "$output/cluster.json" 2> "$output/cluster.err"
-cp -al "$memories/full" "$memories/network64" # segments never change: the copies share them
-rm -f "$memories/network64/lock"              # but must not share the lock
+cp -al "$memories/full" "$memories/network64" # hard links: segments never change
+rm -f "$memories/network64/lock"              # the lock must not be shared
 measure full &
 $ibidem compact network -m "$memories/network64" --drop-keys --compact-updates "${UPDATES:-30000}" --device "$device" \
   --seed 1 --json > "$output/compact.json" 2> "$output/compact.err"

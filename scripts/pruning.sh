@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# BLEU over pruning rate, cost clusters against random, on one compact memory tuned before pruning (the paper's figure).
+# BLEU over the pruning rate, cost clusters against random, on one compact memory tuned before pruning (docs/results/pruning.md).
 #   scripts/pruning.sh DATA OUTPUT [DEVICE] TRAIN_DE TRAIN_EN
-# DATA holds it/{dev,test}.{de,en}.xz. JSON and translations land in OUTPUT, memories in $MEMORIES (OUTPUT/memories).
-# RATES names the rates, JOBS how many memories are pruned and scored side by side, UPDATES bounds the network's training.
+# DATA holds it/{dev,test}.{de,en}.xz. JSON and translations go to OUTPUT, memories to $MEMORIES (OUTPUT/memories).
+# RATES lists the rates, JOBS is the number of memories pruned and scored side by side, UPDATES bounds the network's training.
 set -uo pipefail
 data=$1
 output=$2
@@ -24,8 +24,8 @@ score() { # NAME
 
 pruned() { # STRATEGY RATE
   local name=$1-$2
-  cp -al "$memories/whole" "$memories/$name" # segments never change: the copies share them
-  rm -f "$memories/$name/lock"               # but must not share the lock
+  cp -al "$memories/whole" "$memories/$name" # hard links: segments never change
+  rm -f "$memories/$name/lock"               # the lock must not be shared
   $ibidem prune -m "$memories/$name" --strategy "$1" --rate "$2" --final --seed 1 --json \
     > "$output/prune-$name.json" 2>> "$output/$name.err" && score "$name"
   rm -rf "${memories:?}/$name"

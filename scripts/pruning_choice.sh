@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which way of clustering costs loses least when 30 % are pruned: BLEU on the dev set, one compact memory tuned before pruning.
+# Compare settings of cost clusters at 30 % by BLEU on the dev set, one compact memory tuned before pruning (docs/results/pruning.md).
 #   scripts/pruning_choice.sh DATA OUTPUT DEVICE TRAIN_DE TRAIN_EN [COMPACTOR]
 # DATA holds it/{dev,test}.{de,en}.xz. With COMPACTOR, a trained one of the same model, no network is trained.
 # VARIANTS holds words "GROUPS:N:SCALE:EPSILON:COST_N"; random and high-probability pruning are always among them.
@@ -21,8 +21,8 @@ say() { echo "$(($(date +%s) - started)) s: $*"; }
 pruned() { # NAME OPTIONS of ibidem prune
   local name=$1
   shift
-  cp -al "$memories/whole" "$memories/$name" # segments never change: the copies share them
-  rm -f "$memories/$name/lock"               # but must not share the lock
+  cp -al "$memories/whole" "$memories/$name" # hard links: segments never change
+  rm -f "$memories/$name/lock"               # the lock must not be shared
   $ibidem prune -m "$memories/$name" --rate "$rate" --final --seed 1 "$@" --json \
     > "$output/prune-$name.json" 2>> "$output/$name.err" && score "$name"
   rm -rf "${memories:?}/$name"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The runs behind docs/results: learn IT and Koran, evaluate them, and the base model alone on the other sets.
+# The runs behind docs/results/quality.md: learn IT and Koran, evaluate them, and the base model alone on other sets.
 #   scripts/results.sh DATA OUTPUT [DEVICE]
-# DATA holds DOMAIN/{train,dev,test}.{de,en}.xz. JSON lands in OUTPUT, memories in OUTPUT/memories.
+# DATA holds DOMAIN/{train,dev,test}.{de,en}.xz. JSON goes to OUTPUT, memories to OUTPUT/memories.
 set -euo pipefail
 data=$1
 output=$2

@@ -1,4 +1,4 @@
-"""Plans and results for the tables' tests."""
+"""Plans, results and settings for the tests of tables and runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
+    from ibidem.reproduce.workspace import Setting
 
 
 @pytest.fixture
 def plan() -> Plan:
-    """The real thing with two seeds."""
+    """The plan of full runs with two seeds."""
     from dataclasses import replace
 
     from ibidem.reproduce.plan import full_plan
@@ -25,6 +26,23 @@ def plan() -> Plan:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
+    """An empty results folder."""
     from ibidem.reproduce.results import Results
 
     return Results(tmp_path / "results")
+
+
+@pytest.fixture(scope="session")
+def own_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of our own sentences."""
+    from ibidem.reproduce.data import write_own_data
+
+    return write_own_data(tmp_path_factory.mktemp("own")).folder
+
+
+@pytest.fixture
+def setting(tmp_path: Path, own_data: Path, tiny_folder: Path) -> Setting:
+    """The setting of a quick run with the tiny model on a CPU."""
+    from ibidem.reproduce.workspace import Setting
+
+    return Setting(own_data, tmp_path / "work", tmp_path / "results", str(tiny_folder), "cpu", smoke=True)

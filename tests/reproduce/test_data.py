@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ibidem.errors import UsageError
-from ibidem.reproduce.data import Data, find_changed, write_cut, write_joined
-from ibidem.reproduce.smoke import own_sentences, write_own_data
+from ibidem.reproduce.data import Data, find_changed, own_sentences, write_cut, write_joined, write_own_data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +41,7 @@ def test_layouts(tmp_path: Path, folder: str, stem: str, domain: str, part: str,
     assert [(pair.source, pair.target) for pair in data.corpus(domain, part)] == [("eins", "one"), ("zwei", "two")]
 
 
-def test_a_table_of_tabs_is_a_part_too(tmp_path: Path) -> None:
+def test_a_tsv_file_is_a_part_too(tmp_path: Path) -> None:
     (tmp_path / "it").mkdir()
     (tmp_path / "it" / "dev.tsv").write_text("eins\tone\n")
     assert [pair.target for pair in Data(tmp_path).corpus("it", "dev")] == ["one"]
@@ -59,7 +58,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         Data(tmp_path / "nowhere")
 
 
-def test_a_text_is_known_whatever_its_compression(tmp_path: Path) -> None:
+def test_the_digest_of_a_text_does_not_depend_on_its_compression(tmp_path: Path) -> None:
     for number, ending in enumerate(["", ".xz", ".gz"]):
         write(tmp_path / str(number) / "it", "train", ending)
     facts = [Data(tmp_path / str(number)).facts("it", "train") for number in range(3)]
@@ -71,7 +70,7 @@ def test_a_text_is_known_whatever_its_compression(tmp_path: Path) -> None:
     assert find_changed(known, Data(tmp_path / "1")) is None
     from ibidem.reproduce import data as module
 
-    module._facts.cache_clear()
+    module._read_facts.cache_clear()
     assert find_changed(known, changed) == "it/train"
 
 

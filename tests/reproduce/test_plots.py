@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.reproduce.plots.curve import draw_curve
-from ibidem.reproduce.plots.figure import is_far_below
-from ibidem.reproduce.plots.tradeoff import Point, draw_tradeoff
+from ibidem.reproduce.plots import Point, draw_curve, draw_tradeoff, is_far_below
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +20,7 @@ def test_nothing_run_nothing_drawn(tmp_path: Path) -> None:
     ("value", "others", "far"),
     [(33.0, [49.0, 50.0], True), (48.0, [49.0, 50.0], False), (33.0, [], False), (49.5, [50.0, 50.0], False)],
 )
-def test_what_lies_far_below_is_told_in_words(value: float, others: list[float], far: bool) -> None:
+def test_what_lies_far_below_is_named_in_a_note(value: float, others: list[float], far: bool) -> None:
     assert is_far_below(value, others) is far
 
 

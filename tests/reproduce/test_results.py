@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ibidem.errors import IbidemError
+from ibidem.errors import IbidemError, UsageError
+from ibidem.reproduce import results as results_module
 from ibidem.reproduce.declaration import digest
-from ibidem.reproduce.results import Results
-from ibidem.reproduce.rows.row import Measured
-from ibidem.reproduce.rows.translation import Translation
+from ibidem.reproduce.results import ARCHIVE, Results, pack_rows
+from ibidem.reproduce.rows import Measured
+from ibidem.reproduce.rows.translation import OwnTranslation, Translation
 from ibidem.reproduce.system import System
 
-from .made_up import TRACE, put_score
+from .made_up import TRACE, make_counts, put_score
 
 ROW = Translation(System(("it",), "it", seed=1), "it")
 OTHER = replace(ROW, system=replace(ROW.system, seed=2))
@@ -60,3 +62,60 @@ def test_comparisons_need_counts_of_both(results: Results) -> None:
     assert found.value > 0
     (results.rows / f"{digest(OTHER)}.npz").unlink()  # the score alone is not enough
     assert Results(results.folder).compare([ROW], [OTHER]) is None
+
+
+def test_packed_rows_are_found_as_before(results: Results) -> None:
+    """Figures and arrays come back from the archive; of the translations only those of our own sentences."""
+    own = OwnTranslation(ROW.system)
+    arrays = {"bleu": make_counts(0.6), "plane": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    for row in (ROW, own):
+        results.put(row, Measured({"name": row.name, **TRACE}, arrays, ["Grüße", "zwei"]))
+    before = [Results(results.folder).find(row) for row in (ROW, own)]
+    assert pack_rows(results.folder) == 2
+    assert {path.name for path in results.rows.iterdir()} == {ARCHIVE, f"{digest(ROW)}.txt.gz"}
+    (results.rows / f"{digest(ROW)}.txt.gz").unlink()
+    packed = Results(results.folder)
+    assert [packed.find(row) for row in (ROW, own)] == before
+    for name, array in arrays.items():
+        found = packed.array(ROW, name)
+        assert found is not None
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, array)
+    assert packed.translations(own) == ["Grüße", "zwei"]
+    assert packed.translations(ROW) is None
+    assert packed.find(OTHER) is None
+
+
+def test_rows_are_added_to_an_archive_and_replaced_in_it(results: Results) -> None:
+    put_score(results, ROW, 0.5)
+    pack_rows(results.folder)
+    put_score(results, OTHER, 0.6)
+    newer = put_score(results, ROW, 0.9)
+    assert Results(results.folder).find(ROW)["scores"]["BLEU"] == newer  # before the rows are packed
+    assert pack_rows(results.folder) == 2
+    packed = Results(results.folder)
+    assert packed.find(ROW)["scores"]["BLEU"] == newer
+    assert packed.compare([OTHER], [ROW]).value > 0
+
+
+def test_an_archive_that_cannot_be_read_is_named(results: Results) -> None:
+    with pytest.raises(UsageError, match="holds no rows"):
+        pack_rows(results.folder)
+    results.rows.mkdir(parents=True)
+    (results.rows / ARCHIVE).write_bytes(b"nothing")
+    with pytest.raises(IbidemError, match=ARCHIVE):
+        results.find(ROW)
+
+
+def test_the_commit_is_stated_or_read_from_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    results_module.find_commit.cache_clear()
+    monkeypatch.setenv(results_module.COMMIT, "cafe")
+    assert results_module.find_commit() == "cafe"
+    results_module.find_commit.cache_clear()
+    monkeypatch.delenv(results_module.COMMIT)
+    found = results_module.find_commit()
+    assert found is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", found)
+    results_module.find_commit.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    assert results_module.find_commit() is None
+    results_module.find_commit.cache_clear()

@@ -1,4 +1,4 @@
-"""The arithmetic of rows that count, time and draw."""
+"""The arithmetic of rows that count, time and project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from ibidem.evaluate import Speed
 from ibidem.learn import group_entries
-from ibidem.reproduce.rows.picture import purity, sample_tokens
-from ibidem.reproduce.rows.redundancy import choose_bigram, describe_sizes, number_clusters
+from ibidem.reproduce.rows.statistics import choose_bigram, describe_sizes, number_clusters
 from ibidem.reproduce.rows.timing import speed_figures, spread_evenly, storage_of
+from ibidem.reproduce.rows.tsne import purity, sample_tokens
 
 
 def test_sentences_are_drawn_evenly() -> None:

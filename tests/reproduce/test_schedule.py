@@ -25,14 +25,14 @@ def run(schedule: Schedule, seconds_left: float = math.inf) -> list[str]:
     return order
 
 
-def test_what_most_hangs_on_comes_first() -> None:
+def test_the_longest_critical_path_comes_first() -> None:
     schedule = Schedule.of(
         [row("quick", 1), stage("long", 10), row("after long", 5, "long"), stage("short", 2), row("last", 1, "short")]
     )
     assert run(schedule) == ["long", "after long", "short", "quick", "last"]
 
 
-def test_nothing_is_started_that_bears_no_fruit_in_time() -> None:
+def test_no_task_is_started_that_leads_to_no_result_in_time() -> None:
     schedule = Schedule.of([stage("extract", 50), row("measure", 20, "extract"), row("base", 5)])
     assert run(schedule, 60) == ["base"]
     assert [task.key for task in schedule.waiting()] == ["extract", "measure"]
@@ -40,7 +40,7 @@ def test_nothing_is_started_that_bears_no_fruit_in_time() -> None:
     assert run(kept, 60) == ["extract", "train", "measure"]
 
 
-def test_where_time_is_short_what_is_nearly_done_comes_first() -> None:
+def test_the_nearest_result_comes_first_where_time_is_short() -> None:
     tasks = [stage("train", 50, kept=True), row("trained", 20, "train"), stage("tune", 20), row("tuned", 10, "tune")]
     tasks.append(row("base", 5))
     assert run(Schedule.of(tasks), 105) == ["train", "tune", "trained", "tuned", "base"]
@@ -48,7 +48,7 @@ def test_where_time_is_short_what_is_nearly_done_comes_first() -> None:
     assert run(Schedule.of(tasks, jobs=2), 55) == ["train", "tune", "trained", "tuned", "base"]
 
 
-def test_times_are_learnt_from() -> None:
+def test_estimates_are_corrected_by_measured_times() -> None:
     schedule = Schedule.of([row("a", 10), row("b", 10)])
     schedule.start("a")
     schedule.finish("a", 40)
@@ -56,7 +56,7 @@ def test_times_are_learnt_from() -> None:
     assert schedule.choose(41) == schedule.tasks["b"]
 
 
-def test_a_failure_takes_along_what_waits_for_it() -> None:
+def test_a_failure_loses_all_tasks_that_wait_for_it() -> None:
     schedule = Schedule.of([stage("a", 1), stage("b", 1, "a"), row("c", 1, "b"), row("d", 1)])
     schedule.start("a")
     schedule.give_up("a")
@@ -79,7 +79,7 @@ def test_a_stage_is_needed_until_its_rows_are_over() -> None:
     assert not schedule.is_needed("a")
 
 
-def test_what_takes_room_is_made_when_it_can_be_used_and_used_at_once() -> None:
+def test_cheap_stages_are_built_when_they_can_be_used_and_used_at_once() -> None:
     pruned = [Task(f"prune {number}", frozenset(["compact"]), 5, "prune", kept=False, cheap=True) for number in (1, 2)]
     rows = [row(f"{name} {number}", 60, f"prune {number}", f"tune {name}") for number in (1, 2) for name in "ab"]
     tunes = [stage(f"tune {name}", 30, "compact") for name in "ab"]
@@ -92,7 +92,7 @@ def test_what_takes_room_is_made_when_it_can_be_used_and_used_at_once() -> None:
             assert all(name.endswith(key[-1]) for name in after if not name.startswith("tune")), order
 
 
-def test_something_that_needs_several_that_take_room_is_run() -> None:
+def test_a_row_that_needs_several_cheap_stages_is_run() -> None:
     pruned = [Task(name, frozenset(), 5, "prune", kept=False, cheap=True) for name in "ab"]
     schedule = Schedule.of([*pruned, row("speed", 60, "a", "b", alone=True)])
     assert sorted(run(schedule)) == ["a", "b"]
@@ -100,7 +100,7 @@ def test_something_that_needs_several_that_take_room_is_run() -> None:
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 14)), st.floats(0, 100), st.booleans()), min_size=1, max_size=15))
-def test_all_is_done_once_and_after_what_it_waits_for(shape: list[tuple[set[int], float, bool]]) -> None:
+def test_every_task_is_done_once_and_after_those_it_waits_for(shape: list[tuple[set[int], float, bool]]) -> None:
     tasks = [
         Task(str(number), frozenset(str(other) for other in before if other < number), seconds, "any", kept)
         for number, (before, seconds, kept) in enumerate(shape)

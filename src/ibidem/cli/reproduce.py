@@ -14,9 +14,7 @@ from ibidem.errors import UsageError
 from ibidem.reproduce import TABLES
 
 if TYPE_CHECKING:
-    from ibidem.reproduce.data import Data
-    from ibidem.reproduce.plan import Plan
-    from ibidem.reproduce.reproducing import State
+    from ibidem.reproduce import Data, Plan, State
 
 
 Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help=f"all, or any of {', '.join(TABLES)}.")]
@@ -63,9 +61,7 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run the tables of the paper and print them beside its numbers. Rows that have a result are not run again."""
-    from ibidem.reproduce.bench import Setting, Workspace
-    from ibidem.reproduce.reproducing import Choice, lay_out, name_tables, reproduce, survey
-    from ibidem.reproduce.results import Results
+    from ibidem.reproduce import Choice, Results, Setting, Workspace, lay_out, name_tables, reproduce, survey
 
     names = name_tables(tables)
     folder = _choose_folder(results, quick=quick)
@@ -101,9 +97,7 @@ def _choose_folder(results: Path | None, *, quick: bool) -> Path:
 
 def _prepare(data: Path | None, work: Path, seeds: tuple[int, ...], *, quick: bool) -> tuple[Plan, Data | None]:
     """Return the plan and its data: the given folder, or our own sentences for a quick run without one."""
-    from ibidem.reproduce.data import Data, write_cut
-    from ibidem.reproduce.plan import full_plan, quick_plan
-    from ibidem.reproduce.smoke import QUICK_LINES, write_own_data
+    from ibidem.reproduce import QUICK_LINES, Data, full_plan, quick_plan, write_cut, write_own_data
 
     if quick:
         folder = work / "data"
@@ -126,7 +120,7 @@ def _read_seeds(text: str | None) -> tuple[int, ...]:
 
 def _print_state(state: State) -> None:
     """Print a line for each row: its digest, its state, its name."""
-    from ibidem.reproduce.declaration import digest
+    from ibidem.reproduce import digest
 
     for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.hindered)):
         for row in rows:

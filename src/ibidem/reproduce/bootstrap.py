@@ -1,7 +1,7 @@
-"""Paired bootstrap (Koehn, 2004) from the counts of every sentence, over several seeds of each system at once.
+"""Paired bootstrap (Koehn, 2004) from the n-gram counts of every sentence, over several seeds of each system.
 
-For one seed of each it is the test of `ibidem.evaluate.compare`, draw for draw; but the counts, unlike the
-translations, hold no text and can travel with the results.
+For one seed of each system it is the test of `ibidem.evaluate.compare`, draw for draw. Counts, unlike translations,
+hold no text and can be published with the results.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MATCHES = "bleu"
+"""Name of the array of counts beside a result."""
 SAMPLES = 1000
 SEED = 12345
 SIGNIFICANT = 0.05
 
 
 class Difference(NamedTuple):
-    """By how much the mean score of one system is above another's, how likely that is chance, and over how many runs.
+    """The difference between the mean scores of two systems.
 
-    half_width: half of the 95 % interval of the difference.
+    Attributes:
+        value: System minus baseline, in BLEU.
+        p_value: As sacreBLEU's paired bootstrap computes it: the share of resamples whose absolute difference, less
+            its mean, exceeds |value|.
+        half_width: Half of the 95 % bootstrap interval of the difference.
+        seeds: Runs of the baseline and of the system.
     """
 
     value: float
@@ -35,11 +41,12 @@ class Difference(NamedTuple):
 
     @property
     def significant(self) -> bool:
+        """Return whether p is below 0.05."""
         return self.p_value < SIGNIFICANT
 
 
 class Resampled(NamedTuple):
-    """The BLEU of one run of so many sentences, and of each of its resamples [samples]."""
+    """The number of sentences of a run, its BLEU, and the BLEU of each of its resamples [samples]."""
 
     sentences: int
     score: float
@@ -47,7 +54,11 @@ class Resampled(NamedTuple):
 
 
 def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
-    """What BLEU counts in each sentence: [n, 10] lengths of both, then matches and totals of 1- to 4-grams."""
+    """Count what BLEU counts in each sentence.
+
+    Returns:
+        [sentences, 10]: length of the hypothesis and of the reference, then matches and totals of 1- to 4-grams.
+    """
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(effective_order=True)  # which changes a sentence's score, not its counts
@@ -59,7 +70,7 @@ def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArr
 
 
 def bleu_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> float:
-    """Corpus BLEU of summed counts [10]."""
+    """Compute corpus BLEU from summed counts [10]."""
     from sacrebleu.metrics.bleu import BLEU
 
     length, reference, *rest = (int(number) for number in counts)
@@ -67,13 +78,19 @@ def bleu_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> float:
 
 
 def resample(counts: NDArray[np.int64], *, samples: int = SAMPLES, seed: int = SEED) -> Resampled:
-    """The BLEU of a run, counts [n, 10], and of its resamples; runs of as many sentences draw the same ones."""
+    """Compute the BLEU of a run and of its resamples; runs with the same number of sentences share the draws.
+
+    Args:
+        counts: [sentences, 10], as `count_matches` returns them.
+        samples: Number of resamples.
+        seed: Seed of the draws.
+    """
     drawn = _draw(len(counts), samples, seed) @ counts.astype(np.float64)  # whole numbers, exact in floats
     return Resampled(len(counts), bleu_of(counts.sum(axis=0)), np.array([bleu_of(row) for row in drawn]))
 
 
 def compare_seeds(baseline: Sequence[Resampled], system: Sequence[Resampled]) -> Difference:
-    """Compare the mean BLEU over the runs of two systems on one test set, all resampled alike."""
+    """Compare the mean BLEU over the runs of two systems on one test set."""
     real = [float(np.mean([run.score for run in runs])) for runs in (baseline, system)]
     means = [np.mean([run.samples for run in runs], axis=0) for runs in (baseline, system)]
     differences, value = means[1] - means[0], real[1] - real[0]
@@ -85,6 +102,6 @@ def compare_seeds(baseline: Sequence[Resampled], system: Sequence[Resampled]) ->
 
 @lru_cache(maxsize=8)
 def _draw(sentences: int, samples: int, seed: int) -> NDArray[np.float64]:
-    """How often each resample draws each sentence, [samples, sentences]; sacreBLEU's own draws."""
+    """Count how often each resample draws each sentence, [samples, sentences], with sacreBLEU's draws."""
     drawn = np.random.default_rng(seed).choice(sentences, size=(samples, sentences), replace=True)
     return np.array([np.bincount(chosen, minlength=sentences) for chosen in drawn], dtype=np.float64)

@@ -1,9 +1,10 @@
-"""The folder of parallel text: domains, their parts, and what tells two states of a text apart."""
+"""Parallel text: a folder of domains with their parts, and the sentences written for this project."""
 
 from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import UsageError
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE, TARGET = "de", "en"
-# What parts and domains are called in our folders, in the OPUS multi-domain release, and in preprocessed copies of it.
+QUICK_LINES = {"train": 300, "dev": 30, "test": 16}
+"""Lines of each part that a quick run reads."""
+
+# Names of parts and domains in our folders, in the OPUS multi-domain release, and in preprocessed copies of it.
 _PARTS = {"train": ("train", "extra"), "dev": ("dev", "valid"), "test": ("test",)}
 _ALIASES = {
     "koran": ("tanzil", "quran"),
@@ -24,18 +28,44 @@ _ALIASES = {
 }
 _ENDINGS = ("", *COMPRESSED)
 
+# For quick runs: the domains of our own sentences that replace each real domain, and the sentences of every ten that
+# belong to each part.
+_OWN_DOMAINS = {
+    "it": ("software", "household", "law"),
+    "koran": ("medicine",),
+    "it-large": ("travel",),
+    "general": ("household", "travel", "medicine"),
+    "news": ("law",),
+}
+_OWN_PARTS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+_TRAIN_ONLY = ("it-large", "general")
+
 
 class Facts(NamedTuple):
-    """A digest of a text's lines, whatever their compression, and their number."""
+    """A digest of the lines of a text, independent of its compression, and their number."""
 
     digest: str
     lines: int
 
 
-class Data:
-    """Texts as DOMAIN/{train,dev,test}.{de,en}[.xz|.gz], or DOMAIN/{train,dev,test}.tsv[.xz|.gz].
+class Sentence(NamedTuple):
+    """A German sentence and its English translation, both written for this project."""
 
-    The names of the OPUS multi-domain release are found too, whatever their case.
+    domain: str
+    german: str
+    english: str
+
+
+class Data:
+    """Find texts as DOMAIN/{train,dev,test}.{de,en}[.xz|.gz], or DOMAIN/{train,dev,test}.tsv[.xz|.gz].
+
+    The names of the OPUS multi-domain release are found too, in upper or lower case.
+
+    Args:
+        folder: Folder that holds one folder for each domain.
+
+    Raises:
+        UsageError: There is no such folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,50 +76,60 @@ class Data:
 
     @property
     def domains(self) -> list[str]:
-        """The names of all folders, in lower case."""
+        """Return the names of all domain folders, in lower case."""
         return sorted(self._folders)
 
     def files(self, domain: str, part: str) -> tuple[Path, ...]:
-        """The two aligned files of a part, or its one TSV; none where the folder has no such part."""
+        """Return the two aligned files of a part, or its one TSV; empty where the part is missing."""
         for name in (domain, *_ALIASES.get(domain, ())):
             folder = self._folders.get(name)
-            for stem in _PARTS[part] if folder is not None else ():
-                assert folder is not None
-                aligned = tuple(_existing(folder, f"{stem}.{language}") for language in (SOURCE, TARGET))
+            if folder is None:
+                continue
+            for stem in _PARTS[part]:
+                aligned = [_find_file(folder, f"{stem}.{language}") for language in (SOURCE, TARGET)]
                 if None not in aligned:
                     return tuple(path for path in aligned if path is not None)
-                single = _existing(folder, f"{stem}.tsv")
+                single = _find_file(folder, f"{stem}.tsv")
                 if single is not None:
                     return (single,)
         return ()
 
     def has(self, domain: str, part: str) -> bool:
-        """Whether there is such a part."""
+        """Return whether a part is present."""
         return bool(self.files(domain, part))
 
     def corpus(self, domain: str, part: str) -> Corpus:
-        """A part of a domain; raises UsageError where there is none."""
+        """Return a part of a domain.
+
+        Raises:
+            UsageError: The part is missing.
+        """
         files = self.files(domain, part)
         if not files:
             raise UsageError(f"{self.folder} has no {part} text of the domain '{domain}'.")
         return Corpus(files, source_language=SOURCE, target_language=TARGET)
 
     def facts(self, domain: str, part: str) -> Facts:
-        """What a part is known by."""
-        return _facts(self.files(domain, part))
+        """Return digest and number of lines of a part."""
+        return _read_facts(self.files(domain, part))
 
 
 def find_changed(texts: Mapping[str, str], data: Data) -> str | None:
-    """Which of some texts, known by their digests, is not the one that lies there; None if none differs or is there."""
-    for text, known in texts.items():
+    """Return the first text whose digest differs from the stored one; a text that is missing does not count.
+
+    Args:
+        texts: Stored digests, by "domain/part".
+        data: Folder to compare with.
+    """
+    for text, stored in texts.items():
         domain, part = text.rsplit("/", 1)
-        if data.has(domain, part) and data.facts(domain, part).digest != known:
+        if data.has(domain, part) and data.facts(domain, part).digest != stored:
             return text
     return None
 
 
 def write_joined(corpora: Sequence[Corpus], folder: Path) -> Corpus:
-    """The pairs of several corpora as one, in two aligned files of a folder."""
+    """Write the pairs of several corpora into two aligned files of a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"train.{language}" for language in (SOURCE, TARGET)]
     with (
@@ -104,11 +144,17 @@ def write_joined(corpora: Sequence[Corpus], folder: Path) -> Corpus:
 
 
 def write_cut(data: Data, folder: Path, lines: dict[str, int]) -> Data:
-    """A copy of the data with the first lines of every part only: as many as `lines` says of train, dev and test."""
+    """Copy the first lines of every part into another folder, uncompressed.
+
+    Args:
+        data: Texts to copy.
+        folder: Folder to write to.
+        lines: Number of lines to copy of each part.
+    """
     for domain in data.domains:
-        for part, most in lines.items():
+        for part, limit in lines.items():
             for file in data.files(domain, part):
-                kept = _head(file, most)
+                kept = _read_head(file, limit)
                 name = file.name
                 for ending in COMPRESSED:
                     name = name.removesuffix(ending)
@@ -118,20 +164,43 @@ def write_cut(data: Data, folder: Path, lines: dict[str, int]) -> Data:
     return Data(folder)
 
 
-def _head(file: Path, most: int) -> Iterator[bytes]:
+def own_sentences() -> list[Sentence]:
+    """Return all sentences written for this project: five domains of 64."""
+    text = (resources.files("ibidem.reproduce") / "sentences.tsv").read_text(encoding="utf-8")
+    return [Sentence(*line.split("\t")) for line in text.splitlines()]
+
+
+def write_own_data(folder: Path) -> Data:
+    """Write our own sentences as a data folder; of every ten, eight go to train, one to dev and one to test."""
+    sentences = own_sentences()
+    for domain, own_domains in _OWN_DOMAINS.items():
+        chosen = [sentence for sentence in sentences if sentence.domain in own_domains]
+        for part, places in _OWN_PARTS.items():
+            if part != "train" and domain in _TRAIN_ONLY:
+                continue
+            kept = [sentence for number, sentence in enumerate(chosen) if number % 10 in places]
+            target = folder / domain
+            target.mkdir(parents=True, exist_ok=True)
+            for language, field in ((SOURCE, 1), (TARGET, 2)):
+                text = "".join(f"{sentence[field]}\n" for sentence in kept)
+                (target / f"{part}.{language}").write_text(text, encoding="utf-8", newline="\n")
+    return Data(folder)
+
+
+def _read_head(file: Path, limit: int) -> Iterator[bytes]:
     with Stream(str(file)) as stream:
         for line in stream.raw_lines():
             yield line
-            if stream.line == most:
+            if stream.line == limit:
                 return
 
 
-def _existing(folder: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     return next((path for ending in _ENDINGS if (path := folder / f"{name}{ending}").is_file()), None)
 
 
 @lru_cache(maxsize=256)
-def _facts(files: tuple[Path, ...]) -> Facts:
+def _read_facts(files: tuple[Path, ...]) -> Facts:
     found, lines = hashlib.sha256(), 0
     for file in files:
         with Stream(str(file)) as stream:

@@ -1,4 +1,4 @@
-"""A plan: which domains, seeds and sizes the tables are made of; one for the real thing, one to see that all runs."""
+"""Plans: the domains, seeds and sizes of all tables; one for full runs, one for quick runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
-from ibidem.reproduce.finetuning import FineTuningSettings
+from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.system import System
 
 if TYPE_CHECKING:
@@ -18,12 +18,28 @@ STAR = CompactSettings(pivots="static", objectives=(("nce", 1.0),), clusters=Tru
 
 @dataclass(frozen=True)
 class Plan:
-    """What every table looks at.
+    """Declare what the tables measure.
 
-    domain: the one of the paper's ablations. domains: all with a memory of their own. elsewhere: test sets that no
-    memory is made for. large: the corpus of the large memory, and large_test where it is tested. general: the corpus
-    of G-CKMT*'s compactor. star: CKMT*. shares, rates, dimensions, ks: of the limited-data, pruning and dimension
-    tables. timed_batches: sentences are timed in so many batches; rounds: so many times each.
+    Args:
+        seeds: Seeds of what is trained and pruned.
+        domain: Domain of the paper's ablations.
+        domains: Domains with a memory of their own.
+        elsewhere: Test sets of other domains.
+        large: Corpus of the large memory.
+        large_test: Domain that the large memory is tuned and tested on.
+        general: Corpus of G-CKMT*'s compactor.
+        star: Compactor of CKMT*.
+        metak: Settings of the Meta-k Network.
+        indexes: Searches that `compact` and `domains` compare.
+        shares: Shares of the entries in `limited-data`.
+        rates: Pruning rates of `pruning-curve`.
+        ks: Numbers of neighbours on the large memory.
+        dimensions: Dimensions of `dimensions`.
+        timed_batches: Number of batches that are timed.
+        rounds: Number of times that each batch is timed.
+        fine_tuning: Settings of full fine-tuning.
+        points: Entries of each token in `visualise`.
+        smoke: Whether figures mean nothing.
     """
 
     seeds: tuple[int, ...] = (1, 2, 3)
@@ -47,28 +63,33 @@ class Plan:
     smoke: bool = False
 
     def base(self) -> System:
-        """The base model alone, the same for every seed."""
+        """Return the base model alone, which is the same for every seed."""
         return System(seed=0)
 
     def adaptive(self, domain: str, seed: int, **changes: object) -> System:
-        """Adaptive kNN-MT: a memory in the model's own space."""
+        """Return adaptive kNN-MT: a memory in the model's own space."""
         return replace(System((domain,), domain, metak=self.metak, seed=seed), **changes)  # type: ignore[arg-type]
 
     def ckmt(self, domain: str, seed: int, **changes: object) -> System:
-        """CKMT*, or with another compactor what `changes` say."""
+        """Return CKMT*, with other fields of the system in `changes`."""
         return self.adaptive(domain, seed, **{"compact": self.star, **changes})
 
     def pruned(self, domain: str, seed: int, rate: float, strategy: str = "cost-clusters", **changes: object) -> System:
-        """PCKMT*: CKMT* with a share of its entries left out."""
+        """Return PCKMT*: CKMT* with a share of its entries pruned."""
         return self.ckmt(domain, seed, prune=PruneSettings(strategy=strategy, rate=rate), **changes)
 
     def on_large(self, system: System) -> System:
-        """The same system with the large memory."""
+        """Return the same system with the large memory."""
         return replace(system, corpus=self.large, dev=self.large_test)
 
 
 def full_plan(data: Data | None, seeds: tuple[int, ...] = ()) -> Plan:
-    """The real thing, with more seeds if wanted; with Subtitles' training text the large memory is the paper's own."""
+    """Return the plan of full runs.
+
+    Args:
+        data: Texts; where they include Subtitles, that is the large memory, as in the paper.
+        seeds: Further seeds.
+    """
     plan = Plan()
     plan = replace(plan, seeds=tuple(sorted({*plan.seeds, *seeds})))
     if data is not None and data.has("subtitles", "train") and data.has("subtitles", "test"):
@@ -77,7 +98,7 @@ def full_plan(data: Data | None, seeds: tuple[int, ...] = ()) -> Plan:
 
 
 def quick_plan() -> Plan:
-    """Every table in minutes on a CPU: one seed, few sentences, hardly any training. Its figures mean nothing."""
+    """Return the plan of quick runs: every table in minutes on a CPU, with figures that mean nothing."""
     star = replace(STAR, dimension=16, updates=40, validate_every=20, batch=64)
     return Plan(
         seeds=(1,),

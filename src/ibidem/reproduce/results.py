@@ -1,55 +1,86 @@
-"""Results: one JSON file a row, and beside it the counts and translations that its score came from.
+"""The store of results: one JSON file for each measured row, or all of them in one compressed archive.
 
-A row that has a result is not measured again, wherever the file came from, so that results accumulate over calls
-and machines. The counts (n-gram matches of every sentence) are what paired tests need; they hold no text.
-Translations are kept for reading; they are derived from test sets and must not be published with them.
+A row that has a result is not measured again, so that results accumulate over calls and machines. RESULTS/rows holds
+DIGEST.json with the figures and their provenance, DIGEST.npz with arrays such as the n-gram counts of every sentence,
+which paired tests need, and DIGEST.txt.gz with the translations. Translations are derived from test sets and must not
+be published. `python -m ibidem.reproduce.results RESULTS` moves all but the translations of test sets into
+RESULTS/rows/rows.jsonl.xz, from which tables are laid out too.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+import lzma
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ibidem.errors import IbidemError
+import ibidem
+from ibidem.errors import IbidemError, UsageError
 from ibidem.reproduce.bootstrap import MATCHES, Difference, Resampled, compare_seeds, resample
 from ibidem.reproduce.declaration import agrees, describe, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ibidem.reproduce.rows.row import Measured, Row
+    from ibidem.reproduce.rows import Measured, Row
+    from ibidem.reproduce.workspace import Workspace
 
 Result = dict[str, Any]
+ROWS = "rows"
+ARCHIVE = "rows.jsonl.xz"
+COMMIT = "IBIDEM_COMMIT"
+# The class of the rows whose translations are of our own sentences, and may be published.
+_OWN = "OwnTranslation"
+
+
+class ArchivedRow(NamedTuple):
+    """A result in the archive, with its arrays and, for our own sentences, its translations."""
+
+    result: Result
+    arrays: Mapping[str, NDArray[Any]]
+    translations: list[str] | None
 
 
 class Results:
-    """The folder of results."""
+    """Read and write the results of rows in a folder.
+
+    Args:
+        folder: Results folder; it need not exist.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.rows = folder / "rows"
-        self._known: dict[str, Result] = {}
+        self.rows = folder / ROWS
+        self._read: dict[str, Result] = {}
         self._resampled: dict[str, Resampled] = {}
 
     def find(self, row: Row) -> Result | None:
-        """A row's result; None where there is none, or where it was measured with other settings."""
+        """Return a row's result; None where there is none, or where it was measured with other settings."""
         key = digest(row)
-        if key not in self._known:
+        if key not in self._read:
             file = self.rows / f"{key}.json"
-            if not file.is_file():
+            if file.is_file():
+                self._read[key] = read_result(file)
+            elif key in self._archived:
+                self._read[key] = self._archived[key].result
+            else:
                 return None
-            self._known[key] = _read(file)
-        found = self._known[key]
+        found = self._read[key]
         return found if agrees(found["row"], row) else None
 
     def put(self, row: Row, found: Measured) -> None:
-        """Keep what a row found; the JSON comes last, and says that all is there."""
+        """Store what a row measured; the JSON is written last, so that its existence means that all is there."""
         self.rows.mkdir(parents=True, exist_ok=True)
         key = digest(row)
         if found.arrays:
@@ -62,27 +93,32 @@ class Results:
         beside = self.rows / f".{key}.tmp"
         beside.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
         beside.replace(self.rows / f"{key}.json")
-        self._known.pop(key, None)
+        self._read.pop(key, None)
 
     def array(self, row: Row, name: str) -> NDArray[Any] | None:
-        """An array that was kept beside a row's result, such as the matches of its translations; None if it is gone."""
-        file = self.rows / f"{digest(row)}.npz"
-        if not file.is_file():
-            return None
-        try:
-            with np.load(file, allow_pickle=False) as stored:
-                return np.asarray(stored[name])
-        except (OSError, ValueError, KeyError) as error:
-            raise IbidemError(f"{file} cannot be read ({error}): remove it with its .json and run again.") from error
+        """Return an array that is stored with a row's result, such as its n-gram counts; None where it is missing."""
+        key = digest(row)
+        file = self.rows / f"{key}.npz"
+        if file.is_file():
+            return read_arrays(file).get(name)
+        return self._archived[key].arrays.get(name) if key in self._archived else None
+
+    def translations(self, row: Row) -> list[str] | None:
+        """Return a row's translations; None where they are not stored."""
+        key = digest(row)
+        file = self.rows / f"{key}.txt.gz"
+        if file.is_file():
+            return read_translations(file)
+        return self._archived[key].translations if key in self._archived else None
 
     def compare(self, baseline: Sequence[Row], system: Sequence[Row]) -> Difference | None:
-        """By how much the mean BLEU of some runs is above that of others; None where none were run on one text."""
+        """Compare the mean BLEU of two groups of runs; None where a group has none, or where the texts differ."""
         runs = [[run for row in rows if (run := self._resample(row)) is not None] for rows in (baseline, system)]
         one_text = len({run.sentences for group in runs for run in group}) == 1
         return compare_seeds(*runs) if all(runs) and one_text else None
 
     def _resample(self, row: Row) -> Resampled | None:
-        """A row's BLEU and that of its resamples, computed once; None where its counts are not kept."""
+        """Compute a row's BLEU and that of its resamples once; None where its counts are missing."""
         key = digest(row)
         if key not in self._resampled:
             counts = None if self.find(row) is None else self.array(row, MATCHES)
@@ -91,18 +127,168 @@ class Results:
             self._resampled[key] = resample(counts)
         return self._resampled[key]
 
-    def translations(self, row: Row) -> list[str] | None:
-        """A row's translations, if they are kept."""
-        file = self.rows / f"{digest(row)}.txt.gz"
-        if not file.is_file():
-            return None
-        return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
+    @cached_property
+    def _archived(self) -> dict[str, ArchivedRow]:
+        return read_archive(self.rows / ARCHIVE)
 
 
-def _read(file: Path) -> Result:
+def read_result(file: Path) -> Result:
+    """Read the JSON file of a row."""
     try:
         found: Result = json.loads(file.read_text("utf-8"))
         _ = found["row"], found["digest"]
     except (ValueError, KeyError, TypeError) as error:
         raise IbidemError(f"{file} is no result of a row ({error}): remove it and run again.") from error
     return found
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays that are stored beside a result."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            return {name: np.asarray(stored[name]) for name in stored}
+    except (OSError, ValueError) as error:
+        raise IbidemError(f"{file} cannot be read ({error}): remove it with its .json and run again.") from error
+
+
+def read_translations(file: Path) -> list[str]:
+    """Read the translations that are stored beside a result."""
+    return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
+
+
+def read_archive(file: Path) -> dict[str, ArchivedRow]:
+    """Read all rows of an archive, by digest; empty where there is no such file."""
+    if not file.is_file():
+        return {}
+    rows = {}
+    try:
+        with lzma.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                whole = json.loads(line)
+                arrays = {name: _decode_array(name, stored) for name, stored in whole.get("arrays", {}).items()}
+                rows[whole["result"]["digest"]] = ArchivedRow(whole["result"], arrays, whole.get("translations"))
+    except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError) as error:
+        raise IbidemError(f"{file} is no archive of rows ({error}): restore it from its source.") from error
+    return rows
+
+
+def write_archive(file: Path, rows: Mapping[str, ArchivedRow]) -> None:
+    """Write rows into an archive, a line of JSON for each; rows of similar names are neighbours and compress well."""
+    beside = file.with_suffix(".tmp")
+    with lzma.open(beside, "wt", preset=9 | lzma.PRESET_EXTREME, encoding="utf-8", newline="\n") as lines:
+        for row in sorted(rows.values(), key=lambda row: (row.result["name"], row.result["digest"])):
+            whole: dict[str, Any] = {"result": row.result}
+            if row.arrays:
+                whole["arrays"] = {name: _encode_array(name, array) for name, array in row.arrays.items()}
+            if row.translations is not None:
+                whole["translations"] = row.translations
+            lines.write(json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+    beside.replace(file)
+
+
+def pack_rows(folder: Path) -> int:
+    """Move all rows of a results folder into its archive.
+
+    Translations of test sets stay where they are.
+
+    Args:
+        folder: Results folder.
+
+    Returns:
+        The number of rows in the archive.
+
+    Raises:
+        UsageError: The folder holds no rows.
+    """
+    rows = folder / ROWS
+    packed = read_archive(rows / ARCHIVE)
+    loose = sorted(rows.glob("*.json"))
+    for file in loose:
+        result, arrays, text = read_result(file), file.with_suffix(".npz"), file.with_suffix(".txt.gz")
+        own = result["row"]["is"] == _OWN and text.is_file()
+        packed[result["digest"]] = ArchivedRow(
+            result, read_arrays(arrays) if arrays.is_file() else {}, read_translations(text) if own else None
+        )
+    if not packed:
+        raise UsageError(f"{folder} holds no rows: give a folder that `ibidem reproduce --results` has written.")
+    write_archive(rows / ARCHIVE, packed)
+    for file in loose:
+        file.unlink()
+        file.with_suffix(".npz").unlink(missing_ok=True)
+        if packed[file.stem].translations is not None:
+            file.with_suffix(".txt.gz").unlink()
+    return len(packed)
+
+
+def _encode_array(name: str, array: NDArray[Any]) -> Any:
+    if name == MATCHES:
+        return array[:, :6].tolist()  # the number of n-grams follows from the length
+    content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": str(array.dtype), "shape": array.shape, "base64": content}
+
+
+def _decode_array(name: str, stored: Any) -> NDArray[Any]:
+    if name == MATCHES:
+        counts = np.array(stored, np.int64).reshape(-1, 6)
+        totals = np.maximum(counts[:, :1] - np.arange(4), 0)
+        return np.concatenate([counts, totals], axis=1)
+    content = np.frombuffer(base64.b64decode(stored["base64"]), stored["dtype"])
+    return content.reshape(stored["shape"])
+
+
+def trace(workspace: Workspace, row: Row, seconds: float) -> dict[str, Any]:
+    """Describe how a row was measured: command, commit, time, device, model, texts and machine, without local paths."""
+    from ibidem.evaluate import describe_machine
+
+    texts = workspace.read_texts(row.texts)
+    for stage in row.stages:
+        texts |= workspace.texts(stage)
+    setting = workspace.setting
+    seed = f" --seeds {row.seed}" if row.seed else ""
+    quick = " --quick" if setting.smoke else " --data DATA"
+    model = f" --model {workspace.model_name}" if setting.model else ""
+    return {
+        "command": f"ibidem reproduce all --only {digest(row)}{seed}{quick}{model} --device {workspace.device.type}",
+        "commit": find_commit(),
+        "ibidem": ibidem.__version__,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 2),
+        "side_by_side": 1 if row.alone else setting.jobs,
+        "device": workspace.device.type,
+        "batch_size": workspace.batch_size,
+        "model": {
+            "name": workspace.model_name,
+            "fingerprint": workspace.model.fingerprint,
+            "dimension": workspace.model.dimension,
+        },
+        "texts": dict(sorted(texts.items())),
+        "machine": describe_machine(),
+        "smoke": setting.smoke,
+    }
+
+
+@cache
+def find_commit() -> str | None:
+    """Return the commit of this software: the variable IBIDEM_COMMIT, for machines without the repository, or git's."""
+    stated = os.environ.get(COMMIT)
+    if stated:
+        return stated
+    folder = Path(ibidem.__file__).parent
+    # An installed copy may lie inside the repository of another project.
+    if not _run_git(folder, "ls-files", "__init__.py"):
+        return None
+    return _run_git(folder, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+
+
+def _run_git(folder: Path, *arguments: str) -> str | None:
+    try:
+        command = ["git", "-C", str(folder), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(f"{name}: {pack_rows(Path(name))} rows in {ROWS}/{ARCHIVE}")

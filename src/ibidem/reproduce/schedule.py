@@ -1,4 +1,4 @@
-"""Which task comes next: what others wait for longest first; where time is short, what bears fruit soonest."""
+"""The order of tasks: critical path first, or shortest completion first where time is short."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ibidem.reproduce.rows import Row
+    from ibidem.reproduce.workspace import Stage
+
 
 @dataclass(frozen=True)
 class Task:
-    """A stage to make or a row to measure: its key, those it waits for, a guess at its seconds.
+    """A stage to build or a row to measure.
 
-    kind: tasks of one kind are thought to be misjudged alike. kept: it leaves something that outlasts the run, which
-    alone makes it worth its time. alone: nothing may run beside it. cheap: it takes little time but much room, so that
-    it is made no sooner than it can be used, and used at once.
+    Args:
+        key: Digest of the stage or row.
+        waits_for: Keys of the tasks that must be done before.
+        seconds: Estimated time.
+        kind: Class of the stage or row; the estimates of one kind are corrected together.
+        kept: Whether its result outlasts the run.
+        alone: Whether nothing may run beside it.
+        cheap: Whether it takes little time but much disk, so that it is built as late as possible.
+        work: The stage or row itself.
     """
 
     key: str
@@ -25,11 +34,17 @@ class Task:
     kept: bool
     alone: bool = False
     cheap: bool = False
+    work: Stage | Row | None = None
 
 
 @dataclass
 class Schedule:
-    """Tasks that are waiting, running, done or given up; jobs: how many can run side by side."""
+    """Track which tasks are waiting, running, done or lost, and choose the next one.
+
+    Args:
+        tasks: All tasks by key.
+        jobs: Number of tasks that run side by side.
+    """
 
     tasks: dict[str, Task]
     jobs: int = 1
@@ -40,25 +55,43 @@ class Schedule:
 
     @classmethod
     def of(cls, tasks: Iterable[Task], jobs: int = 1) -> Schedule:
+        """Make a schedule of tasks that are all waiting."""
         return cls({task.key: task for task in tasks}, jobs)
 
     def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
-        """The ready task with the longest way still behind it, of those whose nearest fruit ripens in time.
+        """Choose the next task among those that are ready and lead to a kept result in time.
 
-        Where not all can be done in time, the one with the nearest fruit: long ways begun everywhere would end nowhere.
-        alone: of the tasks that must run alone, else of the others.
+        Where all tasks fit into the time, it is the one with the longest critical path. Where they do not, it is the
+        one whose next kept result is nearest, since paths begun everywhere would end nowhere.
+
+        Args:
+            seconds_left: Time that is left.
+            alone: Whether to choose among the tasks that run alone, or among the others.
+
+        Returns:
+            The task; None where none fits.
         """
-        ways = _Ways(self)
+        paths = CriticalPaths(self)
         ready = [task for task in self.waiting() if task.alone is alone and task.waits_for <= self.done]
-        fitting = [task for task in ready if ways.to_fruit(task) <= seconds_left and self._is_timely(task, ways)]
-        urgency = ways.nearness if self._is_late(seconds_left) else ways.behind
-        return max(fitting, key=lambda task: (self._uses_cheap(task), urgency(task)), default=None)
+        fitting = [
+            task
+            for task in ready
+            if paths.seconds_to_result(task) <= seconds_left and self._can_be_used(task, paths.successors(task))
+        ]
+        short = sum(map(self.estimate, self.waiting())) > seconds_left * self.jobs
+
+        def priority(task: Task) -> tuple[bool, float]:
+            uses_cheap = any(self.tasks[key].cheap for key in task.waits_for)
+            return uses_cheap, -paths.seconds_to_result(task) if short else paths.critical_path(task)
+
+        return max(fitting, key=priority, default=None)
 
     def start(self, key: str) -> None:
+        """Note that a task is running."""
         self.running.add(key)
 
     def finish(self, key: str, seconds: float) -> None:
-        """Note that a task is done, and learn from the time it took."""
+        """Note that a task is done, and correct the estimates of its kind by the time it took."""
         self.running.discard(key)
         self.done.add(key)
         task = self.tasks[key]
@@ -66,7 +99,7 @@ class Schedule:
             self._ratios[task.kind] = max(self._ratios.get(task.kind, 0.0), seconds / task.seconds)
 
     def give_up(self, key: str) -> None:
-        """Note that a task failed, and with it all that wait for it."""
+        """Note that a task and all tasks that wait for it are lost."""
         self.running.discard(key)
         self.lost.add(key)
         for task in self.tasks.values():
@@ -74,61 +107,50 @@ class Schedule:
                 self.give_up(task.key)
 
     def waiting(self) -> list[Task]:
-        """The tasks that were neither done nor given up, nor are running."""
+        """Return the tasks that are not running, done or lost."""
         return [task for task in self.tasks.values() if self._is_waiting(task.key)]
 
     def is_needed(self, key: str) -> bool:
-        """Whether a task that is not over waits for this one."""
+        """Return whether an unfinished task waits for this one."""
         over = self.done | self.lost
         return any(key in task.waits_for for task in self.tasks.values() if task.key not in over)
 
-    def judge(self, task: Task) -> float:
-        """The seconds a task will take, as tasks of its kind did so far."""
+    def estimate(self, task: Task) -> float:
+        """Estimate the seconds of a task from those that tasks of its kind took."""
         return task.seconds * self._ratios.get(task.kind, 1.0)
 
-    def _is_late(self, seconds_left: float) -> bool:
-        """Whether the time left is too short for all that is waiting."""
-        return sum(map(self.judge, self.waiting())) > seconds_left * self.jobs
-
-    def _uses_cheap(self, task: Task) -> bool:
-        return any(self.tasks[key].cheap for key in task.waits_for)
-
-    def _is_timely(self, task: Task, ways: _Ways) -> bool:
-        """Whether a cheap task is all that something still waits for, other cheap ones set aside."""
+    def _can_be_used(self, task: Task, successors: list[Task]) -> bool:
+        """Return whether a cheap task is all that a successor still waits for, apart from other cheap tasks."""
         cheap = {key for key, other in self.tasks.items() if other.cheap}
-        return not task.cheap or any(other.waits_for <= self.done | cheap for other in ways.after(task))
+        return not task.cheap or any(other.waits_for <= self.done | cheap for other in successors)
 
     def _is_waiting(self, key: str) -> bool:
         return key not in self.done and key not in self.running and key not in self.lost
 
 
-class _Ways:
-    """How far it is from each waiting task to what comes after it."""
+class CriticalPaths:
+    """Measure the time from each waiting task to the tasks that follow it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._after: dict[str, list[Task]] = {key: [] for key in schedule.tasks}
+        self._successors: dict[str, list[Task]] = {key: [] for key in schedule.tasks}
         self._longest: dict[str, float] = {}
         for task in schedule.waiting():
             for key in task.waits_for:
-                self._after[key].append(task)
+                self._successors[key].append(task)
 
-    def after(self, task: Task) -> list[Task]:
-        """The tasks that wait for this one."""
-        return self._after[task.key]
+    def successors(self, task: Task) -> list[Task]:
+        """Return the tasks that wait for this one."""
+        return self._successors[task.key]
 
-    def to_fruit(self, task: Task) -> float:
-        """The least time from the start of a task to the end of one that leaves something, itself or after it."""
-        own = self._schedule.judge(task)
-        return own if task.kept else own + min(map(self.to_fruit, self._after[task.key]), default=0.0)
+    def seconds_to_result(self, task: Task) -> float:
+        """Return the shortest time from the start of a task to a kept result, its own or a successor's."""
+        own = self._schedule.estimate(task)
+        return own if task.kept else own + min(map(self.seconds_to_result, self.successors(task)), default=0.0)
 
-    def nearness(self, task: Task) -> float:
-        """How near the next fruit is."""
-        return -self.to_fruit(task)
-
-    def behind(self, task: Task) -> float:
-        """The longest way from the start of a task to the end of one that nothing waits for."""
+    def critical_path(self, task: Task) -> float:
+        """Return the longest time from the start of a task to the end of one that has no successor."""
         if task.key not in self._longest:
-            after = max(map(self.behind, self._after[task.key]), default=0.0)
-            self._longest[task.key] = self._schedule.judge(task) + after
+            after = max(map(self.critical_path, self.successors(task)), default=0.0)
+            self._longest[task.key] = self._schedule.estimate(task) + after
         return self._longest[task.key]

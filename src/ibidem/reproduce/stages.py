@@ -1,13 +1,11 @@
-"""Stages: what rows are made from. Each names its sources, so that rows with the same ones share them.
+"""Stages: extraction, clustering, compaction, pruning, indexing, tuning and fine-tuning, each built once and shared.
 
-Memories that differ a little are hard-linked copies of one another. pairs(corpus) counts sentence pairs.
+Memories that differ in one stage are hard-linked copies of each other.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,7 +33,8 @@ from ibidem.learn import (
 )
 from ibidem.memory import LOCK, WORK, Memory, link_file
 from ibidem.model import load_model
-from ibidem.reproduce.finetuning import Encoded, FineTuningSettings, fine_tune
+from ibidem.reproduce.fine_tuning import Encoded, FineTuningSettings, fine_tune
+from ibidem.reproduce.workspace import Stage
 from ibidem.retrieve import is_for_gpu
 
 if TYPE_CHECKING:
@@ -44,46 +43,17 @@ if TYPE_CHECKING:
 
     import torch
 
-    from ibidem.reproduce.bench import Workspace
+    from ibidem.reproduce.workspace import Workspace
 
 COMPACTOR = "compactor.safetensors"
 WEIGHTS = "weights.safetensors"
 SHARED_SEED = 1
-"""The seed of what rows of all seeds share: extraction, clusters, indexes."""
-
-
-class Stage(ABC):
-    """What rows are made from.
-
-    resumes: a folder that a killed run left is gone on in. cheap: it takes seconds to make and much room, so that it is
-    removed after use.
-    """
-
-    resumes: ClassVar[bool] = False
-    cheap: ClassVar[bool] = False
-
-    @property
-    def sources(self) -> tuple[Stage, ...]:
-        """The stages that it is made from."""
-        return ()
-
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """The texts that it reads itself, each a domain and its part."""
-        return ()
-
-    @abstractmethod
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        """A guess at its seconds, from what an H200 took with several processes side by side."""
-
-    @abstractmethod
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        """Make it in an empty folder, or go on in one that a killed run left; what should be known of it."""
+"""Seed of the stages that rows of all seeds share: extraction, clusters, indexes."""
 
 
 @dataclass(frozen=True)
 class Extracted(Stage):
-    """The memory of a corpus in the model's own space; several domains make one corpus."""
+    """Extract the memory of a corpus, which may join several domains, in the model's own space."""
 
     corpus: tuple[str, ...]
 
@@ -93,18 +63,18 @@ class Extracted(Stage):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return tuple((domain, "train") for domain in self.corpus)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 10 + pairs(self.corpus) * 2e-4
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 10 + count_pairs(self.corpus) * 2e-4
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        settings = ExtractSettings(batch_tokens=bench.batch_tokens)
-        memory = extract(bench.model, bench.train(self.corpus), folder, seed=SHARED_SEED, settings=settings)
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        settings = ExtractSettings(batch_tokens=workspace.batch_tokens)
+        memory = extract(workspace.model, workspace.train(self.corpus), folder, seed=SHARED_SEED, settings=settings)
         return {"pairs": memory.pairs, "entries": memory.entries}
 
 
 @dataclass(frozen=True)
 class Clustered(Stage):
-    """A memory with its keys clustered."""
+    """Cluster the keys of a memory."""
 
     memory: Extracted
     settings: ClusterSettings
@@ -113,50 +83,51 @@ class Clustered(Stage):
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 5 + pairs(self.memory.corpus) * 6e-5
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 5 + count_pairs(self.memory.corpus) * 6e-5
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = copy_memory(bench.folder(self.memory), folder)
-        memory = cluster_memory(memory, self.settings, device=bench.device)
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = copy_memory(workspace.folder(self.memory), folder)
+        memory = cluster_memory(memory, self.settings, device=workspace.device)
         notes = memory.manifest.stages["cluster"]
         return {name: notes[name] for name in ("families", "clusters", "noise_share", "unsampled_share")}
 
 
 @dataclass(frozen=True)
 class Trained(Stage):
-    """A compactor, trained on the keys of a memory; it outlives the work folder, since training takes long."""
+    """Train a compactor on the keys of a memory; it is kept with the results, since training takes long."""
 
     memory: Extracted | Clustered
     settings: CompactSettings
 
     resumes: ClassVar[bool] = True
+    kept: ClassVar[bool] = True
 
     @property
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        seconds = 20 + pairs(_corpus(self.memory)) * 5e-5
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        seconds = 20 + count_pairs(_corpus(self.memory)) * 5e-5
         if self.settings.method == "network":
             names = [name for name, _ in self.settings.objectives]
             seconds += self.settings.updates * (0.008 if "prediction" in names else 0.005)
         return seconds
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = Memory.open(bench.folder(self.memory))
-        material = TrainingData(
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = Memory.open(workspace.folder(self.memory))
+        training = TrainingData(
             memory.keys,
             memory.values(),
             memory.clusters(),
             memory.identity.vocabulary_size,
-            bench.model.projection.weight.detach().float(),
+            workspace.model.projection.weight.detach().float(),
         )
-        trained = train_compactor(material, self.settings, device=bench.device, workspace=folder)
+        trained = train_compactor(training, self.settings, device=workspace.device, workspace=folder)
         assert trained is not None  # the method is never "none"
         identity = memory.identity
-        notes = {"model": bench.model_name, "model_fingerprint": identity.model_fingerprint}
-        for left in folder.iterdir():  # the workspace of the training
+        notes = {"model": workspace.model_name, "model_fingerprint": identity.model_fingerprint}
+        for left in folder.iterdir():  # checkpoints of the training
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         (folder / COMPACTOR).write_bytes(store_compactor(trained.compactor, notes))
         parameters = sum(tensor.numel() for tensor in trained.compactor.state_dict().values())
@@ -165,7 +136,7 @@ class Trained(Stage):
 
 @dataclass(frozen=True)
 class Compacted(Stage):
-    """A memory in the space of a compactor, without the model's own keys."""
+    """Convert a memory to the space of a compactor and drop the model's own keys."""
 
     memory: Extracted | Clustered
     compactor: Trained
@@ -174,19 +145,24 @@ class Compacted(Stage):
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory, self.compactor)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 5 + pairs(_corpus(self.memory)) * 4e-5
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 5 + count_pairs(_corpus(self.memory)) * 4e-5
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = copy_memory(bench.folder(self.memory), folder)
-        compactor = bench.folder(self.compactor) / COMPACTOR
-        compact_memory(memory, self.compactor.settings, compactor=compactor, device=bench.device)
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = copy_memory(workspace.folder(self.memory), folder)
+        compactor = workspace.folder(self.compactor) / COMPACTOR
+        compact_memory(memory, self.compactor.settings, compactor=compactor, device=workspace.device)
         return {}
 
 
 @dataclass(frozen=True)
-class Surrounded(Stage):
-    """The nearest entries of every entry of a memory, found once for every k and every rate that asks for them."""
+class Neighbourhoods(Stage):
+    """Find the nearest entries of every entry of a memory, once for every k and every pruning rate.
+
+    Args:
+        memory: Memory to search.
+        count: Number of neighbours of each entry.
+    """
 
     memory: Extracted | Clustered | Compacted
     count: int
@@ -195,52 +171,61 @@ class Surrounded(Stage):
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 10 + pairs(_corpus(self.memory)) * 1.5e-4
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 10 + count_pairs(_corpus(self.memory)) * 1.5e-4
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = Memory.open(bench.folder(self.memory))
-        surroundings = build_neighbour_graph(memory, self.count, device=bench.device)
-        for name, array in surroundings._asdict().items():
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = Memory.open(workspace.folder(self.memory))
+        graph = build_neighbour_graph(memory, self.count, device=workspace.device)
+        for name, array in graph._asdict().items():
             np.save(folder / f"{name}.npy", array)
         return {}
 
     def read(self, folder: Path) -> NeighbourGraph:
-        """What was found, as it lies on the disk."""
+        """Map the stored neighbour graph into memory."""
         return NeighbourGraph(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in NeighbourGraph._fields))
 
 
 @dataclass(frozen=True)
 class Pruned(Stage):
-    """A memory with entries left out. It takes seconds to make and room for each rate: it is removed after use."""
+    """Prune a memory; the copy is built in seconds and removed after use.
+
+    Args:
+        memory: Memory to prune.
+        settings: Strategy and rate.
+        neighbourhoods: Nearest entries, where the strategy needs them.
+    """
 
     memory: Extracted | Clustered | Compacted | Tuned
     settings: PruneSettings
-    surroundings: Surrounded | None = None
+    neighbourhoods: Neighbourhoods | None = None
 
     cheap: ClassVar[bool] = True
 
     @property
     def sources(self) -> tuple[Stage, ...]:
-        return (self.memory,) if self.surroundings is None else (self.memory, self.surroundings)
+        return (self.memory,) if self.neighbourhoods is None else (self.memory, self.neighbourhoods)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 5 + pairs(_corpus(self.memory)) * 4e-5
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 5 + count_pairs(_corpus(self.memory)) * 4e-5
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = copy_memory(bench.folder(self.memory), folder)
-        around = self.surroundings
-        surroundings = None if around is None else around.read(bench.folder(around))
-        memory = prune_memory(
-            memory, self.settings, keep_unpruned=False, surroundings=surroundings, device=bench.device
-        )
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = copy_memory(workspace.folder(self.memory), folder)
+        stage = self.neighbourhoods
+        graph = None if stage is None else stage.read(workspace.folder(stage))
+        memory = prune_memory(memory, self.settings, keep_unpruned=False, surroundings=graph, device=workspace.device)
         notes = memory.manifest.stages["prune"]
         return {name: notes[name] for name in ("entries_before", "entries", "achieved", "groups", "clusters")}
 
 
 @dataclass(frozen=True)
 class Indexed(Stage):
-    """A memory with an index; on a GPU the paper's is made when it is opened, and nothing is stored."""
+    """Index a memory; on a GPU the paper's index is built when it is opened, and nothing is stored.
+
+    Args:
+        memory: Memory to index.
+        setting: Setting of `ibidem index`.
+    """
 
     memory: Extracted | Clustered | Compacted | Pruned
     setting: str
@@ -249,16 +234,19 @@ class Indexed(Stage):
     def sources(self) -> tuple[Stage, ...]:
         return (self.memory,)
 
+    def required_library(self, device: torch.device) -> str | None:
+        return None if self.is_made_on(device) else "faiss"
+
     def is_made_on(self, device: torch.device) -> bool:
-        """Whether the device has a form of its own of this index."""
+        """Return whether the device has its own form of this index."""
         return device.type == "cuda" and is_for_gpu(self.setting)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 60 + pairs(_corpus(self.memory)) * 2e-4
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 60 + count_pairs(_corpus(self.memory)) * 2e-4
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = copy_memory(bench.folder(self.memory), folder)
-        if self.is_made_on(bench.device):
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = copy_memory(workspace.folder(self.memory), folder)
+        if self.is_made_on(workspace.device):
             return {}
         memory, index = index_memory(memory, self.setting)
         return {"description": index.description, "bytes": memory.bytes_by_array().get("index", 0)}
@@ -266,7 +254,14 @@ class Indexed(Stage):
 
 @dataclass(frozen=True)
 class Tuned(Stage):
-    """A memory with combiners tuned on a dev set; searched exactly, unless its source has an index."""
+    """Tune the combiners of a memory on a dev set, with exact search unless the memory has an index.
+
+    Args:
+        memory: Memory to tune.
+        dev: Domain of the dev set.
+        k: Number of neighbours.
+        settings: Settings of the Meta-k Network.
+    """
 
     memory: Extracted | Clustered | Compacted | Pruned | Indexed
     dev: str
@@ -281,21 +276,27 @@ class Tuned(Stage):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ((self.dev, "dev"),)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 30 + pairs(_corpus(self.memory)) * 2e-5
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 30 + count_pairs(_corpus(self.memory)) * 2e-5
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        memory = copy_memory(bench.folder(self.memory), folder)
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        memory = copy_memory(workspace.folder(self.memory), folder)
         setting = self.memory.setting if isinstance(self.memory, Indexed) else "exact"
         settings = TuneSettings(k=self.k, metak=self.settings)
-        memory = tune(memory, bench.model, bench.corpus(self.dev, "dev"), settings=settings, setting=setting)
+        memory = tune(memory, workspace.model, workspace.corpus(self.dev, "dev"), settings=settings, setting=setting)
         notes = memory.manifest.stages["tune"]
         return {name: notes[name] for name in notes if name.startswith("loss_") or name in ("tokens", "adaptive")}
 
 
 @dataclass(frozen=True)
 class FineTuned(Stage):
-    """The weights of the base model after full fine-tuning on a corpus."""
+    """Fine-tune all weights of the base model on a corpus.
+
+    Args:
+        corpus: Domains of the training text.
+        dev: Domain of the dev set.
+        settings: Settings of the training.
+    """
 
     corpus: tuple[str, ...]
     dev: str
@@ -305,40 +306,33 @@ class FineTuned(Stage):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 15 + self.settings.updates / 10 + pairs(self.corpus) * 1e-4
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 15 + self.settings.updates / 10 + count_pairs(self.corpus) * 1e-4
 
-    def make(self, bench: Workspace, folder: Path) -> dict[str, Any]:
-        model = load_model(bench.setting.model, device=bench.setting.device)
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        model = load_model(workspace.setting.model, device=workspace.setting.device)
         train, dev = (
-            Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], bench.batch_tokens // 4)
-            for pairs in (list(bench.train(self.corpus)), list(bench.corpus(self.dev, "dev")))
+            Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], workspace.batch_tokens // 4)
+            for pairs in (list(workspace.train(self.corpus)), list(workspace.corpus(self.dev, "dev")))
         )
         report = fine_tune(model, train, dev, self.settings)
         weights = {name: tensor.cpu().clone() for name, tensor in model.network.state_dict().items()}
         save_file(weights, folder / WEIGHTS)
-        return {**report, "pairs": len(train.sources), "batch_tokens": bench.batch_tokens // 4}
+        return {**report, "pairs": len(train.sources), "batch_tokens": workspace.batch_tokens // 4}
 
 
 def copy_memory(source: Path, target: Path) -> Memory:
-    """A memory of its own that shares the files, which never change, but neither the lock nor unfinished work."""
+    """Copy a memory by hard links, since its files never change; the lock and unfinished work are left out."""
     for path in source.rglob("*"):
-        below = path.relative_to(source)
-        if below.parts[0] in (LOCK, WORK):
+        relative = path.relative_to(source)
+        if relative.parts[0] in (LOCK, WORK):
             continue
         if path.is_dir():
-            (target / below).mkdir(parents=True, exist_ok=True)
+            (target / relative).mkdir(parents=True, exist_ok=True)
         else:
-            (target / below).parent.mkdir(parents=True, exist_ok=True)
-            link_file(path, target / below)
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            link_file(path, target / relative)
     return Memory.open(target)
-
-
-def write_notes(file: Path, notes: dict[str, Any]) -> None:
-    """Notes of a stage as JSON, which also say that it is done."""
-    beside = file.with_suffix(".tmp")
-    beside.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
-    beside.replace(file)
 
 
 def _corpus(stage: Stage) -> tuple[str, ...]:

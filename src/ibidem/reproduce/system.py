@@ -1,9 +1,9 @@
-"""A system: what translates, in the words of the paper's tables, and the stages that it is made of."""
+"""Systems of the paper's tables, and the stages that each is built from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_needed
 from ibidem.reproduce.stages import (
@@ -12,28 +12,36 @@ from ibidem.reproduce.stages import (
     Compacted,
     Extracted,
     Indexed,
+    Neighbourhoods,
     Pruned,
-    Stage,
-    Surrounded,
     Trained,
     Tuned,
 )
 
+if TYPE_CHECKING:
+    from ibidem.reproduce.workspace import Stage
+
 EXACT = "exact"
-# Neighbours of an entry that are found at once, for all k of the tables.
-_SURROUNDED = 32
+# Neighbours of an entry that are searched at once, enough for every k of the tables.
+_NEIGHBOURS = 32
 
 
 @dataclass(frozen=True)
 class System:
-    """The base model, alone or with a memory of a corpus and the adaptive combiner.
+    """Declare the base model, alone or with a memory of a corpus and the adaptive combiner.
 
-    corpus: the domains whose training text makes the memory; none: the base model alone.
-    dev: the domain whose dev set the combiner is tuned on.
-    compact: the space that is searched; None is the model's own. compact_corpus: what the compactor was trained on,
-    where that is not the memory's own corpus.
-    prune: what is left out after tuning (the paper's order). index: "exact", or a setting of `ibidem index`.
-    seed: of the compactor, the Meta-k Network and the pruning; extraction, clusters and indexes are shared by all.
+    Args:
+        corpus: Domains whose training text makes the memory; empty for the base model alone.
+        dev: Domain whose dev set the combiner is tuned on.
+        k: Number of neighbours.
+        compact: Compactor of the searched space; None is the model's own space.
+        compact_corpus: Corpus that the compactor was trained on, where it is not the memory's own.
+        prune: Pruning after tuning, which is the paper's order.
+        index: "exact", or a setting of `ibidem index`.
+        metak: Settings of the Meta-k Network.
+        cluster: Settings of the clusters of keys.
+        seed: Seed of the compactor, the Meta-k Network and the pruning; all seeds share extraction, clusters and
+            indexes.
     """
 
     corpus: tuple[str, ...] = ()
@@ -49,7 +57,7 @@ class System:
 
 
 class Parts(NamedTuple):
-    """The memory that a system searches, and the tuned one whose combiner it uses."""
+    """The memory that a system searches, and the tuned memory whose combiner it uses."""
 
     memory: Stage
     tuned: Tuned
@@ -59,7 +67,7 @@ BASE = System(seed=0)
 
 
 def assemble(system: System) -> Parts | None:
-    """The last stages of a system; None for the base model alone."""
+    """Return the last stages of a system; None for the base model alone."""
     if not system.corpus:
         return None
     space = _space(system)
@@ -68,19 +76,19 @@ def assemble(system: System) -> Parts | None:
     if system.prune is None:
         return Parts(tuned, tuned)
     settings = replace(system.prune, seed=system.seed)
-    surroundings = Surrounded(space, max(_SURROUNDED, count_needed(system.k)))
-    if settings.strategy == "covered":  # which the tuned combiner tells by the neighbours of every entry
-        pruned = Pruned(tuned, settings, surroundings)
+    neighbourhoods = Neighbourhoods(space, max(_NEIGHBOURS, count_needed(system.k)))
+    if settings.strategy == "covered":  # it evaluates the tuned combiner on the neighbours of every entry
+        pruned = Pruned(tuned, settings, neighbourhoods)
     else:
-        pruned = Pruned(space, settings, surroundings if settings.grouping == "agreeing" else None)
+        pruned = Pruned(space, settings, neighbourhoods if settings.grouping == "agreeing" else None)
     return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
 
 
 def compactor_of(system: System) -> Trained | None:
-    """The compactor of a system, None for the model's own space."""
+    """Return the compactor of a system; None for the model's own space."""
     if system.compact is None:
         return None
-    # Rivals that draw nothing at random are the same for every seed.
+    # Compactors without random draws are the same for every seed.
     draws = system.compact.method == "network" or (system.compact.method == "pca" and system.compact.share < 1)
     settings = replace(system.compact, seed=system.seed if draws else 0)
     corpus = Extracted(system.compact_corpus or system.corpus)

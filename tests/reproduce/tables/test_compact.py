@@ -5,13 +5,15 @@ import pytest
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN
 from ibidem.reproduce.system import compactor_of
-from ibidem.reproduce.tables import compact
+from ibidem.reproduce.tables import compact, open_table
 
-from ..made_up import cells_of, put_score
+from ..made_up import cells_of, put_all, put_score
+
+METHODS, DIMENSIONS = open_table("compact"), open_table("dimensions")
 
 
 def test_all_thirteen_lines_with_two_kinds_of_search(plan) -> None:
-    grid = compact.build(plan)
+    grid = compact.build_methods(plan)
     assert list(grid.lines) == list(paper.COMPACT)
     assert grid.columns == ("exact search", "paper index")
     assert len(grid.rows) == 1 + 12 * 2 * len(plan.seeds)
@@ -36,7 +38,7 @@ def test_labels_say_how_the_network_is_trained(plan, label, pivots, objectives, 
 
 
 def test_rivals_that_draw_nothing_are_trained_once(plan) -> None:
-    grid = compact.build(plan)
+    grid = compact.build_methods(plan)
     trained = {
         label: {compactor_of(row.system) for row in cells["exact search"].rows} for label, cells in grid.lines.items()
     }
@@ -44,20 +46,36 @@ def test_rivals_that_draw_nothing_are_trained_once(plan) -> None:
 
 
 def test_means_over_seeds_stand_beside_the_papers_numbers(plan, results) -> None:
-    rows = compact.build(plan).lines[compact.STAR]["exact search"].rows
+    rows = compact.build_methods(plan).lines[compact.STAR]["exact search"].rows
     scores = [put_score(results, row, quality) for row, quality in zip(rows, (0.6, 0.8), strict=True)]
-    shown = cells_of(compact.TABLE.lay_out(plan, results), compact.STAR)
+    shown = cells_of(METHODS.lay_out(plan, results), compact.STAR)
     assert shown[0].startswith(f"{sum(scores) / 2:.2f} ± ")
     assert shown[1:] == [NOT_RUN, "47.94"]
 
 
 def test_neighbours_and_rivals_are_compared(plan, results) -> None:
-    grid = compact.build(plan)
+    grid = compact.build_methods(plan)
     for label, quality in ((compact.ADAPTIVE, 0.8), (compact.STAR, 0.6)):
         put_score(results, grid.lines[label]["exact search"].rows[0], quality)
-    found = compact.TABLE.differences(plan, results)
+    found = METHODS.differences(plan, results)
     assert [(pair["baseline"], pair["system"], pair["column"]) for pair in found] == [
         (compact.ADAPTIVE, compact.STAR, "exact search")
     ]
     assert found[0]["value"] < 0
     assert found[0]["p_value"] < 0.05
+
+
+def test_loss_and_quality_on_the_dev_set(plan, results) -> None:
+    grid = compact.build_dimensions(plan)
+    assert {row.part for row in grid.rows} == {"dev"}
+    put_all(results, grid.lines["CKMT* 64"][compact.COLUMN].rows)
+    text = DIMENSIONS.lay_out(plan, results)
+    loss, printed_loss, _, printed = cells_of(text, "CKMT* 64")
+    assert loss == "1.50 ± 0.00"
+    assert (printed_loss, printed) == ("1.84", "44.49")
+    assert cells_of(text, compact.ADAPTIVE) == ["not run", "1.82", "not run", "44.20"]
+
+
+def test_every_dimension_has_a_space_of_its_own(plan) -> None:
+    sizes = [row.system.compact.dimension for row in compact.build_dimensions(plan).rows if row.system.compact]
+    assert sorted(set(sizes)) == [16, 32, 64, 128]

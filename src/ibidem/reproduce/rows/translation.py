@@ -1,4 +1,4 @@
-"""A test set translated by a system, and scored."""
+"""Rows that translate: a test set by a system, our own sentences by a system, a test set by a fine-tuned model."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from safetensors.torch import load_file
+
 from ibidem.decode import BaseScorer, SearchSettings, Translator, load_combiner, load_memory
 from ibidem.evaluate import score
 from ibidem.memory import Memory
-from ibidem.reproduce.bench import below
+from ibidem.model import load_model
 from ibidem.reproduce.bootstrap import MATCHES, count_matches
-from ibidem.reproduce.rows.row import Measured
+from ibidem.reproduce.data import own_sentences
+from ibidem.reproduce.rows import Measured
+from ibidem.reproduce.stages import WEIGHTS, FineTuned
 from ibidem.reproduce.system import EXACT, System, assemble
+from ibidem.reproduce.workspace import with_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ibidem.decode import Scorer
-    from ibidem.reproduce.bench import Workspace
-    from ibidem.reproduce.stages import Stage
+    from ibidem.model import BaseModel
+    from ibidem.reproduce.workspace import Stage, Workspace
 
 # The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10. They split no
 # long lines, so every row translates with piece_tokens=None.
@@ -28,24 +33,17 @@ AUTHORS = SearchSettings(
     beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, retrieval_margin=math.inf
 )
 
-# Of a stage's notes, what the row says itself, or what is too long.
-_UNTOLD = ("stage", "texts", "history")
+# Notes of a stage that the row states itself, or that are too long to repeat.
+_OMITTED = ("stage", "texts", "history")
 
 
-@dataclass(frozen=True)
-class Translation:
-    """The test set (or another part) of a domain, translated by a system."""
+class _SystemRow:
+    """What the rows that translate with one system share."""
 
     system: System
-    test: str
-    part: str = "test"
-    search: SearchSettings = AUTHORS
 
     alone: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.test}/{self.part} {name_system(self.system)}"
+    library: ClassVar[str | None] = None
 
     @property
     def seed(self) -> int:
@@ -56,55 +54,157 @@ class Translation:
         parts = assemble(self.system)
         return () if parts is None else tuple(dict.fromkeys(parts))
 
+
+@dataclass(frozen=True)
+class Translation(_SystemRow):
+    """Translate the test set, or another part, of a domain with a system and score it.
+
+    Args:
+        system: System that translates.
+        test: Domain of the text.
+        part: Part of the domain.
+        search: Settings of beam search.
+    """
+
+    system: System
+    test: str
+    part: str = "test"
+    search: SearchSettings = AUTHORS
+
+    @property
+    def name(self) -> str:
+        return f"{self.test}/{self.part} {name_system(self.system)}"
+
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ((self.test, self.part),)
 
-    def expected(self, pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 60 + 3e-5 * pairs(self.system.corpus)
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 60 + 3e-5 * count_pairs(self.system.corpus)
 
-    def measure(self, bench: Workspace) -> Measured:
-        sources, references = bench.pairs(self.test, self.part)
-        translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
-        translator.scorer = open_scorer(bench, self.system)
-        translations = translator.translate(sources)
-        figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}
-        return Measured(figures, {MATCHES: count_matches(translations, references)}, translations)
+    def measure(self, workspace: Workspace) -> Measured:
+        sources, references = workspace.pairs(self.test, self.part)
+        translator = make_translator(workspace, workspace.model, self.search)
+        translator.scorer = open_scorer(workspace, self.system)
+        return score_translations(translator.translate(sources), references, describe_stages(workspace, self.stages))
 
 
-def open_scorer(bench: Workspace, system: System) -> Scorer:
-    """What scores the next words of a system, on a bench where its stages are made."""
+@dataclass(frozen=True)
+class OwnTranslation(_SystemRow):
+    """Translate the sentences written for this project with a system; they may be published.
+
+    Args:
+        system: System that translates.
+        domain: Domain of the sentences.
+        search: Settings of beam search.
+    """
+
+    system: System
+    domain: str = "software"
+    search: SearchSettings = AUTHORS
+
+    texts: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    @property
+    def name(self) -> str:
+        return f"own/{self.domain} {name_system(self.system)}"
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 10 + 3e-5 * count_pairs(self.system.corpus)
+
+    def measure(self, workspace: Workspace) -> Measured:
+        chosen = [sentence for sentence in own_sentences() if sentence.domain == self.domain]
+        sources, references = [sentence.german for sentence in chosen], [sentence.english for sentence in chosen]
+        translator = make_translator(workspace, workspace.model, self.search)
+        translator.scorer = open_scorer(workspace, self.system)
+        return score_translations(translator.translate(sources), references, describe_stages(workspace, self.stages))
+
+
+@dataclass(frozen=True)
+class FineTunedTranslation:
+    """Translate the test set of a domain with a fine-tuned model, without a memory.
+
+    Args:
+        model: Fine-tuned model.
+        test: Domain of the test set.
+        search: Settings of beam search.
+    """
+
+    model: FineTuned
+    test: str
+    search: SearchSettings = AUTHORS
+
+    alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
+
+    @property
+    def name(self) -> str:
+        settings = self.model.settings
+        corpus = "+".join(self.model.corpus)
+        return f"{self.test}/test fine-tuned on {corpus} {settings.updates} updates seed={settings.seed}"
+
+    @property
+    def seed(self) -> int:
+        return self.model.settings.seed
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.model,)
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ((self.test, "test"),)
+
+    def estimate_seconds(self, _count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 50
+
+    def measure(self, workspace: Workspace) -> Measured:
+        sources, references = workspace.pairs(self.test, "test")
+        tuned = load_model(workspace.setting.model, device=workspace.setting.device)
+        tuned.network.load_state_dict(load_file(workspace.folder(self.model) / WEIGHTS, str(workspace.device)))
+        translations = make_translator(workspace, tuned, self.search).translate(sources)
+        return score_translations(translations, references, {"stages": {"finetuned": workspace.notes(self.model)}})
+
+
+def open_scorer(workspace: Workspace, system: System) -> Scorer:
+    """Open the scorer of a system in a workspace where its stages are built."""
     parts = assemble(system)
     if parts is None:
         return BaseScorer()
-    combiner = load_combiner(Memory.open(bench.folder(parts.tuned)), "adaptive")
-    memory = Memory.open(bench.folder(parts.memory))
-    return load_memory(memory, bench.model, combiner=combiner, index=system.index)
+    combiner = load_combiner(Memory.open(workspace.folder(parts.tuned)), "adaptive")
+    memory = Memory.open(workspace.folder(parts.memory))
+    return load_memory(memory, workspace.model, combiner=combiner, index=system.index)
 
 
-def score_figures(translations: list[str], references: list[str]) -> dict[str, Any]:
-    """Scores with their signatures, and what tells whether two runs translated alike."""
+def make_translator(workspace: Workspace, model: BaseModel, search: SearchSettings) -> Translator:
+    """Make a translator of a model without a memory, with the workspace's batch size."""
+    return Translator(model, settings=search, batch_size=workspace.batch_size, piece_tokens=None)
+
+
+def score_translations(translations: list[str], references: list[str], notes: dict[str, Any]) -> Measured:
+    """Score translations; their hash shows whether two runs gave the same ones."""
     scores = score(translations, references)
     text = "\n".join(translations).encode()
-    return {
+    figures = {
         "sentences": len(references),
         "scores": {found.name: found.value for found in scores},
         "signatures": {found.name: found.signature for found in scores},
         "translations_sha256": hashlib.sha256(text).hexdigest(),
     }
+    return Measured({**figures, **notes}, {MATCHES: count_matches(translations, references)}, translations)
 
 
-def describe_stages(bench: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:
-    """The notes of all stages by kind, and the sizes of the memory that is searched, which comes first."""
+def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:
+    """Return the notes of all stages by kind, and the sizes of the searched memory, which is the first stage."""
     if not stages:
         return {}
-    memory = Memory.open(bench.folder(stages[0]))
-    # Of two stages of a kind the one nearest to the row counts, as for the memory of a general compactor.
+    memory = Memory.open(workspace.folder(stages[0]))
+    # Of two stages of one kind, as with a general compactor, the one nearest to the row counts.
     notes: dict[str, Any] = {}
-    for stage in dict.fromkeys(source for last in stages for source in below(last)):
-        if bench.is_made(stage):
-            told = {name: note for name, note in bench.notes(stage).items() if name not in _UNTOLD}
-            notes.setdefault(type(stage).__name__.lower(), told)
+    for stage in dict.fromkeys(source for last in stages for source in with_sources(last)):
+        if workspace.is_made(stage):
+            shown = {name: note for name, note in workspace.notes(stage).items() if name not in _OMITTED}
+            notes.setdefault(type(stage).__name__.lower(), shown)
     return {
         "memory": {
             "pairs": memory.pairs,
@@ -118,7 +218,7 @@ def describe_stages(bench: Workspace, stages: tuple[Stage, ...]) -> dict[str, An
 
 
 def name_system(system: System) -> str:
-    """A system in a few words."""
+    """Return a short name of a system."""
     if not system.corpus:
         return "base"
     words = ["+".join(system.corpus)]

@@ -1,4 +1,4 @@
-"""The orderings that the paper claims, each found true, false or undecided with the rows that are there."""
+"""The table of the paper's claims: each is true, false or undecided with the stored rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ibidem.reproduce.grid import format_difference, markdown
-from ibidem.reproduce.tables import compact, domains, limited_data, pruning, pruning_curve
-from ibidem.reproduce.tables.table import Table
+from ibidem.reproduce.tables import Table, compact, pruning, quality
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,15 +15,15 @@ if TYPE_CHECKING:
     from ibidem.reproduce.grid import Grid
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
-    from ibidem.reproduce.rows.row import Row
+    from ibidem.reproduce.rows import Row
 
 TRUE, FALSE, UNDECIDED, UNTESTED = "true", "false", "undecided", "not run"
 CLOSE = 1.0
 
 
 @dataclass(frozen=True)
-class Test:
-    """One comparison that speaks to a claim: where, and how much the system is above the baseline."""
+class Comparison:
+    """One comparison that tests a claim: the column, and the difference between system and baseline."""
 
     where: str
     difference: Difference | None
@@ -32,14 +31,14 @@ class Test:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the comparisons that test it, and how one of them is judged."""
+    """A claim of the paper, the comparisons that test it, and the rule that judges one of them."""
 
     text: str
-    tests: tuple[Test, ...]
+    tests: tuple[Comparison, ...]
     judge: Callable[[Difference], str]
 
     def verdict(self) -> str:
-        """False where one comparison refutes it, true where all that were run bear it out."""
+        """Return false where one comparison refutes it, true where all that were run confirm it."""
         found = [self.judge(test.difference) for test in self.tests if test.difference is not None]
         if not found:
             return UNTESTED
@@ -50,19 +49,19 @@ class Claim:
 
 
 def above(difference: Difference) -> str:
-    """True if the system is significantly above, false if it is significantly below."""
+    """Return true if the system is significantly above the baseline, false if it is significantly below."""
     if not difference.significant:
         return UNDECIDED
     return TRUE if difference.value > 0 else FALSE
 
 
 def below(difference: Difference) -> str:
-    """True if the system is significantly below, false if it is significantly above."""
+    """Return true if the system is significantly below the baseline, false if it is significantly above."""
     return {TRUE: FALSE, FALSE: TRUE}.get(above(difference), UNDECIDED)
 
 
 def close(difference: Difference) -> str:
-    """True if the 95 % interval of the difference lies within one BLEU point, false if it lies outside."""
+    """Return true if the 95 % interval of the difference lies within one BLEU point, false if it lies outside."""
     low, high = difference.value - difference.half_width, difference.value + difference.half_width
     if low >= -CLOSE and high <= CLOSE:
         return TRUE
@@ -70,20 +69,20 @@ def close(difference: Difference) -> str:
 
 
 def claims(plan: Plan, results: Results) -> list[Claim]:
-    """All of them, with exact search; those about the compact space with the paper's index too."""
+    """Return all tested claims, with exact search; those about the compact space with the paper's index too."""
     found: list[Claim] = []
 
-    def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Test, ...]:
-        return tuple(Test(c, grid.compare(results, baseline, system, c)) for c in columns or grid.columns)
+    def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Comparison, ...]:
+        return tuple(Comparison(c, grid.compare(results, baseline, system, c)) for c in columns or grid.columns)
 
     for index in plan.indexes:
-        grid, suffix = domains.build(plan, index), "" if index == "exact" else f" ({index} index)"
+        grid, suffix = quality.build_domains(plan, index), "" if index == "exact" else f" ({index} index)"
         found += [
-            Claim(f"adaptive kNN-MT > NMT{suffix}", tests(grid, domains.NMT, domains.ADAPTIVE), above),
-            Claim(f"CKMT* ≥ adaptive kNN-MT{suffix}", tests(grid, domains.ADAPTIVE, domains.CKMT), above),
-            Claim(f"G-CKMT* close to CKMT*{suffix}", tests(grid, domains.CKMT, domains.GENERAL), close),
+            Claim(f"adaptive kNN-MT > NMT{suffix}", tests(grid, quality.NMT, quality.ADAPTIVE), above),
+            Claim(f"CKMT* ≥ adaptive kNN-MT{suffix}", tests(grid, quality.ADAPTIVE, quality.CKMT), above),
+            Claim(f"G-CKMT* close to CKMT*{suffix}", tests(grid, quality.CKMT, quality.GENERAL), close),
         ]
-    grid = compact.build(plan)
+    grid = compact.build_methods(plan)
     found += [
         Claim("static ≥ dynamic pivots", tests(grid, "[DY] CKMT+NCE+CL", compact.STAR), above),
         Claim("clusters (CL) help", tests(grid, "[DY] CKMT+NCE", "[DY] CKMT+NCE+CL"), above),
@@ -91,20 +90,20 @@ def claims(plan: Plan, results: Results) -> list[Claim]:
         Claim("SVD below CKMT*", tests(grid, compact.STAR, compact.SVD), below),
         Claim("distance ranking alone harms", tests(grid, "[DY] CKMT+NCE", "[DY] CKMT+DR"), below),
     ]
-    grid = pruning.build(plan)
+    grid = pruning.build_pruning(plan)
     found += [
-        Claim("cost clusters ≥ random at 10 %", tests(grid, "CKMT*+RP", pruning.OURS), above),
-        Claim("random ≥ spatial at 10 %", tests(grid, "CKMT*+SP", "CKMT*+RP"), above),
+        Claim("cost clusters ≥ random at 10 %", tests(grid, pruning.RANDOM, pruning.OURS), above),
+        Claim("random ≥ spatial at 10 %", tests(grid, pruning.SPATIAL, pruning.RANDOM), above),
     ]
-    grid = pruning_curve.build(plan)
+    grid = pruning.build_curve(plan)
     for rate in plan.rates:
-        ours, random = (pruning_curve.name_point(label, rate) for label in (pruning_curve.OURS, pruning_curve.RANDOM))
+        ours, random = (pruning.name_point(label, rate) for label in (pruning.CURVE_OURS, pruning.CURVE_RANDOM))
         text = f"cost clusters ≥ random at {rate * 100:g} %, large memory"
         found.append(Claim(text, tests(grid, random, ours), above))
-    grid = limited_data.build(plan)
-    whole = limited_data.name_share(plan.shares[0])
+    grid = quality.build_limited_data(plan)
+    whole = quality.name_share(plan.shares[0])
     for share in plan.shares[1:]:
-        name = limited_data.name_share(share)
+        name = quality.name_share(share)
         found.append(Claim(f"graceful decay: {name} of the data close to all", tests(grid, whole, name), close))
     return found
 
@@ -141,4 +140,6 @@ def _differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
     ]
 
 
-TABLE = Table("orderings", "The orderings that the paper claims, on our data", _rows, _lay_out, _differences)
+BY_NAME = {
+    "orderings": Table("orderings", "The orderings that the paper claims, on our data", _rows, _lay_out, _differences)
+}

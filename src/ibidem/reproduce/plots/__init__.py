@@ -1,1 +1,0 @@
-"""Figures, as PNG and SVG: readable in black and white, with units on the axes."""

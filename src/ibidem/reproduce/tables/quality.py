@@ -1,0 +1,335 @@
+"""The tables of translation quality: domains, limited training data, the large memory at its best, fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ibidem.reproduce import paper
+from ibidem.reproduce.grid import (
+    NOT_RUN,
+    Cell,
+    Grid,
+    format_count,
+    format_number,
+    format_spread,
+    lay_out_grid,
+    lay_out_pairs,
+    markdown,
+    spread_of,
+)
+from ibidem.reproduce.rows.timing import Timing
+from ibidem.reproduce.rows.translation import FineTunedTranslation, Translation
+from ibidem.reproduce.stages import FineTuned
+from ibidem.reproduce.tables import Table, grid_table
+from ibidem.reproduce.tables.compact import INDEX_NOTE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.results import Result, Results
+    from ibidem.reproduce.rows import Row
+    from ibidem.reproduce.system import System
+
+NMT, ADAPTIVE, CKMT, GENERAL, TUNED = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*", "fine-tuned"
+DOMAIN_PAIRS = ((NMT, ADAPTIVE), (ADAPTIVE, CKMT), (CKMT, GENERAL), (ADAPTIVE, GENERAL))
+TUNED_PAIRS = ((NMT, TUNED), (ADAPTIVE, TUNED), (CKMT, TUNED), (NMT, ADAPTIVE), (NMT, CKMT))
+COLUMN = "BLEU"
+
+# Systems with the large memory, as the paper's tables of it name them.
+BASE, LARGE_ADAPTIVE, PCKMT = "base NMT", "adaptive", "PCKMT*"
+OPTIMAL_BATCH = 64
+
+
+def build_domains(plan: Plan, index: str) -> Grid:
+    """Return four systems by the domains, with one kind of search."""
+
+    def systems(label: str, domain: str) -> list[System]:
+        if label == NMT:
+            return [plan.base()]
+        if label == ADAPTIVE:
+            return [plan.adaptive(domain, seed, index=index) for seed in plan.seeds]
+        corpus = plan.general if label == GENERAL else ()
+        return [plan.ckmt(domain, seed, index=index, compact_corpus=corpus) for seed in plan.seeds]
+
+    return grid_of_domains(plan, paper.DOMAINS, systems, DOMAIN_PAIRS)
+
+
+def grid_of_domains(
+    plan: Plan,
+    printed: Mapping[str, Mapping[str, float]],
+    systems: Callable[[str, str], list[System]],
+    pairs: tuple[tuple[str, str], ...],
+) -> Grid:
+    """Return a grid of the printed lines by the plan's domains.
+
+    Args:
+        plan: What is measured.
+        printed: The paper's numbers by line and domain.
+        systems: Returns one system for each seed of a line in a domain.
+        pairs: Lines (baseline, system) to compare.
+    """
+    lines = {
+        label: {
+            domain: Cell(
+                tuple(Translation(system, domain) for system in systems(label, domain)),
+                printed[label].get(domain),
+            )
+            for domain in plan.domains
+        }
+        for label in printed
+    }
+    return Grid(plan.domains, lines, pairs)
+
+
+def averages(grid: Grid, results: Results) -> dict[str, float | None]:
+    """Return the mean of each line over the columns that every line was run in; None where there is none."""
+    spreads = {label: {c: cell.spread(results) for c, cell in cells.items()} for label, cells in grid.lines.items()}
+    shared = [column for column in grid.columns if all(found[column] is not None for found in spreads.values())]
+    means: dict[str, float | None] = {}
+    for label, found in spreads.items():
+        spread = spread_of([here.mean for column in shared if (here := found[column]) is not None])
+        means[label] = None if spread is None else spread.mean
+    return means
+
+
+def lay_out_domains(grid: Grid, results: Results, printed: Mapping[str, float]) -> str:
+    """Lay out our scores by domain with their average, the paper's below each line, then the differences."""
+    means = averages(grid, results)
+    lines = []
+    for label, cells in grid.lines.items():
+        ours = [format_spread(cells[domain].spread(results)) for domain in grid.columns]
+        lines.append([label, *ours, format_number(means[label]) or NOT_RUN])
+        numbers = [cells[domain].paper for domain in grid.columns]
+        lines.append(["— paper", *map(format_number, numbers), format_number(printed[label])])
+    table = markdown(["system", *grid.columns, "avg."], lines)
+    return f"{table}\n\n{lay_out_pairs(grid, results)}"
+
+
+def _domain_rows(plan: Plan) -> list[Row]:
+    return [row for index in plan.indexes for row in build_domains(plan, index).rows]
+
+
+def _lay_out_domains(plan: Plan, results: Results) -> str:
+    parts = []
+    for index in plan.indexes:
+        parts.append(f"### {'Exact search' if index == 'exact' else f'The {index} index'}")
+        parts.append(lay_out_domains(build_domains(plan, index), results, paper.DOMAINS_AVERAGE))
+    parts.append(
+        f"Our averages are over the domains that every line was run in, the paper's over its four. {INDEX_NOTE}"
+    )
+    return "\n\n".join(parts)
+
+
+def _domain_differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
+    return [
+        {"index": index, **difference}
+        for index in plan.indexes
+        for difference in build_domains(plan, index).differences(results)
+    ]
+
+
+def build_limited_data(plan: Plan) -> Grid:
+    """Return a line for each share of the entries, and adaptive kNN-MT to compare with."""
+    printed = {share: bleu for share, (_, bleu) in paper.LIMITED_DATA.items()}
+    lines = {}
+    for share in plan.shares:
+        compact = replace(plan.star, share=share)
+        systems = [plan.ckmt(plan.domain, seed, compact=compact) for seed in plan.seeds]
+        rows = tuple(Translation(system, plan.domain) for system in systems)
+        lines[name_share(share)] = {COLUMN: Cell(rows, printed.get(share))}
+    adaptive = tuple(Translation(plan.adaptive(plan.domain, seed), plan.domain) for seed in plan.seeds)
+    whole = name_share(plan.shares[0])
+    steps = [*pairwise(lines), *((whole, label) for label in lines if label != whole)]
+    pairs = dict.fromkeys([*steps, *((ADAPTIVE, label) for label in lines)])
+    lines[ADAPTIVE] = {COLUMN: Cell(adaptive, paper.COMPACT[ADAPTIVE])}
+    return Grid((COLUMN,), lines, tuple(pairs))
+
+
+def name_share(share: float) -> str:
+    """Return the label of a share, such as 20 %."""
+    return f"{share * 100:g} %"
+
+
+def trained_entries(result: Result) -> float | None:
+    """Return the number of entries that the compactor of a row was trained on."""
+    entries = result.get("stages", {}).get("trained", {}).get("entries")
+    return None if entries is None else float(entries)
+
+
+def _lay_out_limited_data(plan: Plan, results: Results) -> str:
+    grid = build_limited_data(plan)
+    sizes = {name_share(share): size for share, (size, _) in paper.LIMITED_DATA.items()}
+    lines = []
+    for label, cells in grid.lines.items():
+        cell = cells[COLUMN]
+        entries = spread_of(cell.values(results, trained_entries))
+        shown = "" if label == ADAPTIVE else NOT_RUN if entries is None else format_count(entries.mean)
+        numbers = [format_spread(cell.spread(results)), format_number(cell.paper)]
+        lines.append([label, shown, sizes.get(label, ""), *numbers])
+    table = markdown(["share", "entries trained on", "paper", COLUMN, "paper"], lines)
+    return f"{table}\n\n{lay_out_pairs(grid, results)}"
+
+
+class Variant(NamedTuple):
+    """A memory of the large corpus: adaptive, CKMT* or PCKMT*, with its k and pruning rate."""
+
+    kind: str
+    k: int
+    rate: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """Return its label in tables."""
+        pruned = f", {self.rate * 100:g} % pruned" if self.rate else ""
+        return f"{self.kind}, k = {self.k}{pruned}"
+
+    def system(self, plan: Plan, seed: int) -> System:
+        """Return its system for a seed."""
+        domain = plan.large_test
+        if self.kind == LARGE_ADAPTIVE:
+            return plan.on_large(plan.adaptive(domain, seed, k=self.k))
+        if self.kind == CKMT:
+            return plan.on_large(plan.ckmt(domain, seed, k=self.k))
+        return plan.on_large(plan.pruned(domain, seed, self.rate, k=self.k))
+
+
+def variants(plan: Plan) -> list[Variant]:
+    """Return for every k adaptive kNN-MT, CKMT*, and PCKMT* at the rates of the paper's two tables."""
+    found = []
+    for k in sorted(plan.ks, reverse=True):
+        rates = sorted({paper.LATENCY_RATES[k], optimal_rate(k)})
+        found += [Variant(LARGE_ADAPTIVE, k), Variant(CKMT, k), *(Variant(PCKMT, k, rate) for rate in rates)]
+    return found
+
+
+def optimal_rate(k: int) -> float:
+    """Return the pruning rate at which the paper's PCKMT* was best."""
+    return paper.OPTIMAL[PCKMT, k][4]
+
+
+def large_timing(plan: Plan, batch: int) -> Timing:
+    """Return the row that times all systems with the large memory in turn, the base model first."""
+    systems = (plan.base(), *(variant.system(plan, plan.seeds[0]) for variant in variants(plan)))
+    return Timing(systems, plan.large_test, batch, plan.timed_batches, plan.rounds)
+
+
+def large_speeds(plan: Plan, results: Results, batch: int) -> dict[str, dict[str, Any]]:
+    """Return the speed and size of each system with the large memory, by label; empty where they were not run."""
+    found = results.find(large_timing(plan, batch))
+    labels = [BASE, *(variant.label for variant in variants(plan))]
+    return {} if found is None else dict(zip(labels, found["speeds"], strict=True))
+
+
+def optimal_variants(plan: Plan) -> list[Variant]:
+    """Return the paper's lines for the plan's k, and adaptive kNN-MT for every k."""
+    return [v for v in variants(plan) if v.kind != PCKMT or v.rate == optimal_rate(v.k)]
+
+
+def build_optimal(plan: Plan) -> Grid:
+    """Return a line for each system; neighbouring lines of the same k are compared."""
+    lines, pairs = {}, []
+    for variant in optimal_variants(plan):
+        rows = tuple(Translation(variant.system(plan, seed), plan.large_test) for seed in plan.seeds)
+        printed = paper.OPTIMAL.get((variant.kind, variant.k))
+        lines[variant.label] = {COLUMN: Cell(rows, None if printed is None else printed[0])}
+    for k in plan.ks:
+        pairs += list(pairwise(variant.label for variant in optimal_variants(plan) if variant.k == k))
+    return Grid((COLUMN,), lines, tuple(pairs))
+
+
+def _optimal_timing(plan: Plan) -> list[Row]:
+    return [large_timing(plan, OPTIMAL_BATCH)]
+
+
+def _lay_out_optimal(plan: Plan, results: Results) -> str:
+    grid, timed = build_optimal(plan), large_speeds(plan, results, OPTIMAL_BATCH)
+    lines = []
+    for variant in optimal_variants(plan):
+        cell = grid.lines[variant.label][COLUMN]
+        found = cell.results(results)
+        entries = format_count(found[0]["memory"]["entries"]) if found else NOT_RUN
+        speed = f"{timed[variant.label]['tokens_per_second']:.0f}" if timed else NOT_RUN
+        _, _, tokens, size, _ = paper.OPTIMAL.get((variant.kind, variant.k), (None,) * 5)
+        quality = [format_spread(cell.spread(results)), format_number(cell.paper)]
+        lines.append([variant.label, *quality, speed, format_number(tokens, 0), entries, format_number(size)])
+    table = markdown(["system", COLUMN, "paper", "tokens/s", "paper", "entries", "paper"], lines)
+    note = (
+        "Pruning rates are the paper's, not chosen on our test set; the settings of the cost clusters are our "
+        f"defaults, see `pruning`. Batches of {OPTIMAL_BATCH}, timed as in `latency`."
+    )
+    return f"{table}\n\n{lay_out_pairs(grid, results)}\n\n{note}"
+
+
+def build_fine_tuning(plan: Plan) -> Grid:
+    """Return four systems, adapted to one domain, on its test set and on others."""
+    columns = tuple(dict.fromkeys((plan.domain, *plan.elsewhere)))
+    lines: dict[str, dict[str, Cell]] = {label: {} for label in (NMT, ADAPTIVE, CKMT, TUNED)}
+    for test in columns:
+        memories = {
+            ADAPTIVE: [plan.adaptive(plan.domain, seed) for seed in plan.seeds],
+            CKMT: [plan.ckmt(plan.domain, seed) for seed in plan.seeds],
+        }
+        lines[NMT][test] = Cell((Translation(plan.base(), test),))
+        for label, systems in memories.items():
+            lines[label][test] = Cell(tuple(Translation(system, test) for system in systems))
+        lines[TUNED][test] = Cell(tuple(FineTunedTranslation(fine_tuned(plan, seed), test) for seed in plan.seeds))
+    return Grid(columns, lines, TUNED_PAIRS)
+
+
+def fine_tuned(plan: Plan, seed: int) -> FineTuned:
+    """Return the fine-tuned model of a seed."""
+    return FineTuned((plan.domain,), plan.domain, replace(plan.fine_tuning, seed=seed))
+
+
+def learning_seconds(result: Result) -> float | None:
+    """Return the seconds of all stages of a row's system."""
+    stages = result.get("stages")
+    return sum(notes["seconds"] for notes in stages.values()) if stages else None
+
+
+def _lay_out_fine_tuning(plan: Plan, results: Results) -> str:
+    grid = build_fine_tuning(plan)
+    times = []
+    for label in (ADAPTIVE, CKMT, TUNED):
+        spread = spread_of(grid.lines[label][plan.domain].values(results, learning_seconds))
+        times.append(f"{label} {NOT_RUN if spread is None else f'{spread.mean / 60:.1f} minutes'}")
+    note = (
+        f"The memory and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
+        f"set; other columns show what that does to other text. Learning took: {', '.join(times)} (side by side where "
+        f"the rows were; fine-tuning was given {plan.fine_tuning.updates:,} updates, and ends earlier when its dev "
+        "loss no longer falls)."
+    )
+    return f"{lay_out_grid(grid, results)}\n\n{note}"
+
+
+BY_NAME = {
+    "domains": Table(
+        "domains",
+        "Adaptation in different domains, k = 4 (BLEU)",
+        _domain_rows,
+        _lay_out_domains,
+        _domain_differences,
+    ),
+    "limited-data": grid_table(
+        "limited-data",
+        "CKMT* with the Compact Network trained on a share of the entries, drawn at random; IT, k = 4, exact search",
+        build_limited_data,
+        _lay_out_limited_data,
+    ),
+    "optimal": grid_table(
+        "optimal",
+        "CKMT* and PCKMT* on the large memory, exact search",
+        build_optimal,
+        _lay_out_optimal,
+        more_rows=_optimal_timing,
+    ),
+    "fine-tuning": grid_table(
+        "fine-tuning",
+        "A memory against full fine-tuning, in the domain and elsewhere (BLEU, k = 4, exact search)",
+        build_fine_tuning,
+        _lay_out_fine_tuning,
+    ),
+}

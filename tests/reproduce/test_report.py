@@ -1,0 +1,52 @@
+"""The published tables are what the stored rows give."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ibidem.reproduce.plan import full_plan
+from ibidem.reproduce.report import render_table
+from ibidem.reproduce.results import Results
+from ibidem.reproduce.tables import TABLES, open_table
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def published() -> Results:
+    return Results(PUBLISHED / "tables")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_published_table_is_what_the_stored_rows_give(published: Results, name: str) -> None:
+    text = render_table(open_table(name), full_plan(None), published, {}, published.folder)
+    assert text.encode() == (published.folder / f"{name}.md").read_bytes()
+
+
+def test_the_published_table_of_the_wide_model() -> None:
+    results = Results(PUBLISHED / "wide")
+    text = render_table(open_table("compact"), full_plan(None), results, {}, results.folder)
+    assert text.encode() == (results.folder / "compact.md").read_bytes()
+
+
+def test_every_published_figure_belongs_to_a_table() -> None:
+    drawn = {path.stem for path in (PUBLISHED / "tables" / "figures").iterdir()}
+    assert drawn == {figure for name in TABLES for figure in open_table(name).figures}
+
+
+PAGES = sorted(PUBLISHED.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short_and_its_links_lead_somewhere(page: Path) -> None:
+    assert page.stat().st_size <= 6 * 1024
+    links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_published_file_of_data_is_cited_by_a_page() -> None:
+    cited = {name for page in PAGES for name in re.findall(r"data/([\w.-]+\.json)", page.read_text("utf-8"))}
+    assert {file.name for file in (PUBLISHED / "data").iterdir()} == cited

@@ -1,0 +1,251 @@
+"""Rows run for real, with the tiny model on a few of our own sentences."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from ibidem.errors import LockedMemoryError, MismatchError, UsageError
+from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
+from ibidem.memory import writer_lock
+from ibidem.reproduce import runner
+from ibidem.reproduce.declaration import digest
+from ibidem.reproduce.fine_tuning import FineTuningSettings
+from ibidem.reproduce.plan import Plan
+from ibidem.reproduce.report import Choice, reproduce, survey
+from ibidem.reproduce.results import Results
+from ibidem.reproduce.rows.statistics import ParameterCount, Redundancy, Statistics
+from ibidem.reproduce.rows.timing import Timing
+from ibidem.reproduce.rows.translation import AUTHORS, FineTunedTranslation, OwnTranslation, Translation
+from ibidem.reproduce.rows.tsne import TsneProjection
+from ibidem.reproduce.runner import Workers, choose_rows, find_obstacle, plan_tasks, run_rows
+from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
+from ibidem.reproduce.system import BASE, System, assemble
+from ibidem.reproduce.workspace import Setting, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ibidem.reproduce.rows import Measured
+
+METAK = MetaKSettings(updates=20, validate_every=10)
+NETWORK = CompactSettings(dimension=8, updates=10, validate_every=5, batch=16)
+SEARCH = replace(AUTHORS, beam=1, max_length_ratio=0.2, max_length_extra=4)
+FULL = System(("koran",), "koran", metak=METAK)
+COMPACT = replace(FULL, compact=NETWORK)
+PRUNED = replace(COMPACT, prune=PruneSettings(rate=0.5))
+
+
+def translate(system: System, **changes: object) -> Translation:
+    return replace(Translation(system, "koran", search=SEARCH), **changes)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
+    rows = [translate(BASE), translate(FULL), translate(COMPACT), translate(PRUNED)]
+    lines: list[str] = []
+    report = run_rows(setting, rows, minutes=None, log=lines.append)
+    assert (report.measured, report.failed, report.left) == (4, {}, 0)
+    made = sorted(path.name.split("-")[0] for path in setting.work.iterdir() if path.is_dir())
+    assert made == ["clustered", "compacted", "extracted", "tuned", "tuned"]  # the pruned memory was removed after use
+    results = Results(setting.results)
+    found = {row: results.find(row) for row in rows}
+    whole, pruned = found[rows[2]]["memory"]["entries"], found[rows[3]]["memory"]["entries"]
+    assert pruned == pytest.approx(whole / 2, abs=whole * 0.2)
+    assert found[rows[3]]["stages"]["pruned"]["entries_before"] == whole
+    assert {found[row]["seed"] for row in rows} == {0, 1}
+    trace = found[rows[2]]
+    assert trace["texts"].keys() == {"koran/train", "koran/dev", "koran/test"}
+    assert trace["model"]["name"] == "model"
+    assert str(setting.work.parent) not in json.dumps(trace)  # no path of this machine
+    assert trace["command"].startswith(f"ibidem reproduce all --only {digest(rows[2])} ")
+    assert " --model model " in trace["command"]  # not the shipped one
+    again = plan_tasks(Workspace(setting), rows)
+    assert [task.key for task in again if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
+
+
+def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setting, tmp_path: Path) -> None:
+    general = replace(COMPACT, compact_corpus=("general",))
+    row = translate(general)
+    run_rows(setting, [row], minutes=None, log=quiet)
+    without = tmp_path / "without"
+    shutil.copytree(setting.data, without, ignore=shutil.ignore_patterns("general"))
+    elsewhere = replace(setting, data=without, work=tmp_path / "elsewhere")
+    assert find_obstacle(Workspace(elsewhere), row) is None
+    (setting.results / "rows" / f"{digest(row)}.json").unlink()
+    other = translate(replace(general, k=2))
+    report = run_rows(elsewhere, [row, other], minutes=None, log=quiet)
+    assert report.measured == 2
+    again = Results(setting.results).find(row)
+    assert again is not None
+    assert "general/train" in again["texts"]
+    shutil.rmtree(setting.results / "compactors")
+    assert find_obstacle(Workspace(elsewhere), row) == "no train text of general"
+
+
+def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [translate(replace(FULL, index="paper")), TsneProjection(COMPACT), translate(FULL)]
+    workspace = Workspace(setting)
+    assert [find_obstacle(workspace, row) for row in rows] == [None] * 3
+    monkeypatch.setattr(runner, "find_spec", lambda _: None)
+    obstacles = ["faiss is not installed", "sklearn is not installed", None]
+    assert [find_obstacle(workspace, row) for row in rows] == obstacles
+
+
+def test_no_time_no_rows(setting: Setting) -> None:
+    report = run_rows(setting, [translate(BASE)], minutes=0, log=quiet)
+    assert (report.measured, report.left) == (0, 1)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A row that cannot be measured."""
+
+    reason: str
+    name: ClassVar[str] = "failing"
+    seed: ClassVar[int] = 0
+    alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
+    stages: ClassVar[tuple[()]] = ()
+    texts: ClassVar[tuple[()]] = ()
+
+    def estimate_seconds(self, _count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 1
+
+    def measure(self, _workspace: Workspace) -> Measured:
+        raise UsageError(self.reason)
+
+
+def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
+    report = run_rows(setting, [Failing("out of luck"), Statistics("koran", "dev")], minutes=None, log=quiet)
+    assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
+
+
+def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(setting.data, broken)
+    (broken / "koran" / "train.en").write_text("one line only\n", encoding="utf-8")
+    rows = [translate(FULL), translate(COMPACT), translate(BASE)]
+    report = run_rows(replace(setting, data=broken), rows, minutes=None, log=quiet)
+    assert (report.measured, report.lost, report.left) == (1, 2, 0)
+    ((name, reason),) = report.failed.items()
+    assert name.startswith("extracted koran")
+    assert "train.de has 52 lines but" in reason
+
+
+def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_file: Path) -> None:
+    from tests.conftest import write_marian
+
+    row = Statistics("koran", "dev")
+    run_rows(setting, [row], minutes=None, log=quiet)
+    other = write_marian(tmp_path / "other", spm_file, seed=2)
+    with pytest.raises(MismatchError, match="--results"):
+        run_rows(replace(setting, model=str(other)), [Statistics("koran", "test")], minutes=None, log=quiet)
+    changed = tmp_path / "changed"
+    shutil.copytree(setting.data, changed)
+    (changed / "koran" / "dev.en").write_text((changed / "koran" / "dev.en").read_text("utf-8").upper(), "utf-8")
+    with pytest.raises(UsageError, match="koran/dev"):
+        survey(["datasets"], Plan(), Results(setting.results), Workspace(replace(setting, data=changed)), Choice())
+
+
+def test_one_run_at_a_time(setting: Setting) -> None:
+    setting.work.mkdir(parents=True)
+    with writer_lock(setting.work), pytest.raises(LockedMemoryError):
+        run_rows(setting, [translate(BASE)], minutes=None, log=quiet)
+
+
+def test_every_kind_of_row(setting: Setting) -> None:
+    tuned = FineTuned(("koran",), "koran", FineTuningSettings(updates=3, warmup=1, judge_every=2))
+    rows = [
+        Timing((BASE, FULL), "koran", 2, 1, 2, search=SEARCH),
+        Redundancy(("koran",)),
+        TsneProjection(COMPACT, tokens=3, points=5),
+        OwnTranslation(BASE, search=SEARCH),
+        ParameterCount(4, NETWORK, METAK),
+        FineTunedTranslation(tuned, "news", search=SEARCH),
+        translate(replace(FULL, index="paper")),
+    ]
+    report = run_rows(setting, rows, minutes=None, log=quiet)
+    assert report.failed == {}
+    assert report.measured == len(rows)
+    results = Results(setting.results)
+    found = [results.find(row) for row in rows]
+    timing, redundancy, picture, own, parameters, fine, indexed = (result for result in found if result is not None)
+    assert [len(system["rounds"]) for system in timing["speeds"]] == [2, 2]
+    assert timing["speeds"][1]["storage"]["keys_and_values"] == timing["speeds"][1]["entries"] * (2 * 32 + 4)
+    assert redundancy["ngrams"]["1"]["distinct"] < redundancy["ngrams"]["2"]["distinct"] <= redundancy["entries"]
+    assert results.array(rows[2], "after").shape == (picture["points"], 2)
+    assert own["sentences"] == 64
+    assert parameters["compactor"] == (32 * 32 + 32) + (32 * 8 + 8)
+    assert fine["stages"]["finetuned"]["updates"] == 3
+    assert indexed["stages"]["indexed"]["bytes"] > 0
+
+
+def test_rows_by_name_digest_and_seed() -> None:
+    rows = [translate(replace(FULL, seed=seed)) for seed in (1, 2)] + [translate(BASE), translate(BASE)]
+    assert choose_rows(rows, (), ()) == rows[:3]
+    assert choose_rows(rows, (), (2,)) == rows[1:3]
+    assert choose_rows(rows, ("FULL",), (1,)) == rows[:1]
+    assert choose_rows(rows, (digest(rows[1]),), ()) == [rows[1]]
+    with pytest.raises(UsageError, match="--only"):
+        choose_rows(rows, ("nothing like this",), ())
+
+
+def test_systems_declare_their_stages() -> None:
+    assert assemble(BASE) is None
+    parts = assemble(PRUNED)
+    assert isinstance(parts.memory, Pruned)
+    assert isinstance(parts.tuned, Tuned)
+    assert parts.memory.memory == parts.tuned.memory  # tuned before it is pruned, as in the paper
+    assert isinstance(parts.memory.memory, Compacted)
+    assert isinstance(parts.memory.memory.compactor, Trained)
+    assert assemble(FULL).memory.memory == Extracted(("koran",))
+    assert Translation(PRUNED, "koran").name == ("koran/test koran network8 static nce+CL k=4 cost-clusters 0.5 seed=1")
+
+
+def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
+    plan = replace(Plan(), seeds=(1,), domains=("koran",), elsewhere=(), smoke=True)
+    tables, report = reproduce(["parameters", "datasets"], plan, setting, Choice(only=("parameters",)), quiet)
+    assert list(tables) == ["datasets", "parameters"]
+    assert report.measured == 1
+    assert "**SMOKE**" in tables["parameters"]
+    assert "0 of " in tables["datasets"]
+    written = json.loads((setting.results / "parameters.json").read_text("utf-8"))
+    assert written["smoke"] is True
+    assert written["results"][0]["base"] > 0
+    assert (setting.results / "parameters.md").read_text("utf-8") == tables["parameters"]
+    assert reproduce(["parameters"], plan, setting, Choice(), quiet)[1].measured == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(setting: Setting) -> None:
+    with Workers(setting, 1) as workers:
+        (process,) = workers._processes.values()
+        process.kill()
+        process.join()
+        workers.give("a", translate(BASE))
+        (died,) = workers.wait()
+        assert died.key == "a"
+        assert "exit code -9" in died.failure
+        workers.give("b", Statistics("koran", "dev"))
+        assert workers.wait()[0].failure is None
+
+
+@pytest.mark.slow
+def test_side_by_side_gives_the_same(setting: Setting, tmp_path: Path) -> None:
+    """Workers in processes of their own find what one process finds."""
+    rows = [translate(FULL), translate(COMPACT), translate(PRUNED), translate(BASE)]
+    here, beside = (replace(setting, work=tmp_path / name, results=tmp_path / f"{name}-results") for name in "ab")
+    run_rows(here, rows, minutes=None, log=quiet)
+    report = run_rows(replace(beside, jobs=2), rows, minutes=None, log=quiet)
+    assert (report.measured, report.failed) == (4, {})
+    found = [[Results(each.results).find(row)["translations_sha256"] for row in rows] for each in (here, beside)]
+    assert found[0] == found[1]
