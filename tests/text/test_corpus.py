@@ -1,3 +1,5 @@
+"""Corpora of every format: reading again, progress, standard input and wrong arguments."""
+
 from __future__ import annotations
 
 import io
@@ -64,7 +66,7 @@ TEXTS = {"tsv": TEXT, "jsonl": TEXT, "tmx": XML_TEXT, "po": PO_TEXT}
 @pytest.mark.parametrize("format", WRITERS)
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_arbitrary_text_comes_back_as_it_was(format: str, tmp_path: Path, data: st.DataObject) -> None:
+def test_arbitrary_text_is_read_unchanged(format: str, tmp_path: Path, data: st.DataObject) -> None:
     text = TEXTS[format]
     pairs = data.draw(st.lists(st.tuples(text, text).filter(lambda pair: pair[0] != pair[1]), max_size=5))
     path = tmp_path / f"x.{format}"
@@ -76,7 +78,7 @@ def test_arbitrary_text_comes_back_as_it_was(format: str, tmp_path: Path, data: 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(st.tuples(TEXT, TEXT), max_size=5))
-def test_aligned_lines_come_back_as_they_were(tmp_path: Path, lines: list[tuple[str, str]]) -> None:
+def test_aligned_lines_are_read_unchanged(tmp_path: Path, lines: list[tuple[str, str]]) -> None:
     paths = tmp_path / "x.de", tmp_path / "x.en"
     for path, side in zip(paths, (0, 1), strict=True):
         path.write_bytes("".join(pair[side] + "\n" for pair in lines).encode())

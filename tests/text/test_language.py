@@ -1,3 +1,5 @@
+"""Language tags and languages inferred from paths."""
+
 from __future__ import annotations
 
 import pytest

@@ -141,7 +141,7 @@ def read_apart(path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("make", "what"), REFUSED.items(), ids=lambda value: getattr(value, "__name__", ""))
-def test_bombs_are_refused_in_little_memory(tmp_path: Path, make: Callable[[Path], str], what: str) -> None:
+def test_hostile_files_are_refused_in_little_memory(tmp_path: Path, make: Callable[[Path], str], what: str) -> None:
     path = make(tmp_path)
     grown, message = read_apart(path)
     assert message.startswith(path)

@@ -1,3 +1,5 @@
+"""MO as parallel text."""
+
 from __future__ import annotations
 
 import gettext

@@ -1,3 +1,5 @@
+"""PO as parallel text."""
+
 from __future__ import annotations
 
 import shutil

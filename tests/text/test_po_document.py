@@ -106,7 +106,7 @@ def test_without_flags_and_with_fuzzy_entries() -> None:
     assert '#, fuzzy\nmsgid "fertig ist"\nmsgstr "ist fertig"' in found
 
 
-def test_failures_leave_the_entry_as_it_was() -> None:
+def test_failures_leave_the_entry_unchanged() -> None:
     found, report = translate(CATALOGUE, return_empty)
     assert found == CATALOGUE
     assert (report.failed[0].line, report.failed[0].reason) == (14, "the translation is empty")

@@ -1,3 +1,5 @@
+"""Decompression, decoding and failures of input files."""
+
 from __future__ import annotations
 
 import gzip

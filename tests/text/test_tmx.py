@@ -1,3 +1,5 @@
+"""TMX as parallel text."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -144,7 +146,7 @@ def test_an_external_subset_is_not_loaded(write: Write, tmp_path: Path) -> None:
         list(Corpus([write("a.tmx", document(unit("a &x; b", "c")))]))
 
 
-def test_entity_bombs_are_refused(write: Write) -> None:
+def test_nested_entities_are_refused(write: Write) -> None:
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
     bomb = f'[<!ENTITY l0 "ha">{laughs}]'
     for content in (unit("&l11;", "x"), '<tu id="&l11;"/>'):

@@ -1,3 +1,5 @@
+"""XLIFF as parallel text."""
+
 from __future__ import annotations
 
 import pytest

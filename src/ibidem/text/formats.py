@@ -35,7 +35,7 @@ class Format:
 
     Attributes:
         endings: The endings of its files.
-        read_pairs: Reads parallel text from a stream, None if the format holds none.
+        read_pairs: Reads parallel text from a stream, None if the format contains none.
         read_document: Reads a document from the bytes of a file, its name, the two languages and whether new
             translations are marked as fuzzy; None if documents of this format cannot be filled.
         writer: Writes pairs, None if pairs cannot be written in this format.

@@ -1,3 +1,5 @@
+"""Accelerators removed from pairs, taken out of texts and put into translations."""
+
 from __future__ import annotations
 
 import pytest

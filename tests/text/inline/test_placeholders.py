@@ -1,3 +1,5 @@
+"""Placeholders and identifiers found by their form."""
+
 from __future__ import annotations
 
 import pytest

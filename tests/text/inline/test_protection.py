@@ -1,4 +1,4 @@
-"""No placeholder is ever lost or doubled unnoticed, whatever a translator does."""
+"""No placeholder is lost or repeated unnoticed, whatever the translator returns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ spaces = st.sampled_from([" ", " ", " ", "", "\n", "  "])
 
 @st.composite
 def marked_texts(draw: st.DrawFn) -> list[str | Code]:
-    """Words with placeholders among them, tags around some, codes of a document in others."""
+    """Draw words with placeholders, tags and codes of a document among them."""
     pieces: list[str | Code] = []
     closers: list[str | Code] = []
     for number in range(draw(st.integers(1, 12))):
@@ -99,7 +99,7 @@ ATOMS = (*PLACEHOLDERS, *(f"<{tag}>" for tag in TAGS), *(f"</{tag.split()[0]}>" 
 
 
 def census(pieces: Pieces) -> Counter[str | Code]:
-    """How often each placeholder and code is there, by plain counting."""
+    """Count each placeholder and code."""
     text = "\0".join(piece for piece in pieces if isinstance(piece, str))
     counts: Counter[str | Code] = Counter({"%%": text.count("%%")})
     text = text.replace("%%", "\0")  # or "%%die" would seem to have a "%d"
