@@ -1,4 +1,4 @@
-"""What an import costs, and which room may import which."""
+"""The cost of imports, and which package may import which."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ VERBS = (
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 
-# A room imports only rooms above it; the façade stands beside the command line.
-ROOMS = (
+# A package imports only packages before it in this list, and only through their fronts.
+PACKAGES = (
     "native",
     "text",
     "model",
@@ -98,8 +98,8 @@ def test_the_names_that_people_import() -> None:
         _ = ibidem.nothing_of_this_name
 
 
-def imported_rooms(file: Path) -> Iterator[tuple[int, str]]:
-    """Lines and rooms of all imports of ibidem in a file, those inside functions and type checks too."""
+def imported_modules(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and dotted name of every import of ibidem in a file, inside functions and type checks too."""
     package = ("ibidem", *file.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         names: list[str] = []
@@ -110,29 +110,42 @@ def imported_rooms(file: Path) -> Iterator[tuple[int, str]]:
             module = ".".join([*above, *([node.module] if node.module else [])])
             names = [f"{module}.{alias.name}" for alias in node.names]
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "ibidem" and len(parts) > 1 and not parts[1].startswith("_"):
-                yield node.lineno, parts[1]
+            if name.startswith("ibidem.") and not name.startswith("ibidem._"):
+                yield node.lineno, name
 
 
-def against_traffic(file: Path) -> list[str]:
+def is_front(name: str) -> bool:
+    """Return whether an imported name is reached without naming a module inside a package."""
+    parts = name.split(".")[1:]
+    return not any(SOURCE.joinpath(*parts[:n]).with_suffix(".py").exists() for n in range(2, len(parts) + 1))
+
+
+def forbidden_imports(file: Path) -> list[str]:
+    """Return the imports of a file that go against the order of packages, or past the front of another one."""
     here = file.relative_to(SOURCE).parts[0].removesuffix(".py")
     if here in ("__init__", "__main__"):
         return []
-    allowed = {*SHARED, here} if here in SHARED else {*SHARED, *ROOMS[: ROOMS.index(here) + 1]}
-    return [f"{file}:{line} {here} -> {room}" for line, room in imported_rooms(file) if room not in allowed]
+    allowed = {*SHARED, here} if here in SHARED else {*SHARED, *PACKAGES[: PACKAGES.index(here) + 1]}
+    return [
+        f"{file}:{line} {here} imports {name}"
+        for line, name in imported_modules(file)
+        if (other := name.split(".")[1]) not in allowed or (other != here and not is_front(name))
+    ]
 
 
-def test_rooms_import_only_rooms_above_them() -> None:
+def test_packages_import_only_earlier_packages_through_their_fronts() -> None:
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) > 50
-    assert [wrong for file in files for wrong in against_traffic(file)] == []
+    assert [wrong for file in files for wrong in forbidden_imports(file)] == []
 
 
-def test_an_import_against_the_traffic_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check itself can fail: every way of writing the import is seen."""
+def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail: it sees every way of writing an import."""
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
-    (tmp_path / "memory").mkdir()
+    for folder in ("memory", "text", "text/inline"):
+        (tmp_path / folder).mkdir()
+    for module in ("text/tmx.py", "text/inline/codes.py", "errors.py"):
+        (tmp_path / module).touch()
     file = tmp_path / "memory" / "lock.py"
     for wrong in (
         "import ibidem.decode",
@@ -140,8 +153,15 @@ def test_an_import_against_the_traffic_is_found(tmp_path: Path, monkeypatch: pyt
         "from ibidem.retrieve.exact import ExactIndex",
         "def f():\n    from ibidem.cli import main",
         "from ..combine import mixing",
+        "from ibidem.text.tmx import read_tmx",
+        "from ibidem.text import tmx",
+        "import ibidem.text.tmx",
+        "from ibidem.text.inline.codes import Code",
     ):
         file.write_text(wrong)
-        assert len(against_traffic(file)) == 1, wrong
-    file.write_text("from ibidem.errors import IbidemError\nfrom ibidem.text import Pair\nfrom . import keys\n")
-    assert against_traffic(file) == []
+        assert len(forbidden_imports(file)) == 1, wrong
+    file.write_text(
+        "from ibidem.errors import IbidemError\nfrom ibidem.text import Pair\n"
+        "from ibidem.text.inline import Code\nfrom . import keys\nfrom ibidem.memory.files import replace_file\n"
+    )
+    assert forbidden_imports(file) == []
