@@ -1,4 +1,4 @@
-"""The demo: learn a memory of a domain from real catalogues, and translate the domain without it and with it.
+"""The demo: learn a memory from real software catalogues, and translate with the base model and with the memory.
 
 python demo [--output DIR] [--threads N]
 """
@@ -14,7 +14,8 @@ from catalogues import build
 
 from ibidem import IbidemError, Memory, Translator
 from ibidem.cli.console import print_table, shown_progress, use_threads
-from ibidem.evaluate import compare
+from ibidem.decode import BaseScorer
+from ibidem.evaluate import evaluate_systems
 from ibidem.text import Corpus
 
 SHOWN = 6
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def run(output: Path) -> None:
-    """Fetch, learn, translate, compare."""
+    """Download catalogues, learn a memory, translate a test set without and with it, and compare."""
     build(output, output / "cache")
     started = time.monotonic()
     with shown_progress() as progress:
@@ -49,28 +50,26 @@ def run(output: Path) -> None:
 
     pairs = list(Corpus([output / "test.tsv"]))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    base = Translator()
-    without = base.translate(sources)
-    adapted = Translator(base.model, memory)
-    with_memory = adapted.translate(sources)
+    translator = Translator(memory=memory)
+    scorers = {"base model": BaseScorer(), "with memory": translator.scorer}
+    base, adapted = evaluate_systems(translator, scorers, sources, references)
 
     rows: list[tuple[str, ...]] = [
         (found.metric, f"{found.baseline:.1f}", f"{found.system:.1f}", f"{found.p_value:.4f}")
-        for found in compare(without, with_memory, references)
+        for found in adapted.comparisons
     ]
-    speeds = [f"{translator.work.tokens / translator.work.seconds:.0f}" for translator in (base, adapted)]
-    rows.append(("tokens/s", *speeds, ""))
+    rows.append(("tokens/s", *(f"{system.speed.tokens_per_second:.0f}" for system in (base, adapted)), ""))
     print_table(
-        f"{len(pairs)} sentences that the memory has not seen",
+        f"{len(pairs)} sentences that are not in the memory",
         rows,
-        ("", "base model", "with memory", "p"),
+        ("", base.name, adapted.name, "p"),
         figures=True,
     )
-    show(sources, references, without, with_memory)
+    show(sources, references, base.translations, adapted.translations)
 
 
 def show(sources: list[str], references: list[str], without: list[str], with_memory: list[str]) -> None:
-    """The first sentences of some length that the memory changed, side by side."""
+    """Print the first sentences of medium length that the memory changed, side by side."""
     changed = [
         row
         for row in zip(sources, without, with_memory, references, strict=True)
