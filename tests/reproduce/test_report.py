@@ -45,6 +45,7 @@ def test_a_page_is_short_and_its_links_lead_somewhere(page: Path) -> None:
     assert page.stat().st_size <= 6 * 1024
     links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [link for link in links if not (page.parent / link).resolve().is_relative_to(PUBLISHED.parent)] == []
 
 
 def test_every_published_file_of_data_is_cited_by_a_page() -> None:
