@@ -43,7 +43,7 @@ $ibidem cluster -m "$memories/full" --device "$device" --seed 1 --json > "$outpu
 cp -al "$memories/full" "$memories/network64" # hard links: segments never change
 rm -f "$memories/network64/lock"              # the lock must not be shared
 measure full &
-$ibidem compact network -m "$memories/network64" --drop-keys --compact-updates "${UPDATES:-30000}" --device "$device" \
+$ibidem compact network -m "$memories/network64" --drop-keys --set "updates=${UPDATES:-30000}" --device "$device" \
   --seed 1 --json > "$output/compact.json" 2> "$output/compact.err"
 say "compacted ($?)"
 measure network64 &

@@ -32,7 +32,7 @@ pruned() { # STRATEGY RATE
 }
 
 $ibidem learn --train "$train_de" --train "$train_en" --dev "$data/it/dev.de.xz" --dev "$data/it/dev.en.xz" \
-  -o "$memories/whole" --compact network --compact-updates "${UPDATES:-30000}" --k "${K:-8}" --batch-tokens 32768 \
+  -o "$memories/whole" --compact network --set "compact.updates=${UPDATES:-30000}" --set "tune.k=${K:-8}" --set extract.batch_tokens=32768 \
   --device "$device" --seed 1 --json > "$output/learn.json" 2> "$output/learn.err"
 say "learnt ($?)"
 score whole &

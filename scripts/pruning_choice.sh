@@ -39,15 +39,15 @@ score() { # NAME
 wait_for_room() { while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-7}" ]; do sleep 0.3; done; }
 
 $ibidem learn --train "$train_de" --train "$train_en" --dev "$data/it/dev.de.xz" --dev "$data/it/dev.en.xz" \
-  -o "$memories/whole" --compact network ${compactor:+--compactor "$compactor"} --k "${K:-8}" --batch-tokens 65536 \
+  -o "$memories/whole" --compact network ${compactor:+--set "compactor=$compactor"} --set "tune.k=${K:-8}" --set extract.batch_tokens=65536 \
   --device "$device" --seed 1 --json > "$output/learn.json" 2> "$output/learn.err"
 say "learnt ($?)"
 score whole &
 for variant in ${VARIANTS:-ngram:2:perplexity:0.001:1 ngram:3:perplexity:0.01:1 ngram:4:perplexity:1.5:2}; do
   IFS=: read -r groups n scale epsilon cost_n <<< "$variant"
   wait_for_room
-  pruned "$groups$n-$scale-$epsilon-cost$cost_n" --groups "$groups" --group-n "$n" --cost-scale "$scale" \
-    --epsilon "$epsilon" --cost-n "$cost_n" &
+  pruned "$groups$n-$scale-$epsilon-cost$cost_n" --set "groups=$groups" --set "group_n=$n" --set "scale=$scale" \
+    --set "epsilon=$epsilon" --set "n=$cost_n" &
 done
 for strategy in random high-probability; do
   wait_for_room

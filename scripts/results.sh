@@ -18,7 +18,7 @@ evaluate() {
 for domain in it koran; do
   ibidem learn --train "$data/$domain/train.de.xz" --train "$data/$domain/train.en.xz" \
     --dev "$data/$domain/dev.de.xz" --dev "$data/$domain/dev.en.xz" -o "$output/memories/$domain" \
-    --device "$device" --batch-tokens 32768 --objective bleu --seed 1 --json > "$output/learn-$domain.json"
+    --device "$device" --set extract.batch_tokens=32768 --set tune.objective=bleu --seed 1 --json > "$output/learn-$domain.json"
   evaluate "$domain" -m "$output/memories/$domain" --combiner fixed --combiner adaptive > "$output/$domain.json"
 done
 for domain in flores news law medical suttas games; do
