@@ -54,7 +54,7 @@ def test_the_requested_rate_is_achieved(strategy: str, rate: float) -> None:
     assert pruned.kept.shape == (len(entries),)
     assert pruned.kept.dtype == np.bool_
     assert pruned.rate == pytest.approx(1 - np.mean(pruned.kept), abs=1e-12)
-    assert pruned.asked == rate
+    assert pruned.requested == rate
     assert abs(pruned.rate - rate) < 0.005
     families = np.unique(entries.values[entries.rows])
     assert pruned.groups == len(families) or (strategy == "cost-clusters" and pruned.groups > len(families))

@@ -114,7 +114,7 @@ def prune_memory(
             "settings": asdict(settings),
             "entries_before": before,
             "entries": int(result.kept.sum()),
-            "asked": result.asked,
+            "asked": result.requested,
             "achieved": result.rate,
             "groups": result.groups,
             "clusters": result.clusters,

@@ -81,7 +81,7 @@ class PruneResult:
         clusters: The number of clusters that were sampled.
         groups: The number of groups.
         rate: The share of entries removed.
-        asked: The share that was requested.
+        requested: The share that was requested.
         grouped_tokens: The length of the n-grams that grouped entries.
         agreeing: How many neighbours had to agree; 0 for other groups.
         epsilon: Half the width of the cost clusters.
@@ -91,7 +91,7 @@ class PruneResult:
     clusters: int
     groups: int
     rate: float
-    asked: float
+    requested: float
     grouped_tokens: int
     agreeing: int = 0
     epsilon: float | None = None
