@@ -19,10 +19,9 @@ import time
 from pathlib import Path
 
 import torch
-from ibidem.learn.chunks import cut_chunks
 
 from ibidem.evaluate import describe_machine
-from ibidem.learn import ExtractSettings, extract, make_batches
+from ibidem.learn import ExtractSettings, cut_chunks, extract, make_batches
 from ibidem.model import BaseModel, load_model
 from ibidem.text import Corpus
 

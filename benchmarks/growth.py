@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ibidem.evaluate.bench.growth import SearchTime, fit_growth
+from ibidem.evaluate.bench import SearchTime, fit_growth
 from ibidem.reproduce import LINES, MARKERS, new_figure, save_figure
 
 

@@ -31,7 +31,7 @@ import torch
 from ibidem.combine import FixedCombiner, store_fixed
 from ibidem.decode import Translator
 from ibidem.evaluate import describe_machine
-from ibidem.evaluate.bench.growth import grow_keys
+from ibidem.evaluate.bench import grow_keys
 from ibidem.learn import CompactSettings, MemoryWriter, compact_memory, index_memory
 from ibidem.memory import Memory, SegmentData
 from ibidem.model import load_model

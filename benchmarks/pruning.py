@@ -23,10 +23,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ibidem.learn.prune.dbscan import label_densely
 
 from ibidem.evaluate import describe_machine
-from ibidem.learn import PAPER_SETTINGS, PruneEntries, PruneSettings, group_entries, prune_entries, translation_costs
+from ibidem.learn import (
+    PAPER_SETTINGS,
+    PruneEntries,
+    PruneSettings,
+    group_entries,
+    label_densely,
+    prune_entries,
+    translation_costs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
