@@ -30,11 +30,11 @@ def test_import_and_exact_search_without_faiss() -> None:
     assert done.stdout.strip() == "[0, 1, 2, 3]", done.stderr
 
 
-def test_on_the_cpu_exact_search_has_a_proof() -> None:
+def test_exact_search_on_the_cpu_has_an_error_bound() -> None:
     assert isinstance(exact_index(ArrayKeys(np.ones((3, 4), np.float16)), "cpu"), ExactIndex)
 
 
-def test_codes_that_find_too_little_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_codes_with_low_recall_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = ArrayKeys(draw_skewed(3000, 16))
     coded = int8_index(keys, torch.device("cpu"), seed=0)
     assert isinstance(coded, ScanIndex)
@@ -46,13 +46,13 @@ def test_codes_that_find_too_little_are_not_used(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("setting", ["int8", "lists;nprobe=3"])
-def test_what_is_for_a_gpu_is_exact_on_a_cpu(setting: str) -> None:
+def test_gpu_settings_are_exact_on_a_cpu(setting: str) -> None:
     with pytest.warns(UserWarning, match="for a GPU"):
         index = build_index(ArrayKeys(np.ones((3, 4), np.float16)), setting, seed=0)
     assert isinstance(index, ExactIndex)
 
 
-def test_a_setting_looks_as_far_as_recall_needs() -> None:
+def test_nprobe_is_raised_until_recall_reaches_the_target() -> None:
     keys = ArrayKeys(draw_skewed(6000, 32))
     index = list_index(keys, ListSettings(64), torch.device("cpu"), seed=0)
     assert isinstance(index, ListIndex)

@@ -33,8 +33,8 @@ SETTINGS = [
 ]
 
 
-class Plain:
-    """An index that knows nothing of hiding."""
+class WithoutHiding:
+    """An index that cannot hide entries."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -43,14 +43,7 @@ class Plain:
         self.supports_cuda_graph = False
 
 
-@pytest.fixture(scope="module")
-def small() -> np.ndarray:
-    random = np.random.default_rng(2)
-    centres = random.standard_normal((20, 16))
-    return (centres[random.integers(20, size=900)] + 0.3 * random.standard_normal((900, 16))).astype(np.float16)
-
-
-def brute(keys: np.ndarray, queries: torch.Tensor, k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def brute_force(keys: np.ndarray, queries: torch.Tensor, k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     distances = np.square(queries.double().numpy()[:, None] - keys.astype(np.float64)[None]).sum(axis=2)
     distances[:, hidden] = np.inf
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
@@ -61,25 +54,25 @@ def brute(keys: np.ndarray, queries: torch.Tensor, k: int, hidden: np.ndarray) -
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 3), st.integers(1, 40), st.floats(0, 1))
 def test_hidden_entries_are_never_found(seed: int, k: int, share: float) -> None:
-    """Exact search by its own means, and any index by asking for more: both are brute force over what is left."""
+    """Both ways of hiding equal brute force over the remaining keys."""
     random = np.random.default_rng(seed)
     keys = random.standard_normal((150, 4)).astype(np.float16)
     keys[100:] = keys[:50]  # duplicates, some of them hidden
     hidden = np.flatnonzero(random.random(150) < share)
     queries = torch.from_numpy(random.standard_normal((9, 4)).astype(np.float32))
     queries[-1] = torch.nan
-    expected = brute(keys, queries[:-1], k, hidden)
+    expected = brute_force(keys, queries[:-1], k, hidden)
     index = ExactIndex(ArrayKeys(keys))
-    for hiding in (hide(index, hidden), hide(Plain(index), hidden)):
+    for hiding in (hide(index, hidden), hide(WithoutHiding(index), hidden)):
         found = hiding.search(queries, k)
         np.testing.assert_allclose(found.distances[:-1, : expected[0].shape[1]], expected[0], rtol=1e-6)
         np.testing.assert_array_equal(found.entries[:-1, : expected[1].shape[1]], expected[1])
         assert (found.entries[-1] == -1).all()
     before = index.search(queries, 1).entries[:-1]
-    np.testing.assert_array_equal(before, brute(keys, queries[:-1], 1, np.empty(0, int))[1])
+    np.testing.assert_array_equal(before, brute_force(keys, queries[:-1], 1, np.empty(0, int))[1])
 
 
-def test_nothing_hidden_is_the_index_itself(small: np.ndarray) -> None:
+def test_hiding_nothing_returns_the_index(small: np.ndarray) -> None:
     index = ExactIndex(ArrayKeys(small))
     assert hide(index, np.empty(0, np.int64)) is index
 
@@ -88,11 +81,13 @@ def test_keys_read_in_blocks_are_hidden_too(small: np.ndarray) -> None:
     index = ExactIndex(ArrayKeys(small), resident_bytes=0, block_rows=128)
     hidden = np.arange(0, 900, 3)
     queries = torch.from_numpy(small[:30].astype(np.float32))
-    np.testing.assert_array_equal(hide(index, hidden).search(queries, 5).entries, brute(small, queries, 5, hidden)[1])
+    np.testing.assert_array_equal(
+        hide(index, hidden).search(queries, 5).entries, brute_force(small, queries, 5, hidden)[1]
+    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_faiss_finds_no_hidden_entry_and_as_many_as_before(small: np.ndarray, setting: str) -> None:
+def test_faiss_finds_no_hidden_entry(small: np.ndarray, setting: str) -> None:
     index = build_index(ArrayKeys(small), setting, seed=1, threads=1)
     hidden = np.arange(0, 900, 2)
     queries = torch.from_numpy(small[:60].astype(np.float32))
@@ -102,14 +97,14 @@ def test_faiss_finds_no_hidden_entry_and_as_many_as_before(small: np.ndarray, se
     assert not np.isin(found.entries, hidden).any()
     assert (found.entries >= 0).all()
     assert (found.distances.diff(dim=1) >= 0).all()
-    wide = hide(Plain(index), hidden).search(queries, 8)
+    wide = hide(WithoutHiding(index), hidden).search(queries, 8)
     assert float((found.distances <= wide.distances * 1.05 + 1e-3).float().mean()) > 0.9
     assert (index.search(queries, 8).entries % 2 == 0).any()
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_key_outside_is_as_far_as_it_would_be_inside(small: np.ndarray, setting: str) -> None:
-    """The oracle: the same keys added to the index itself."""
+def test_an_exact_part_has_the_distances_of_the_index(small: np.ndarray, setting: str) -> None:
+    """The oracle has the same keys added to the index itself."""
     index = build_index(ArrayKeys(small[:800]), setting, seed=1, threads=1)
     assert isinstance(index, FaissIndex)
     queries = torch.from_numpy(small[::30].astype(np.float32)) + 0.05
@@ -130,8 +125,10 @@ def test_a_key_outside_is_as_far_as_it_would_be_inside(small: np.ndarray, settin
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 5), st.integers(1, 30), st.integers(1, 100), st.floats(0, 0.9), st.floats(0, 0.9))
-def test_joined_is_one_index_of_what_is_left(seed: int, k: int, border: int, gone: float, hidden: float) -> None:
-    """Some keys of the main part are gone and no longer counted, some are hidden; then come newer ones."""
+def test_joined_parts_equal_one_index_of_the_remaining_keys(
+    seed: int, k: int, border: int, gone: float, hidden: float
+) -> None:
+    """Some keys of the main part are gone, some are hidden, and newer keys follow."""
     random = np.random.default_rng(seed)
     keys = random.standard_normal((120, 4)).astype(np.float16)
     lost = np.flatnonzero(random.random(border) < gone)
@@ -149,7 +146,7 @@ def test_joined_is_one_index_of_what_is_left(seed: int, k: int, border: int, gon
         len(left),
         4,
     )
-    expected = brute(left, queries, k, struck)
+    expected = brute_force(left, queries, k, struck)
     found = joined.search(queries, k)
     np.testing.assert_allclose(found.distances[:, : expected[0].shape[1]], expected[0], rtol=1e-6)
     np.testing.assert_array_equal(found.entries[:, : expected[1].shape[1]], expected[1])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def brute_force(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sort all keys by (float64 distance, entry); gives [q, k] distances and entries, padded."""
+    """Sort all keys by (float64 distance, entry); returns [q, k] distances and entries, padded."""
     wide = keys.astype(np.float64)
     distances = np.full((len(queries), k), np.inf)
     entries = np.full((len(queries), k), -1)
@@ -32,7 +32,7 @@ def brute_force(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarr
 
 
 def assert_exact(found: Neighbours, keys: np.ndarray, queries: np.ndarray, k: int) -> None:
-    """Check distances, order and entries; entries may differ only where float64 itself cannot tell."""
+    """Check distances, order and entries; entries may differ only where float64 distances are equal."""
     distances, entries = brute_force(keys, queries, k)
     assert found.distances.dtype == torch.float32
     assert found.entries.dtype == torch.int64
@@ -87,7 +87,7 @@ def test_exact_search_equals_brute_force(
     assert_exact(index.search(torch.from_numpy(queries), k), keys, queries, k)
 
 
-def test_held_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
+def test_resident_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 97)).astype(np.float32)) + 0.1
     whole = ExactIndex(clustered)
     streamed = ExactIndex(clustered, block_rows=1000, resident_bytes=0)
@@ -97,7 +97,7 @@ def test_held_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
         assert torch.equal(mine, other)
 
 
-def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
+def test_duplicates_beyond_the_shortlist_take_the_second_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = np.random.default_rng(0).standard_normal((3000, 16)).astype(np.float16)
@@ -117,8 +117,8 @@ def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
     assert_exact(found, keys, keys[[5, 6]].astype(np.float32), 8)
 
 
-def test_far_from_the_origin_where_rough_scores_alone_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among keys of length 800 the four best rough scores are not the four nearest keys."""
+def test_far_from_the_origin_where_approximate_scores_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among keys of length 800 the four best approximate scores are not the four nearest keys."""
     generator = np.random.default_rng(3)
     keys = (100 + 0.5 * generator.standard_normal((4000, 64))).astype(np.float32)
     queries = keys[:40] + np.float32(0.01)
@@ -138,7 +138,7 @@ def test_float32_keys_and_half_queries() -> None:
     assert_exact(found, keys, queries.float().numpy(), 5)
 
 
-def test_products_of_low_precision_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_is_exact_where_float32_products_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.random.default_rng(1).standard_normal((900, 24)).astype(np.float16)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
     monkeypatch.setattr("ibidem.retrieve.exact._FLOAT64_ELEMENTS", 10_000)
@@ -173,7 +173,7 @@ def test_no_keys_and_no_queries() -> None:
 
 
 class ShortBlocks(ArrayKeys):
-    """Keys whose blocks are shorter than asked for, as at the end of a segment."""
+    """Keys whose blocks are shorter than requested, as at the end of a segment."""
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
         for block in super().blocks(rows):
@@ -242,7 +242,7 @@ def test_exact_search_on_cuda(offset: float, resident_bytes: int | None, key_typ
     key_type=st.sampled_from([torch.float16, torch.float32]),
     seed=st.integers(0, 2**32),
 )
-def test_scores_keep_their_bound(
+def test_scores_are_within_their_error_bound(
     dimension: int, offset: float, magnitude: int, key_type: torch.dtype, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -257,7 +257,7 @@ def test_scores_keep_their_bound(
     assert (bound <= 1e-2 * (true.abs().amax(1) + squares.max())).all()
 
 
-def test_halves_add_up_to_the_query() -> None:
+def test_the_float16_parts_sum_to_the_query() -> None:
     rows = [
         [1.0, 2.0 / 3, -3e-5],
         [0.0, 0.0, 0.0],
@@ -285,7 +285,7 @@ def test_lowest_by_tiles_equals_a_sort(wanted: int) -> None:
     assert all(len(set(row)) == min(wanted, 1280) for row in columns.tolist())
 
 
-def test_ties_come_by_entry() -> None:
+def test_equal_distances_are_ordered_by_entry() -> None:
     distances = torch.tensor([[2.0, 1.0, 1.0, torch.inf, 1.0]])
     entries = torch.tensor([[4, 9, 3, -1, 7]])
     assert order_rows(distances, entries, 4)[1].tolist() == [[3, 7, 9, 4]]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pytest
 
 from ibidem.retrieve import ArrayKeys, FaissIndex, build_index
 from ibidem.retrieve import faiss as faiss_module
 from ibidem.retrieve.faiss import Recoder, recode, transform
 
-
-@pytest.fixture(scope="module")
-def small() -> np.ndarray:
-    random = np.random.default_rng(2)
-    centres = random.standard_normal((20, 16))
-    return (centres[random.integers(20, size=900)] + 0.3 * random.standard_normal((900, 16))).astype(np.float16)
+if TYPE_CHECKING:
+    import pytest
 
 
-def test_codes_of_no_keys(small: np.ndarray) -> None:
+def test_recoding_no_keys(small: np.ndarray) -> None:
     for setting in ("IVF32,SQ8", "PCA8,Flat"):
         index = build_index(ArrayKeys(small), setting, seed=1, threads=1)
         assert isinstance(index, FaissIndex)
@@ -25,8 +22,8 @@ def test_codes_of_no_keys(small: np.ndarray) -> None:
         assert recode(index.index, nothing).shape[0] == transform(index.index, nothing).shape[0] == 0
 
 
-def test_what_was_coded_once_is_not_coded_again(small: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oracle: all keys coded anew. Keys are added, sealed, removed in the middle, and added again."""
+def test_each_key_is_recoded_once(small: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are added, sealed, removed in the middle and added again; the oracle recodes all of them."""
     index = build_index(ArrayKeys(small[:600]), "IVF32,SQ8", seed=1, threads=1)
     assert isinstance(index, FaissIndex)
     counted = []

@@ -101,7 +101,7 @@ def test_auto_raises_nprobe_until_recall_is_good(clustered: ArrayKeys, monkeypat
 
 
 @pytest.mark.usefixtures("no_native")
-def test_auto_says_where_recall_stays_low(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_that_recall_is_below_the_target(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)
     monkeypatch.setattr(faiss_index, "MOST_NPROBE", 1)
@@ -110,7 +110,9 @@ def test_auto_says_where_recall_stays_low(clustered: ArrayKeys, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("setting", ["IVF32,SQ8", "HNSW8", "IVF32_HNSW8,SQ8", "IVF8,PQ4x4"])
-def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_the_same_seed_gives_the_same_index(
+    clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     monkeypatch.setattr(faiss_index, "TRAIN_AT_LEAST", 2000)
     monkeypatch.setattr(faiss_index, "_ADD_ELEMENTS", 32_000)
     one, same, other = (faiss.serialize_index(build(clustered, setting, seed).index) for seed in (1, 1, 2))
@@ -118,7 +120,7 @@ def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch,
     assert not np.array_equal(one, other)
 
 
-def test_threads_are_given_back(clustered: ArrayKeys) -> None:
+def test_threads_are_restored(clustered: ArrayKeys) -> None:
     before = faiss.omp_get_max_threads()
     index = build_index(clustered, "IVF32,SQ8", seed=0, threads=before + 1)
     index.search(torch.zeros(3, 32), 4)
@@ -139,7 +141,7 @@ def test_save_and_load(clustered: ArrayKeys, tmp_path: Path) -> None:
         assert torch.equal(mine, other)
 
 
-def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path) -> None:
+def test_an_index_of_other_keys_is_rejected(clustered: ArrayKeys, tmp_path: Path) -> None:
     path = tmp_path / "index.faiss"
     info = build(clustered, "IVF32,SQ8").save(path)
     fewer = ArrayKeys(clustered.gather(np.arange(5999)))
@@ -157,7 +159,7 @@ def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path)
         load_index(path, info, clustered)
 
 
-def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
+def test_save_into_a_missing_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
     with pytest.raises(MemoryFolderError, match=r"could not be written.*ibidem index"):
         build(clustered, "Flat").save(tmp_path / "nowhere" / "index.faiss")
 
@@ -180,7 +182,7 @@ def test_more_neighbours_than_keys_and_queries_that_are_not_finite(
     assert build(keys, setting).search(queries[:0], 3).entries.shape == (0, 3)
 
 
-def test_what_cannot_be_built_is_said(clustered: ArrayKeys) -> None:
+def test_what_cannot_be_built_is_rejected(clustered: ArrayKeys) -> None:
     with pytest.raises(UsageError, match=r"'PQ16x13' over 6000 keys.*'auto'"):
         build(clustered, "PQ16x13")
     with pytest.raises(UsageError, match="memory is empty"):

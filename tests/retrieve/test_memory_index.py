@@ -1,4 +1,4 @@
-"""Which index a memory is opened with."""
+"""The index with which a memory is opened."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def memory(tmp_path: Path, learnt: Memory) -> Memory:
     return Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
 
 
-def test_a_memory_that_was_indexed_exactly_is_searched_exactly(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where a memory of its size would by default get another index."""
+def test_the_stored_setting_exact_is_kept(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact search is used even where the default for this size is another index."""
     indexed, _ = index_memory(memory, "exact")
     built = []
     monkeypatch.setattr(
@@ -36,7 +36,7 @@ def test_a_memory_that_was_indexed_exactly_is_searched_exactly(memory: Memory, m
     assert built == ["exact"]
 
 
-def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Memory) -> None:
+def test_the_stored_index_is_loaded_unless_another_setting_is_given(memory: Memory) -> None:
     indexed, _ = index_memory(memory, "Flat")
     assert isinstance(open_index(indexed, None, CPU), FaissIndex)
     assert isinstance(open_index(indexed, "Flat", CPU), FaissIndex)
@@ -44,9 +44,7 @@ def test_the_stored_index_is_opened_and_another_built_when_asked_for(memory: Mem
 
 
 @pytest.mark.skipif(native() is None, reason="no native library here")
-def test_a_native_index_is_stored_and_opened_and_read_without_its_library_too(
-    memory: Memory, request: pytest.FixtureRequest
-) -> None:
+def test_a_native_index_is_loaded_with_and_without_the_library(memory: Memory, request: pytest.FixtureRequest) -> None:
     indexed, built = index_memory(memory, "native")
     opened = open_index(indexed, None, CPU)
     assert isinstance(opened, NativeIndex)

@@ -19,7 +19,7 @@ def test_paper() -> None:
     assert resolve("paper", 39 * 1024, 1024) == FaissSettings("IVF1024,PQ64", nprobe=32)
 
 
-def test_paper_says_what_it_changed() -> None:
+def test_notes_say_how_the_paper_index_differs() -> None:
     settings = resolve("paper", 39 * 1024 - 1, 100)
     assert (settings.factory, settings.nprobe) == ("IVF512,PQ50", 32)
     assert "100 dimensions allow 50" in settings.notes[0]
@@ -95,12 +95,12 @@ def test_factory_strings_with_parameters() -> None:
         ("IVF16,SQ8;nprobe=nan", "'nprobe=nan'"),
     ],
 )
-def test_a_wrong_setting_is_told_what_to_do(setting: str, message: str) -> None:
+def test_an_invalid_setting_is_rejected_with_advice(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve(setting, 999, 64)
 
 
-def test_few_keys_are_told_to_be_exact() -> None:
+def test_few_keys_are_advised_to_use_exact() -> None:
     with pytest.raises(UsageError, match=r"there are 20 keys. Use 'exact'"):
         resolve("IVF64,Flat", 20, 64)
 
@@ -124,6 +124,9 @@ def test_native_settings() -> None:
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
+    # Memories store the names 'gamma' and 'refine'.
+    renamed = resolve("native;nprobe=128;prune_ratio=1.5;lists=100;rerank=64", 10_000, 64)
+    assert renamed == given_ones
     assert resolve("native;nprobe=512", 10_000, 64).gamma > resolve("native;nprobe=32", 10_000, 64).gamma >= 1
     assert [native_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
         1,
@@ -162,7 +165,7 @@ def test_list_settings() -> None:
         resolve("int8;nprobe=3", 1000, 64, device="cuda")
 
 
-def test_the_setting_follows_the_device() -> None:
+def test_paper_depends_on_the_device() -> None:
     assert isinstance(resolve("paper", 5_000_000, 64), FaissSettings)
     assert resolve("paper", 5_000_000, 64, device="cuda") == ListSettings(1024, 32, 64)
     assert resolve("paper", 5_000_000, 512, device="cuda") == ListSettings(1024, 32, 64)

@@ -8,16 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.native import has_triton
 from ibidem.retrieve import ArrayKeys, ListIndex, ScanIndex
 from ibidem.retrieve.gpu.lists import partition
 from ibidem.retrieve.keys import TILE
 
 from ..samples import draw_skewed
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-needs_triton = pytest.mark.skipif(not has_triton(), reason="needs Triton")
 
 
 @settings(deadline=None, max_examples=30)
@@ -47,7 +42,7 @@ def test_the_same_seed_gives_the_same_lists() -> None:
     assert torch.equal(first.centroids, second.centroids)
 
 
-def test_looking_into_all_lists_is_exact() -> None:
+def test_probing_all_lists_is_exact() -> None:
     keys = draw_skewed(4000, 32)
     keys[17] = np.inf
     index = ListIndex(ArrayKeys(keys), "cpu", lists=20, nprobe=1000, seed=0)
@@ -60,42 +55,11 @@ def test_looking_into_all_lists_is_exact() -> None:
     torch.testing.assert_close(found.distances, expected.distances)
 
 
-def test_no_usable_key_is_no_neighbour() -> None:
+def test_keys_that_are_not_finite_are_never_found() -> None:
     index = ListIndex(ArrayKeys(np.full((3, 32), np.nan, np.float16)), "cpu", lists=2, nprobe=2, seed=0)
     found = index.search(torch.ones(2, 32), 3)
     assert found.entries.tolist() == [[-1] * 3] * 2
     assert torch.isinf(found.distances).all()
-
-
-@needs_triton
-@pytest.mark.parametrize(("rows", "dimension", "nprobe"), [(5, 64, 3), (33, 32, 2), (17, 128, 1)])
-def test_kernels_find_the_same(rows: int, dimension: int, nprobe: int) -> None:
-    index = ListIndex(ArrayKeys(draw_skewed(1200, dimension)), DEVICE, lists=7, nprobe=nprobe, seed=0)
-    index._keys = index._keys.half()  # on a CPU keys are held as float32
-    queries = torch.from_numpy(draw_skewed(rows, dimension, 1)).float().to(DEVICE) + 0.01
-    queries[2] = torch.nan
-    plain = index._find(queries, 5, 9)
-    fused = index._find_fused(queries, 5, 9)
-    assert torch.equal(fused.entries, plain.entries)
-    torch.testing.assert_close(fused.distances, plain.distances, rtol=1e-5, atol=1e-5)
-
-
-@needs_triton
-def test_the_limit_is_close_above_the_score_of_the_last_list() -> None:
-    from ibidem.retrieve.gpu.list_kernels import limit_scores
-
-    scores = 10 * torch.randn(4, 50, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    scores[1, :20] = 1.5
-    scores[2] = torch.inf
-    scores[3] = -0.0
-    there = torch.tensor([0, 1, 3])
-    step = (scores.amax(1) - scores.amin(1))[there] / 2**16
-    for nprobe in (1, 7, 50):
-        last = scores.sort(dim=1).values[there, nprobe - 1]
-        limits = limit_scores(scores, nprobe)
-        assert (limits[there] >= last).all()  # never too low
-        assert (limits[there] <= last + 1.01 * step).all()
-        assert limits[2] == -torch.inf  # nobody can be asked
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ def draw(count: int, dimension: int, seed: int = 0) -> np.ndarray:
     return (centres[own] + 0.4 * generator.standard_normal((count, dimension))).astype(np.float16)
 
 
-def test_a_part_is_one_of_256_differences_from_the_centroid() -> None:
+def test_a_decoded_part_is_one_of_256_differences_from_the_centroid() -> None:
     keys = torch.from_numpy(draw(3000, 8)).float()
     lists = torch.arange(3000) % 5
     lists[::100] = -1
@@ -33,7 +33,7 @@ def test_a_part_is_one_of_256_differences_from_the_centroid() -> None:
     torch.testing.assert_close((moved - far[lists.clamp(min=0)])[lists >= 0], decoded[lists >= 0], atol=1e-3, rtol=0)
 
 
-def test_codes_are_as_close_as_those_of_faiss() -> None:
+def test_the_error_is_as_small_as_that_of_faiss() -> None:
     keys = torch.from_numpy(draw(6000, 32)).float()
     quantizer = faiss.ProductQuantizer(32, 8, 8)
     quantizer.train(keys.numpy())
@@ -42,13 +42,13 @@ def test_codes_are_as_close_as_those_of_faiss() -> None:
     assert (ours - keys).square().mean() <= 1.03 * (theirs - keys).square().mean()
 
 
-def test_few_keys_are_their_own_codes() -> None:
+def test_few_keys_are_decoded_exactly() -> None:
     keys = torch.from_numpy(draw(100, 8)).float()
     decoded = apply_product_codes(keys, torch.zeros(1, 8), torch.zeros(100, dtype=torch.long), 2, seed=0)
     torch.testing.assert_close(decoded, keys)
 
 
-def test_the_papers_index_on_a_gpu_finds_what_that_of_faiss_finds() -> None:
+def test_the_paper_index_on_a_gpu_has_the_recall_of_faiss() -> None:
     keys, queries = draw(12_000, 16), torch.from_numpy(draw(200, 16, 1)).float()
     settings = resolve("paper", 12_000, 16, device="cuda")
     assert isinstance(settings, ListSettings)

@@ -21,7 +21,7 @@ def true_distances(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def assert_nearest(found: Neighbours, keys: np.ndarray, queries: np.ndarray, k: int) -> None:
-    """The k nearest up to rounding: right distances, each entry once, none nearer left out."""
+    """Check that the k nearest are found up to rounding, with true distances and each entry once."""
     true = true_distances(keys, queries)
     width = min(k, len(keys))
     entries, distances = found.entries.cpu().numpy(), found.distances.cpu().numpy()
@@ -71,7 +71,7 @@ def test_many_queries_are_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(whole.distances, parts.distances)
 
 
-def test_equal_distances_come_in_the_order_of_their_entries() -> None:
+def test_equal_distances_are_ordered_by_entry() -> None:
     keys = np.zeros((500, 16), np.float16)
     keys[200:] = 1
     found = ScanIndex(ArrayKeys(keys), "cpu").search(torch.ones(1, 16), 8)
@@ -80,7 +80,7 @@ def test_equal_distances_come_in_the_order_of_their_entries() -> None:
     assert min(found.entries[0].tolist()) >= 200
 
 
-def test_what_is_not_finite_is_nobodys_neighbour() -> None:
+def test_keys_and_queries_that_are_not_finite() -> None:
     keys = np.ones((300, 16), np.float16)
     keys[::2] = np.nan
     queries = torch.ones(3, 16)
@@ -126,7 +126,7 @@ def test_kernels_find_the_nearest(dimension: int, rows: int) -> None:
 
 @pytest.mark.gpu
 @needs_cuda
-def test_a_search_can_be_captured_in_a_graph() -> None:
+def test_a_search_can_be_captured_in_a_cuda_graph() -> None:
     generator = np.random.default_rng(1)
     keys = clustered(generator, 5000, 64, 0.0)
     index = ScanIndex(ArrayKeys(keys), "cuda")
@@ -145,7 +145,7 @@ def test_a_search_can_be_captured_in_a_graph() -> None:
 
 
 @pytest.mark.parametrize("dimension", [16, 64])
-def test_codes_find_what_keys_find(dimension: int) -> None:
+def test_int8_codes_find_the_nearest(dimension: int) -> None:
     generator = np.random.default_rng(8)
     keys = clustered(generator, 5000, dimension, 1.0)
     keys[11] = np.nan
@@ -156,7 +156,7 @@ def test_codes_find_what_keys_find(dimension: int) -> None:
     assert torch.equal(index.without_codes().search(queries, 8).entries, index.search(queries, 8).entries)
 
 
-def test_codes_of_nothing_and_of_one_key() -> None:
+def test_int8_codes_of_no_keys_and_of_equal_keys() -> None:
     assert ScanIndex(ArrayKeys(np.empty((0, 16), np.float16)), "cpu", coded=True).search(torch.ones(1, 16), 2).entries[
         0
     ].tolist() == [-1, -1]

@@ -24,8 +24,8 @@ def draw(count: int, dimension: int, seed: int = 0) -> torch.Tensor:
     return (centres[members] + 0.3 * torch.randn(count, dimension, generator=generator)).to(DEVICE)
 
 
-def held(count: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Float16 keys in whole tiles, and their squared lengths, some of them no keys."""
+def draw_tiles(count: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw float16 keys in whole tiles, and their squared lengths, inf for some places."""
     keys = draw(count, dimension).half()
     squares = keys.float().square().sum(1)
     squares[7::50] = torch.inf
@@ -34,8 +34,8 @@ def held(count: int, dimension: int) -> tuple[torch.Tensor, torch.Tensor]:
     return keys, squares
 
 
-def grouped(minima: torch.Tensor) -> torch.Tensor:
-    """The lowest of every eight columns."""
+def group_minima(minima: torch.Tensor) -> torch.Tensor:
+    """Return the lowest of every eight columns."""
     short = -minima.shape[1] % 8
     return torch.nn.functional.pad(minima, (0, short), value=torch.inf).view(len(minima), -1, 8).amin(2)
 
@@ -43,10 +43,10 @@ def grouped(minima: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("rows", "dimension", "tiles"), [(5, 16, 1), (5, 64, 11), (20, 128, 9), (40, 64, 8), (4, 192, 2)]
 )
-def test_minima_of_halves(rows: int, dimension: int, tiles: int) -> None:
+def test_minima_of_float16_keys(rows: int, dimension: int, tiles: int) -> None:
     from ibidem.retrieve.gpu.scan_kernels import float16_minima, launches
 
-    keys, squares = held(tiles * TILE, dimension)
+    keys, squares = draw_tiles(tiles * TILE, dimension)
     queries = draw(rows, dimension, 1)
     queries[1] = torch.nan
     queries[2] = 1e30
@@ -56,21 +56,21 @@ def test_minima_of_halves(rows: int, dimension: int, tiles: int) -> None:
     for launch in launches(rows, dimension)[:2]:
         minima, groups = float16_minima(queries, keys, squares, TILE, launch)
         torch.testing.assert_close(minima, expected, rtol=1e-4, atol=1e-3)
-        torch.testing.assert_close(groups, grouped(minima), rtol=0, atol=0)
+        torch.testing.assert_close(groups, group_minima(minima), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("rows", "dimension", "tiles"), [(5, 64, 11), (20, 32, 3), (70, 128, 2)])
-def test_minima_of_codes(rows: int, dimension: int, tiles: int) -> None:
+def test_minima_of_int8_codes(rows: int, dimension: int, tiles: int) -> None:
     from ibidem.retrieve.gpu.scan_kernels import int8_minima
 
-    keys, squares = held(tiles * TILE, dimension)
+    keys, squares = draw_tiles(tiles * TILE, dimension)
     codes = encode_keys(keys, squares)
     queries = draw(rows, dimension, 1)
     queries[1] = torch.nan
     clean, usable = clean_queries(queries)
     minima, groups = int8_minima(queries, codes, TILE)
     assert torch.equal(minima[usable], scan.code_minima(clean, codes)[usable])
-    assert torch.equal(groups, grouped(minima))
+    assert torch.equal(groups, group_minima(minima))
 
 
 @pytest.mark.parametrize(("tiles", "width"), [(1, 1), (9, 3), (70, 16), (140, 9), (140, 64)])
@@ -83,7 +83,7 @@ def test_the_lowest_tiles_are_chosen(tiles: int, width: int, monkeypatch: pytest
     starts = torch.arange(0, tiles + 8, 8, device=DEVICE).clamp(max=tiles).int()
     for at_once in (4, 8192):
         monkeypatch.setattr(scan_kernels, "_GROUPS_AT_ONCE", at_once)
-        chosen = scan_kernels.choose_tiles(minima, grouped(minima), starts, width, 8)
+        chosen = scan_kernels.choose_tiles(minima, group_minima(minima), starts, width, 8)
         expected = minima[0].topk(width, largest=False).indices
         assert sorted(chosen[0].tolist()) == sorted(expected.tolist())
         assert (chosen[1] == -1).all()
@@ -93,7 +93,7 @@ def test_the_lowest_tiles_are_chosen(tiles: int, width: int, monkeypatch: pytest
 def test_distances_and_the_nearest_of_chosen_tiles() -> None:
     from ibidem.retrieve.gpu import scan_kernels
 
-    keys, squares = held(6 * TILE, 128)
+    keys, squares = draw_tiles(6 * TILE, 128)
     keys[3 * TILE : 3 * TILE + 40] = keys[3 * TILE]
     squares[3 * TILE : 3 * TILE + 40] = keys[3 * TILE].float().square().sum()
     queries = draw(4, 128, 1)
@@ -117,10 +117,10 @@ def test_distances_and_the_nearest_of_chosen_tiles() -> None:
 
 @pytest.mark.parametrize("k", [9, 56])
 @pytest.mark.parametrize("coded", [False, True])
-def test_the_index_by_kernels_and_without(coded: bool, k: int) -> None:
+def test_kernels_and_torch_find_the_same(coded: bool, k: int) -> None:
     keys = draw(1500, 64).half().cpu().numpy()
     index = ScanIndex(ArrayKeys(keys), DEVICE, coded=coded)
-    # The interpreter stands in for the device; on a CPU keys are held as float32.
+    # The interpreter replaces the device; on a CPU resident keys are float32.
     index._keys = index._keys.half()
     queries = draw(6, 64, 3)
     queries[4] = torch.nan

@@ -21,8 +21,8 @@ from .samples import build
 pytestmark = pytest.mark.usefixtures("native_build")
 
 
-def test_it_looks_farther_until_recall_is_good() -> None:
-    """Keys without clusters: the nearest are in many lists."""
+def test_the_search_is_widened_until_recall_reaches_the_target() -> None:
+    """In keys without clusters the nearest are in many lists."""
     keys = ArrayKeys(np.random.default_rng(0).standard_normal((20_000, 24)).astype(np.float16))
     stages: list[tuple[str, int, int]] = []
     index = build_index(keys, "native", seed=1, threads=1, progress=lambda *step: stages.append(step))
@@ -38,13 +38,13 @@ def test_it_looks_farther_until_recall_is_good() -> None:
     assert fixed.recall < index.recall
 
 
-def test_recall_that_stays_low_is_said(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_that_recall_is_below_the_target(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "MOST_GAMMA", 1.0)
     monkeypatch.setattr(builder, "recall_at", lambda *_: 0.5)
     assert "below 0.98:" in build(clustered).settings.notes[-1]
 
 
-def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_seed_gives_the_same_file(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "TRAIN_PER_LIST", 20)
     monkeypatch.setattr(builder, "_ELEMENTS", 32_000)
     one, same, other = (build(clustered, "native", seed).file.bytes for seed in (1, 1, 2))
@@ -52,7 +52,7 @@ def test_the_seed_decides(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch)
     assert not np.array_equal(one, other)
 
 
-def test_a_sample_has_as_many_keys_as_there_is_room_for(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sample_fits_into_the_training_memory(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_of_key = clustered.gather(np.arange(1)).nbytes
     for room, wanted in ((1, 24), (30, 30), (1000, 128)):
         monkeypatch.setattr(builder, "TRAIN_BYTES", 10 * room * bytes_of_key)
@@ -62,7 +62,7 @@ def test_a_sample_has_as_many_keys_as_there_is_room_for(clustered: ArrayKeys, mo
     assert len(builder._draw_sample(clustered, 1000, 1)) == clustered.size
 
 
-def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None:
+def test_threads_do_not_change_results_and_are_restored(clustered: ArrayKeys) -> None:
     before = torch.get_num_threads()
     queries = torch.from_numpy(clustered.gather(np.arange(64)).astype(np.float32))
     answers = []
@@ -73,7 +73,7 @@ def test_threads_change_nothing_and_are_given_back(clustered: ArrayKeys) -> None
     assert torch.equal(answers[0].entries, answers[1].entries)
 
 
-def test_what_cannot_be_built_is_said(clustered: ArrayKeys) -> None:
+def test_empty_and_damaged_keys_are_rejected(clustered: ArrayKeys) -> None:
     with pytest.raises(UsageError, match="memory is empty"):
         build(ArrayKeys(np.ones((0, 8), dtype=np.float16)))
     spoilt = clustered.gather(np.arange(6000)).copy()
@@ -83,7 +83,7 @@ def test_what_cannot_be_built_is_said(clustered: ArrayKeys) -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any), st.data())
-def test_shares_are_just(counts: list[int], data: st.DataObject) -> None:
+def test_shares_are_proportional(counts: list[int], data: st.DataObject) -> None:
     total = data.draw(st.integers(0, sum(counts)))
     shares = builder.apportion(counts, total)
     assert sum(shares) == total
@@ -92,7 +92,7 @@ def test_shares_are_just(counts: list[int], data: st.DataObject) -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 99))
-def test_groups_take_sixteen_at_most(count: int, seed: int) -> None:
+def test_a_group_has_at_most_sixteen_places(count: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     points = torch.randn(count, 4, generator=generator)
     places = builder.assign_places(points, points[: -(-count // 13)])
@@ -102,7 +102,7 @@ def test_groups_take_sixteen_at_most(count: int, seed: int) -> None:
 
 
 class Points(NamedTuple):
-    """The points [16 n, d] of blocks [n] by the formula of native/blocks.h, with bases [n, d]; in units of codes."""
+    """The points [16 n, d] of blocks [n] with bases [n, d], decoded as in native/blocks.h, in units of codes."""
 
     read: np.ndarray
     there: np.ndarray
@@ -121,7 +121,7 @@ class Points(NamedTuple):
         return cls(bases.repeat(16, 0) + steps * (numbers - most), np.isfinite(norms), steps, norms, most)
 
     def check(self, exact: np.ndarray, bases: np.ndarray, nearer: np.ndarray | float = 0.0) -> None:
-        """Each is read as what is nearest to it, and its norm is that of the formula."""
+        """Check that each point is decoded to the nearest code, and that its norm follows the formula."""
         left, read = (each[self.there] - bases.repeat(16, 0)[self.there] for each in (exact, self.read))
         steps, unit = self.steps[self.there], 8 * (exact.shape[1] + 12)
         inside = np.abs(left) <= (self.most + 0.5) * steps
@@ -135,8 +135,8 @@ class Points(NamedTuple):
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
-def test_all_of_the_tree_is_near_what_it_stands_for(data: st.DataObject) -> None:
-    """Guides are the means of their blocks; every key stands once, and has a place in two lists if there are two."""
+def test_the_codes_of_the_file_decode_to_what_they_encode(data: st.DataObject) -> None:
+    """Guides are the means of their blocks; every key is stored once, and is in two lists if there are two."""
     size, dimension = data.draw(st.sampled_from([1, 17, 400, 2000])), data.draw(st.sampled_from([4, 12, 64]))
     kind = data.draw(st.sampled_from([np.float16, np.float32]))
     keys = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((size, dimension)).astype(kind)
@@ -194,8 +194,8 @@ def test_blocks_are_tighter_than_their_lists(clustered: ArrayKeys) -> None:
 
 @given(st.integers(1, 9), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_the_second_list_makes_up_for_the_first(lists: int, seed: int) -> None:
-    """Its centroid is near, and what that leaves of a key is not what the first one leaves: the loss of SOAR."""
+def test_the_second_list_minimises_the_loss_of_soar(lists: int, seed: int) -> None:
+    """SOAR prefers a second centroid whose residual is not parallel to that of the first."""
     keys = np.random.default_rng(seed).standard_normal((200, 12)).astype(np.float32)
     tree = build(ArrayKeys(keys), f"native;lists={lists};nprobe=1").file.centroids
     first, second = Ivf(tree).assign_twice(keys, 40)

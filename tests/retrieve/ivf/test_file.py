@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("native_build")
 
-# In which array these are.
+# The array of each kind of damage.
 WHERE = {name: name for name in ("region", "list offsets", "guide offsets", "guide", "slots", "entries")}
 
 WHERE |= {"no slot": "slots", "an entry twice": "entries"}
 
 
 def damage(whole: bytes, how: str) -> bytes:
-    """Ways in which a file can be wrong that the library would follow into the void."""
+    """Damage a file so that the native library would read outside it."""
     header = struct.Struct("<16s7qd")
     magic, *numbers, scale = header.unpack(whole[: header.size])
     changed = bytearray(whole)
@@ -90,7 +90,7 @@ def damage(whole: bytes, how: str) -> bytes:
         *WHERE,
     ],
 )
-def test_a_damaged_file_is_refused(clustered: ArrayKeys, tmp_path: Path, how: str) -> None:
+def test_a_damaged_file_is_rejected(clustered: ArrayKeys, tmp_path: Path, how: str) -> None:
     path = tmp_path / "index.native"
     info = build(clustered, "native;lists=32").save(path)
     path.write_bytes(damage(path.read_bytes(), how))
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_refused(clustered: ArrayKeys, tmp_path: Path, how: st
         load_native(path, info, clustered)
 
 
-def test_a_loaded_file_cannot_be_written_to(clustered: ArrayKeys, tmp_path: Path) -> None:
+def test_a_loaded_file_is_read_only(clustered: ArrayKeys, tmp_path: Path) -> None:
     path = tmp_path / "index.native"
     loaded = load_native(path, build(clustered, "native;lists=8").save(path), clustered)
     for array in (loaded.file.bytes, loaded.file.lists.keys, loaded.file.centroids.coding.mean):

@@ -38,8 +38,8 @@ def test_recall_against_exact_search(clustered: ArrayKeys) -> None:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_a_search_of_all_lists_is_exact(data: st.DataObject) -> None:
-    """Every candidate refined, so neither codes nor lists may lose anything, whatever the shape."""
+def test_searching_all_lists_is_exact(data: st.DataObject) -> None:
+    """All candidates are reranked, so neither codes nor lists can lose a neighbour, whatever the shape."""
     size = data.draw(st.sampled_from([1, 2, 15, 16, 17, 100, 333]))
     dimension = data.draw(st.sampled_from([4, 8, 12, 20, 36, 64, 100, 260]))
     lists = data.draw(st.integers(1, min(size, 40)))
@@ -71,7 +71,7 @@ def test_distances_are_exact_and_ascending(clustered: ArrayKeys) -> None:
     assert (found.distances.diff(dim=1) >= 0).all()
 
 
-def test_equally_near_keys_come_by_entry() -> None:
+def test_equal_distances_are_ordered_by_entry() -> None:
     keys = np.zeros((100, 8), np.float16)
     keys[50:] = 2.0
     found = build(ArrayKeys(keys)).search(torch.full((1, 8), 2.0), 5)
@@ -88,7 +88,7 @@ def test_parameters_change_the_search_and_not_the_index() -> None:
     assert measure_recall(patient, keys, seed=0) < recalls[1]
 
 
-def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
+def test_hidden_entries_are_never_found(clustered: ArrayKeys) -> None:
     index = build(clustered, EVERYWHERE)
     removed = np.random.default_rng(0).random(6000) < 0.7
     hidden = np.flatnonzero(removed)
@@ -103,8 +103,8 @@ def test_entries_that_are_marked_are_passed_over(clustered: ArrayKeys) -> None:
     assert nothing.entries.eq(-1).all()
 
 
-def test_what_came_after_it_is_searched_beside_it(clustered: ArrayKeys) -> None:
-    """The native index measures true distances, so an exact index of newer keys needs no codes to compare with it."""
+def test_an_exact_part_of_newer_keys_is_comparable(clustered: ArrayKeys) -> None:
+    """The native index returns true distances, so an exact part needs no recoding."""
     everything = clustered.gather(np.arange(6000))
     gone = np.arange(7, 5000, 11)
     main = main_part(build(ArrayKeys(everything[:5000]), EVERYWHERE), gone, np.empty(0, np.int64))
@@ -115,7 +115,7 @@ def test_what_came_after_it_is_searched_beside_it(clustered: ArrayKeys) -> None:
         index.search(queries, 8) for index in (joined, ExactIndex(ArrayKeys(np.delete(everything, gone, axis=0))))
     )
     torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
-    assert (found.entries == true.entries).float().mean() > 0.9  # of duplicates any
+    assert (found.entries == true.entries).float().mean() > 0.9  # any of several duplicates
 
 
 def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:
@@ -155,7 +155,7 @@ def test_save_and_load(clustered: ArrayKeys, tmp_path: Path) -> None:
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path) -> None:
+def test_an_index_of_other_keys_is_rejected(clustered: ArrayKeys, tmp_path: Path) -> None:
     path = tmp_path / "index.native"
     info = build(clustered, "native;lists=32").save(path)
     with pytest.raises(MemoryFolderError, match=r"6000 keys of 32.*has 5999 of 32.*ibidem index"):
@@ -167,12 +167,12 @@ def test_load_refuses_what_does_not_belong(clustered: ArrayKeys, tmp_path: Path)
         load_native(tmp_path / "none", info, clustered)
 
 
-def test_save_into_no_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
+def test_save_into_a_missing_folder(clustered: ArrayKeys, tmp_path: Path) -> None:
     with pytest.raises(MemoryFolderError, match=r"could not be written.*ibidem index"):
         build(clustered, "native;lists=8").save(tmp_path / "nowhere" / "index.native")
 
 
-def test_a_query_finds_the_same_in_any_batch(clustered: ArrayKeys) -> None:
+def test_results_do_not_depend_on_the_batch(clustered: ArrayKeys) -> None:
     index = build(clustered)
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 50)).astype(np.float32)) + 0.05
     queries = queries.repeat_interleave(torch.tensor([1, 2, 3, 1] * 30), dim=0)
@@ -183,8 +183,8 @@ def test_a_query_finds_the_same_in_any_batch(clustered: ArrayKeys) -> None:
         assert torch.equal(alone.distances[0], group_size.distances[row])
 
 
-def sentences(keys: ArrayKeys, away: float, beam: int = 5) -> torch.Tensor:
-    """Queries [40 x beam, d] of sentences whose hypotheses lie about so far from each other."""
+def draw_beams(keys: ArrayKeys, away: float, beam: int = 5) -> torch.Tensor:
+    """Draw queries [40 x beam, d] of sentences whose hypotheses are about `away` apart."""
     first = torch.from_numpy(keys.gather(np.arange(0, 6000, 150)).astype(np.float32))
     noise = torch.randn(len(first), beam, keys.dimension, generator=torch.Generator().manual_seed(5))
     noise = noise / noise.norm(dim=2, keepdim=True) * away
@@ -192,11 +192,11 @@ def sentences(keys: ArrayKeys, away: float, beam: int = 5) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("away", [0.0, 0.01, 0.1, 0.5, 3.0])
-def test_hypotheses_that_are_nearly_the_same_share_a_search(clustered: ArrayKeys, away: float) -> None:
-    """What is shared is found nearly as well; what is the same or far apart, just as well."""
+def test_similar_hypotheses_share_a_search(clustered: ArrayKeys, away: float) -> None:
+    """Sharing costs little recall, and none for hypotheses that are equal or far apart."""
     index = build(clustered)
     assert isinstance(index.ivf, Ivf)
-    queries = sentences(clustered, away)
+    queries = draw_beams(clustered, away)
     probing = index.probing(8)
     alone, alone_entries = index.ivf.search(queries, 8, probing)
     shared, entries = index.ivf.search(queries, 8, probing, group_size=5)
@@ -211,17 +211,17 @@ def test_hypotheses_that_are_nearly_the_same_share_a_search(clustered: ArrayKeys
     assert found >= (alone <= exact * (1 + 1e-5)).float().mean() - 0.01
 
 
-def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> None:
+def test_sharing_depends_only_on_the_sentence(clustered: ArrayKeys) -> None:
     index = build(clustered)
     assert isinstance(index.ivf, Ivf)
-    queries = torch.cat([sentences(clustered, away) for away in (0.05, 0.2, 0.5)])
+    queries = torch.cat([draw_beams(clustered, away) for away in (0.05, 0.2, 0.5)])
     queries[3::7] = torch.nan
     queries[50:55] = torch.nan
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         distances, entries = index.ivf.search(queries, 8, index.probing(8), group_size=5, threads=3)
-        for _ in range(20):  # whoever comes first
+        for _ in range(20):  # whichever thread is first
             assert torch.equal(index.ivf.search(queries, 8, index.probing(8), group_size=5, threads=3)[1], entries)
     finally:
         torch.set_num_threads(before)
@@ -234,13 +234,15 @@ def test_what_is_shared_depends_on_the_sentence_alone(clustered: ArrayKeys) -> N
         assert torch.equal(alone, distances[rows])
 
 
-def test_what_is_shared_is_what_one_search_has_found(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a candidate to spare, a query that shares has the neighbours of the other, by its own distances."""
-    index = build(clustered, "native;lists=1;nprobe=1")  # where every key has one place
+def test_a_shared_search_reuses_the_candidates_of_one_query(
+    clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With k candidates only, both queries have the same neighbours, each by its own distances."""
+    index = build(clustered, "native;lists=1;nprobe=1")  # every key is in one list
     assert isinstance(index.ivf, Ivf)
     probing = replace(index.probing(7), pool=7)
     monkeypatch.setattr(Probing, "pool_for", lambda self, k: self.pool)  # noqa: ARG005
-    one = sentences(clustered, 0.0, beam=1)
+    one = draw_beams(clustered, 0.0, beam=1)
     reach = index.ivf.search(one, 7, probing)[0][:, -1:].sqrt()
     aside = torch.randn(len(one), 32, generator=torch.Generator().manual_seed(7))
     aside = aside / aside.norm(dim=1, keepdim=True) * reach

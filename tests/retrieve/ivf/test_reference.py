@@ -25,10 +25,10 @@ pytestmark = pytest.mark.usefixtures("native_build")
 
 
 @pytest.mark.parametrize("setting", ["native;nprobe=6", "native;lists=40;nprobe=40;gamma=1.2", "native;refine=300"])
-def test_without_the_library_the_same_is_found(
+def test_a_loaded_index_finds_the_same_without_the_library(
     clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest, setting: str
 ) -> None:
-    """A reading of the file in numpy, with all entries and without some: it knows nothing of blocks in registers."""
+    """The search in numpy finds the same, with all entries and with some hidden."""
     path = tmp_path / "index.native"
     index = build(clustered, setting)
     info = index.save(path)
@@ -48,8 +48,8 @@ def test_without_the_library_the_same_is_found(
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_the_library_finds_what_a_plain_reading_finds(data: st.DataObject) -> None:
-    """Whatever the shape and however far it looks; its own rounding may swap keys that are all but equally near."""
+def test_the_library_finds_what_the_reference_finds(data: st.DataObject) -> None:
+    """For any shape and search parameters; rounding may swap keys at nearly the same distance."""
     size, dimension = data.draw(st.sampled_from([40, 500, 3000])), data.draw(st.sampled_from([4, 20, 64, 100]))
     generator = np.random.default_rng(data.draw(st.integers(0, 999)))
     centres = 2 * generator.standard_normal((20, dimension))
@@ -67,15 +67,15 @@ def test_the_library_finds_what_a_plain_reading_finds(data: st.DataObject) -> No
     )
     parts = index.file.centroids, index.file.lists
     (far, found), (plain_far, plain) = (kind(*parts).search(queries, 8, probing) for kind in (Ivf, ReferenceIvf))
-    both = (found[:, :, None] == plain[:, None, :]).any(2)  # one key more moves all behind it
+    both = (found[:, :, None] == plain[:, None, :]).any(2)  # one more key moves all that follow
     assert both.float().mean() > 0.98
     torch.testing.assert_close(far[found == plain], plain_far[found == plain])
 
 
 @given(st.sampled_from([1, 5, 16]), st.integers(2, 12), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_a_key_that_is_found_twice_counts_once(k: int, lists: int, seed: int) -> None:
-    """However few the candidates are, there are k neighbours, and no two of them the same."""
+def test_a_key_in_two_lists_is_returned_once(k: int, lists: int, seed: int) -> None:
+    """However few the candidates are, k different neighbours are returned."""
     keys = np.random.default_rng(seed).standard_normal((120, 8)).astype(np.float32)
     index = build(ArrayKeys(keys), f"native;nprobe={lists};gamma=1000;lists={lists};refine=1")
     for ivf in (index.ivf, ReferenceIvf(index.file.centroids, index.file.lists)):
