@@ -151,11 +151,11 @@ class NativeSettings:
         return max(32, self.nprobe)
 
     @property
-    def block_gamma(self) -> float:
+    def block_prune_ratio(self) -> float:
         """The prune ratio of blocks, which are tighter than their lists."""
         return max(1.0, 0.85 * self.gamma)
 
-    def pool(self, k: int) -> int:
+    def rerank_for(self, k: int) -> int:
         """Return how many candidates are reranked for k neighbours."""
         return max(LEAST_CANDIDATES * k, self.refine * (16 + k) // 32)
 

@@ -39,7 +39,7 @@ def test_the_search_is_widened_until_recall_reaches_the_target() -> None:
 
 
 def test_a_note_says_that_recall_is_below_the_target(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "MOST_GAMMA", 1.0)
+    monkeypatch.setattr(builder, "MOST_PRUNE_RATIO", 1.0)
     monkeypatch.setattr(builder, "recall_at", lambda *_: 0.5)
     assert "below 0.98:" in build(clustered).settings.notes[-1]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # means are less accurate, and a search reads more for the same recall.
 TRAIN_PER_LIST, LEAST_PER_LIST = 128, 24
 TRAIN_BYTES = 1 << 30
-MOST_GAMMA = 2.0
+MOST_PRUNE_RATIO = 2.0
 RECALL_SAMPLES = 1024
 # Groups of centroids with which a key is compared when it is assigned to a list.
 ASSIGN_GROUPS = 20
@@ -376,7 +376,7 @@ def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int,
     target = index.settings.target_recall
     recall = recall_at(index, keys, probe)
     tried = [(recall, index)]
-    while target is not None and recall < target and index.settings.gamma < MOST_GAMMA:
+    while target is not None and recall < target and index.settings.gamma < MOST_PRUNE_RATIO:
         index = replace(index, settings=index.settings.wider())
         recall = recall_at(index, keys, probe)
         tried.append((recall, index))

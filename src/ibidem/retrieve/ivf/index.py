@@ -97,7 +97,9 @@ class NativeIndex:
             The parameters.
         """
         settings = self.settings.brief if brief else self.settings
-        return Probing(settings.nprobe, settings.pool(k), settings.gamma, settings.block_gamma, settings.groups)
+        return Probing(
+            settings.nprobe, settings.rerank_for(k), settings.gamma, settings.block_prune_ratio, settings.groups
+        )
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """Return an index of the same file that does not find these entries."""
