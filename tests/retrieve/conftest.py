@@ -27,11 +27,19 @@ def draw_clustered(count: int, dimension: int, seed: int) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def draw_keys() -> Callable[..., np.ndarray]:
-    """Give the function that draws keys."""
+    """Return the function that draws keys."""
     return draw_clustered
 
 
 @pytest.fixture(scope="session")
 def clustered() -> ArrayKeys:
-    """Give 6000 keys of 32 dimensions."""
+    """Return 6000 keys of 32 dimensions."""
     return ArrayKeys(draw_clustered(6000, 32, seed=5))
+
+
+@pytest.fixture(scope="session")
+def small() -> np.ndarray:
+    """Return 900 clustered float16 keys of 16 dimensions, without duplicates."""
+    random = np.random.default_rng(2)
+    centres = random.standard_normal((20, 16))
+    return (centres[random.integers(20, size=900)] + 0.3 * random.standard_normal((900, 16))).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Exact search against brute force in float64."""
+"""Exact search against brute force in float64, and its scores against their error bound."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.retrieve import ArrayKeys, ExactIndex, Neighbours, exact, held
+from ibidem.retrieve import ArrayKeys, ExactIndex, Neighbours, exact
+from ibidem.retrieve import keys as keys_module
+from ibidem.retrieve.exact import error_bound, keep_nearest, lowest_by_tiles, make_scorer, order_rows, split_float16
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 def brute_force(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sort all keys by (float64 distance, entry); gives [q, k] distances and entries, padded."""
+    """Sort all keys by (float64 distance, entry); returns [q, k] distances and entries, padded."""
     wide = keys.astype(np.float64)
     distances = np.full((len(queries), k), np.inf)
     entries = np.full((len(queries), k), -1)
@@ -30,7 +32,7 @@ def brute_force(keys: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarr
 
 
 def assert_exact(found: Neighbours, keys: np.ndarray, queries: np.ndarray, k: int) -> None:
-    """Check distances, order and entries; entries may differ only where float64 itself cannot tell."""
+    """Check distances, order and entries; entries may differ only where float64 distances are equal."""
     distances, entries = brute_force(keys, queries, k)
     assert found.distances.dtype == torch.float32
     assert found.entries.dtype == torch.int64
@@ -80,12 +82,12 @@ def test_exact_search_equals_brute_force(
     keys, queries = problem
     with pytest.MonkeyPatch.context() as patch:
         if halves:  # The scores of CUDA, with the one product that the CPU lacks done in float32.
-            patch.setattr(held, "held_type", lambda _device, _source: torch.float16)
+            patch.setattr(keys_module, "resident_type", lambda _device, _source: torch.float16)
         index = ExactIndex(ArrayKeys(keys), block_rows=block_rows, resident_bytes=resident_bytes)
     assert_exact(index.search(torch.from_numpy(queries), k), keys, queries, k)
 
 
-def test_held_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
+def test_resident_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
     queries = torch.from_numpy(clustered.gather(np.arange(0, 6000, 97)).astype(np.float32)) + 0.1
     whole = ExactIndex(clustered)
     streamed = ExactIndex(clustered, block_rows=1000, resident_bytes=0)
@@ -95,7 +97,7 @@ def test_held_and_streamed_keys_give_the_same(clustered: ArrayKeys) -> None:
         assert torch.equal(mine, other)
 
 
-def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
+def test_duplicates_beyond_the_shortlist_take_the_second_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = np.random.default_rng(0).standard_normal((3000, 16)).astype(np.float16)
@@ -115,8 +117,8 @@ def test_duplicates_beyond_the_shortlist_take_the_second_pass_and_come_by_entry(
     assert_exact(found, keys, keys[[5, 6]].astype(np.float32), 8)
 
 
-def test_far_from_the_origin_where_rough_scores_alone_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among keys of length 800 the four best rough scores are not the four nearest keys."""
+def test_far_from_the_origin_where_approximate_scores_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among keys of length 800 the four best approximate scores are not the four nearest keys."""
     generator = np.random.default_rng(3)
     keys = (100 + 0.5 * generator.standard_normal((4000, 64))).astype(np.float32)
     queries = keys[:40] + np.float32(0.01)
@@ -136,10 +138,10 @@ def test_float32_keys_and_half_queries() -> None:
     assert_exact(found, keys, queries.float().numpy(), 5)
 
 
-def test_products_of_low_precision_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_is_exact_where_float32_products_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.random.default_rng(1).standard_normal((900, 24)).astype(np.float16)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
-    monkeypatch.setattr("ibidem.retrieve.scores._WIDE_ELEMENTS", 10_000)
+    monkeypatch.setattr("ibidem.retrieve.exact._FLOAT64_ELEMENTS", 10_000)
     queries = keys[:9].astype(np.float32) + np.float32(0.1)
     assert_exact(ExactIndex(ArrayKeys(keys)).search(torch.from_numpy(queries), 7), keys, queries, 7)
 
@@ -171,7 +173,7 @@ def test_no_keys_and_no_queries() -> None:
 
 
 class ShortBlocks(ArrayKeys):
-    """Keys whose blocks are shorter than asked for, as at the end of a segment."""
+    """Keys whose blocks are shorter than requested, as at the end of a segment."""
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
         for block in super().blocks(rows):
@@ -210,7 +212,7 @@ def test_messages() -> None:
         ExactIndex(ArrayKeys(keys), block_rows=0)
     with pytest.raises(UsageError, match="float64"):
         ArrayKeys(np.ones((3, 4)))
-    with pytest.raises(MemoryFolderError, match=r"should be 4 .* after 3"):
+    with pytest.raises(MemoryFolderError, match=r"should be 4 .* 3 were read"):
         ExactIndex(LostKeys(keys))
 
 
@@ -230,3 +232,68 @@ def test_exact_search_on_cuda(offset: float, resident_bytes: int | None, key_typ
         found = index.search(torch.from_numpy(queries).to(device), 16)
         assert found.entries.device.type == found.distances.device.type == device
         assert_exact(found, keys, queries, 16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dimension=st.sampled_from([1, 16, 64, 512]),
+    offset=st.sampled_from([0.0, 1.0, 100.0]),
+    magnitude=st.integers(-40, 12),
+    key_type=st.sampled_from([torch.float16, torch.float32]),
+    seed=st.integers(0, 2**32),
+)
+def test_scores_are_within_their_error_bound(
+    dimension: int, offset: float, magnitude: int, key_type: torch.dtype, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    keys = (offset + torch.randn(256, dimension, generator=generator)).to(key_type)
+    queries = (offset + torch.randn(8, dimension, generator=generator)) * 2.0**magnitude
+    squares = keys.double().square().sum(1)
+    true = squares - 2 * queries.double() @ keys.double().T
+    rough = make_scorer(queries, key_type)(keys, squares.float())
+    bound = error_bound(queries.double().norm(dim=1), float(squares.max().sqrt()), dimension, key_type)
+    error = (rough.double() - true).abs().amax(1)
+    assert (error <= bound).all()
+    assert (bound <= 1e-2 * (true.abs().amax(1) + squares.max())).all()
+
+
+def test_the_float16_parts_sum_to_the_query() -> None:
+    rows = [
+        [1.0, 2.0 / 3, -3e-5],
+        [0.0, 0.0, 0.0],
+        [1e-30, -7e-31, 1e-40],
+        [3e17, 1.0, -2.5e17],
+        [1e-44, 0.0, 0.0],
+    ]
+    queries = torch.tensor(rows)
+    high, low, scale = split_float16(queries)
+    assert high.isfinite().all()
+    back = (high.double() + low.double()) * scale.double()
+    error = (back - queries.double()).abs()
+    largest = queries.double().abs().amax(1, keepdim=True)
+    allowed = torch.maximum(queries.double().abs() * 2.0**-22, largest * 2.0**-38)
+    assert (error[:4] <= allowed[:4]).all()
+    assert error[4].max() <= 1e-37
+
+
+@pytest.mark.parametrize("wanted", [1, 5, 9, 10, 500, 5000])
+def test_lowest_by_tiles_equals_a_sort(wanted: int) -> None:
+    scores = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (7, 1280)).astype(np.float32))
+    found, columns = lowest_by_tiles(scores, wanted)
+    assert torch.equal(found.sort(1).values, scores.sort(1).values[:, :wanted])
+    assert torch.equal(scores.gather(1, columns), found)
+    assert all(len(set(row)) == min(wanted, 1280) for row in columns.tolist())
+
+
+def test_equal_distances_are_ordered_by_entry() -> None:
+    distances = torch.tensor([[2.0, 1.0, 1.0, torch.inf, 1.0]])
+    entries = torch.tensor([[4, 9, 3, -1, 7]])
+    assert order_rows(distances, entries, 4)[1].tolist() == [[3, 7, 9, 4]]
+
+
+def test_keep_nearest_of_each_row() -> None:
+    row = torch.tensor([1, 0, 1, 1, 0])
+    distance = torch.tensor([2.0, 5.0, 1.0, 1.0, 4.0])
+    entry = torch.tensor([0, 1, 2, 3, 4])
+    kept = keep_nearest(row, distance, entry, 2)
+    assert [part.tolist() for part in kept] == [[0, 0, 1, 1], [4.0, 5.0, 1.0, 1.0], [4, 1, 2, 3]]

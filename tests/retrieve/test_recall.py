@@ -1,4 +1,4 @@
-"""Recall, measured so that duplicates do not count against an index."""
+"""Recall@k, for which any of several duplicates counts."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class FirstHalf:
         return self._exact.search(queries, k)
 
 
-def test_exact_search_has_all(clustered: ArrayKeys) -> None:
+def test_exact_search_has_recall_one(clustered: ArrayKeys) -> None:
     assert measure_recall(ExactIndex(clustered), clustered, seed=0) == 1.0
 
 
-def test_half_of_the_keys_give_half(clustered: ArrayKeys) -> None:
+def test_half_of_the_keys_give_half_the_recall(clustered: ArrayKeys) -> None:
     recall = measure_recall(FirstHalf(clustered), clustered, samples=500, seed=0)
     assert recall == pytest.approx(0.5, abs=0.05)
     assert recall == measure_recall(FirstHalf(clustered), clustered, samples=500, seed=0)
     assert recall != measure_recall(FirstHalf(clustered), clustered, samples=500, seed=1)
 
 
-def test_any_of_the_duplicates_will_do() -> None:
+def test_any_of_several_duplicates_counts() -> None:
     distinct = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float16)
     keys = ArrayKeys(np.concatenate([distinct, distinct]))
     assert measure_recall(FirstHalf(keys), keys, k=1, seed=0) == 1.0

@@ -1,4 +1,4 @@
-"""What each index setting resolves to, and what a wrong one is told."""
+"""What each index setting resolves to, and the error of an invalid one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.retrieve import ArrayKeys, ExactIndex, ExactSettings, FaissSettings, build_index, resolve
+from ibidem.retrieve import ArrayKeys, ExactIndex, FaissSettings, build_index, resolve
+from ibidem.retrieve.settings import ExactSettings, ListSettings, native_lists
 
 
 def test_paper() -> None:
@@ -18,7 +19,7 @@ def test_paper() -> None:
     assert resolve("paper", 39 * 1024, 1024) == FaissSettings("IVF1024,PQ64", nprobe=32)
 
 
-def test_paper_says_what_it_changed() -> None:
+def test_notes_say_how_the_paper_index_differs() -> None:
     settings = resolve("paper", 39 * 1024 - 1, 100)
     assert (settings.factory, settings.nprobe) == ("IVF512,PQ50", 32)
     assert "100 dimensions allow 50" in settings.notes[0]
@@ -94,12 +95,12 @@ def test_factory_strings_with_parameters() -> None:
         ("IVF16,SQ8;nprobe=nan", "'nprobe=nan'"),
     ],
 )
-def test_a_wrong_setting_is_told_what_to_do(setting: str, message: str) -> None:
+def test_an_invalid_setting_is_rejected_with_advice(setting: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve(setting, 999, 64)
 
 
-def test_few_keys_are_told_to_be_exact() -> None:
+def test_few_keys_are_advised_to_use_exact() -> None:
     with pytest.raises(UsageError, match=r"there are 20 keys. Use 'exact'"):
         resolve("IVF64,Flat", 20, 64)
 
@@ -114,3 +115,58 @@ def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(UserWarning, match="pip install faiss-cpu"):
         assert isinstance(build_index(keys, "auto", seed=0), ExactIndex)
     assert "pip install faiss-cpu" in resolve("auto", 30_000, 2).notes[0]
+
+
+@pytest.mark.usefixtures("native_build")
+def test_native_settings() -> None:
+    chosen = resolve("native", 4_000_000, 64)
+    assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.98)
+    given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
+    assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
+    assert given_ones.target_recall is None
+    # Memories store the names 'gamma' and 'refine'.
+    renamed = resolve("native;nprobe=128;prune_ratio=1.5;lists=100;rerank=64", 10_000, 64)
+    assert renamed == given_ones
+    assert resolve("native;nprobe=512", 10_000, 64).gamma > resolve("native;nprobe=32", 10_000, 64).gamma >= 1
+    assert [native_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
+        1,
+        1,
+        32,
+        8192,
+        16_384,
+        65_536,
+    ]
+    for wrong in (
+        "native;nprobe",
+        "native;nprobe=0",
+        "native;nprobe=1.5",
+        "native;probes=3",
+        "native;gamma=nan",
+        "native;",
+    ):
+        with pytest.raises(UsageError, match="Invalid parameter"):
+            resolve(wrong, 1000, 64)
+    with pytest.raises(UsageError, match="not of 30"):
+        resolve("native", 1000, 30)
+    with pytest.raises(UsageError, match="not of 1028"):
+        resolve("native", 1000, 1028)
+    with pytest.raises(UsageError, match="2000 lists"):
+        resolve("native;lists=2000", 1000, 64)
+
+
+def test_list_settings() -> None:
+    assert resolve("lists", 4_300_000, 64, device="cuda") == ListSettings(8_192)
+    assert resolve(" lists; nprobe=96 ;lists=512", 1000, 64, device="cuda") == ListSettings(512, 96)
+    assert resolve("int8", 1000, 64, device="cuda:1") == ExactSettings(coded=True)
+    for wrong in ("lists;nprobe=0", "lists;probes=3", "lists;nprobe=1.5", "lists;"):
+        with pytest.raises(UsageError, match="nprobe=128"):
+            resolve(wrong, 1000, 64)
+    with pytest.raises(UsageError, match="takes none"):
+        resolve("int8;nprobe=3", 1000, 64, device="cuda")
+
+
+def test_paper_depends_on_the_device() -> None:
+    assert isinstance(resolve("paper", 5_000_000, 64), FaissSettings)
+    assert resolve("paper", 5_000_000, 64, device="cuda") == ListSettings(1024, 32, 64)
+    assert resolve("paper", 5_000_000, 512, device="cuda") == ListSettings(1024, 32, 64)
+    assert isinstance(resolve("paper", 100, 64, device="cuda"), ExactSettings)

@@ -1,23 +1,33 @@
-"""Nearest neighbours among a memory's keys: one Index protocol, exact in torch, approximate in faiss or native code."""
+"""Nearest neighbours among the keys of a memory: one `Index` protocol, with exact, faiss, native and GPU search."""
 
 from __future__ import annotations
 
-from ibidem.retrieve.approximate import FaissIndex, load_index
-from ibidem.retrieve.building import build_index
-from ibidem.retrieve.compacted import INDEX_ARTEFACT, CompactedIndex, accept_states, compactor_of
+from ibidem.retrieve.builder import build_index
+from ibidem.retrieve.composite import IndexPart, exact_part, join
 from ibidem.retrieve.exact import ExactIndex
-from ibidem.retrieve.held import check_device
-from ibidem.retrieve.hiding import hide
-from ibidem.retrieve.ivf import NativeIndex, NativeSettings, load_native
-from ibidem.retrieve.joined import CompositeIndex, IndexPart, exact_part, main_part
-from ibidem.retrieve.keys import ArrayKeys, Keys
-from ibidem.retrieve.lists import ListIndex
-from ibidem.retrieve.neighbours import Index, Neighbours
-from ibidem.retrieve.opening import open_index, open_sealed
+from ibidem.retrieve.faiss_index import FaissIndex
+from ibidem.retrieve.gpu.lists import ListIndex
+from ibidem.retrieve.gpu.scan import ScanIndex
+from ibidem.retrieve.index import Index, Neighbours
+from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
+from ibidem.retrieve.memory_index import (
+    INDEX_ARTEFACT,
+    BaseIndex,
+    CompactedIndex,
+    accept_states,
+    compactor_of,
+    open_index,
+    open_sealed,
+)
 from ibidem.retrieve.recall import measure_recall
-from ibidem.retrieve.scan import ScanIndex, exact_index
-from ibidem.retrieve.sealed import BaseIndex, join
-from ibidem.retrieve.settings import EXACT_BELOW, ExactSettings, FaissSettings, is_for_gpu, resolve
+from ibidem.retrieve.settings import (
+    EXACT_BELOW,
+    FaissSettings,
+    NativeSettings,
+    is_for_gpu,
+    resolve,
+)
 
 __all__ = [
     "EXACT_BELOW",
@@ -25,11 +35,10 @@ __all__ = [
     "ArrayKeys",
     "BaseIndex",
     "CompactedIndex",
-    "CompositeIndex",
     "ExactIndex",
-    "ExactSettings",
     "FaissIndex",
     "FaissSettings",
+    "Floats",
     "Index",
     "IndexPart",
     "Keys",
@@ -42,14 +51,9 @@ __all__ = [
     "build_index",
     "check_device",
     "compactor_of",
-    "exact_index",
     "exact_part",
-    "hide",
     "is_for_gpu",
     "join",
-    "load_index",
-    "load_native",
-    "main_part",
     "measure_recall",
     "open_index",
     "open_sealed",

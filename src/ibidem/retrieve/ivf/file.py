@@ -1,6 +1,6 @@
-"""The native index as one file: a page of numbers, and arrays that are mapped where they lie.
+"""The file of the native index: a header page, and arrays that are mapped in place.
 
-The same index is always the same bytes, so that a checksum of the file is one of the index.
+The same index always has the same bytes, so a checksum of the file is a checksum of the index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ibidem.native import (
     code_block_bytes,
     native,
 )
-from ibidem.retrieve.ivf.plain import PlainIvf
+from ibidem.retrieve.ivf.reference import ReferenceIvf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +43,16 @@ _KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers that all follows from.
+    """The numbers from which all sizes in the file follow.
 
-    key_bytes: of a component, 2 or 4; blocks: of 16 places, two of which most keys have; guides: of 16 means.
+    Attributes:
+        size: the number of keys.
+        dimension: the number of components of a key.
+        key_bytes: the bytes of a component, 2 or 4.
+        lists: the number of lists.
+        regions: the number of regions of centroids.
+        blocks: the number of blocks, of 16 places each; most keys have two places.
+        guides: the number of blocks of 16 means of blocks.
     """
 
     size: int
@@ -57,7 +64,7 @@ class Shape:
     guides: int
 
     def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
-        """Of every array where it begins, its type and its shape."""
+        """Return the offset in bytes, the type and the shape of every array."""
         codes = code_block_bytes(self.dimension)
         coarse, fine = (block_bytes(self.dimension, bits) for bits in (COARSE_BITS, FINE_BITS))
         arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -83,14 +90,21 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Of the file."""
+        """The size of the file."""
         begin, dtype, shape = self.sections()["keys"]
         return begin + -(-dtype.itemsize * math.prod(shape) // _PAGE) * _PAGE
 
 
 @dataclass(frozen=True)
 class NativeFile:
-    """A mapped file: all its bytes, and the arrays in it."""
+    """A mapped file: all its bytes, and the arrays in it.
+
+    Attributes:
+        shape: the numbers of the header.
+        centroids: the arrays of the centroids.
+        lists: the arrays of the lists.
+        bytes: the whole file.
+    """
 
     shape: Shape
     centroids: Centroids
@@ -98,15 +112,24 @@ class NativeFile:
     bytes: NDArray[np.uint8]
 
     @cached_property
-    def ivf(self) -> Ivf | PlainIvf:
-        """What does the searching, for all indexes of this file."""
+    def ivf(self) -> Ivf | ReferenceIvf:
+        """The implementation that searches this file, shared by all its indexes."""
         if native() is None:
-            return PlainIvf(self.centroids, self.lists)
+            return ReferenceIvf(self.centroids, self.lists)
         return Ivf(self.centroids, self.lists, at_hand=True)
 
 
 def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:
-    """Fill an empty file with zeros under a header, mapped for writing."""
+    """Write a header and zeros to an empty file, and map it for writing.
+
+    Args:
+        file: the empty file.
+        shape: the numbers of the header.
+        scale: the steps of a code in a unit.
+
+    Returns:
+        The mapped file.
+    """
     file.truncate(shape.bytes)
     file.seek(0)
     file.write(_HEADER.pack(_MAGIC, *astuple(shape), scale))
@@ -115,7 +138,18 @@ def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:
 
 
 def open_file(path: Path) -> NativeFile:
-    """Map a file for reading; raises ValueError for what is no such file, or not whole."""
+    """Map a file for reading.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The mapped file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not an index file, or damaged.
+    """
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
@@ -141,44 +175,44 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
 
 
 def offsets_of_guides(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Where the guides of each list begin [places + 1], in blocks of guides: one for sixteen blocks of keys."""
+    """Return the first guide of each list [places + 1]: a list has one guide for sixteen blocks of keys."""
     offsets = np.zeros(len(list_offsets), np.int32)
     np.cumsum(-(-np.diff(list_offsets) // LANES), out=offsets[1:])
     return offsets
 
 
 def _check_numbers(shape: Shape, size: int) -> None:
-    # Every count is bound by the bytes that are there, so nothing absurd is asked of memory on a header's word.
+    # Every count is at most the size of the file, so a damaged header cannot request too much memory.
     sane = all(0 <= number <= size for number in astuple(shape)) and shape.key_bytes in _KEY_TYPES
     if not sane or shape.dimension % 4 or not 4 <= shape.dimension <= MOST_DIMENSIONS or not shape.regions:
-        raise ValueError("its numbers cannot be meant")
+        raise ValueError("its header is invalid")
     if shape.bytes != size:
         raise ValueError(f"it should have {shape.bytes} bytes and has {size}")
 
 
 def _check_arrays(file: NativeFile) -> None:
-    """What the library follows without looking must lead into the file."""
+    """Check the offsets and numbers that the native library follows without checks."""
     offsets = file.lists.list_offsets
     if offsets[0] != 0 or offsets[-1] != file.shape.blocks or (np.diff(offsets) < 0).any():
-        raise ValueError("its lists do not follow one another")
+        raise ValueError("the offsets of its lists are not ascending")
     if not np.array_equal(file.lists.guide_offsets, offsets_of_guides(offsets)) or len(file.lists.guides) != int(
         file.lists.guide_offsets[-1]
     ):
-        raise ValueError("its guides do not follow its lists")
+        raise ValueError("the offsets of its guides do not fit those of its lists")
     regions = np.ascontiguousarray(file.centroids.region_blocks[:, : 4 * LANES]).view("<i4").reshape(-1)
     if (regions[file.shape.regions :] != NOTHING).any():
-        raise ValueError("it names regions that are not there")
+        raise ValueError("it has more regions than its header says")
     named = np.ascontiguousarray(file.lists.guides[:, : 2 * LANES]).view("<u2").reshape(-1) != NOTHING_HALF
     firsts = LANES * file.lists.guide_offsets[:-1].astype(np.int64) - offsets[:-1]
     own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)
     if not named[own].all() or named.sum() != len(own):
-        raise ValueError("its guides name other blocks than it has")
+        raise ValueError("its guides do not fit its blocks")
     slots, entries, size = file.lists.slots, file.lists.entries, file.shape.size
     for numbers in (slots[slots >= 0], entries):
         if ((numbers < 0) | (numbers >= size)).any():
-            raise ValueError("it names keys that are not there")
+            raise ValueError("it refers to keys beyond its end")
         if not np.bincount(numbers, minlength=size).all():
-            raise ValueError("it has keys that it does not name")
+            raise ValueError("some of its keys are in no list")
     norms = np.ascontiguousarray(file.lists.blocks[:, : 2 * LANES]).view("<u2").reshape(-1)
     if (norms[slots < 0] != NOTHING_HALF).any():
-        raise ValueError("it has places for keys that are not there")
+        raise ValueError("an empty place has a code")

@@ -1,8 +1,7 @@
-"""Search by the native index: a mapped file, never changed by a search."""
+"""Search of the native index: a mapped file that no search changes."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +11,9 @@ import numpy as np
 
 from ibidem.errors import MemoryFolderError
 from ibidem.native import LANES, Probing
+from ibidem.retrieve.index import REBUILD, Neighbours, check_search, check_shape, write_file
 from ibidem.retrieve.ivf.file import NativeFile, open_file
-from ibidem.retrieve.ivf.settings import NAME, NativeSettings
-from ibidem.retrieve.neighbours import Neighbours, check_search
+from ibidem.retrieve.settings import NATIVE, NativeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,19 +22,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.native import Ivf
-    from ibidem.retrieve.ivf.plain import PlainIvf
+    from ibidem.retrieve.ivf.reference import ReferenceIvf
     from ibidem.retrieve.keys import Keys
 
-_REMEDY = "Build it again with `ibidem index`"
 _COPY_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
 class NativeIndex:
-    """An inverted file and how to search it.
+    """An inverted file of 2-bit codes and its search settings.
 
-    recall: recall@16 where it was measured; threads: for search, given None all that torch has; live: [blocks] a bit
-    for each place, 0 for an entry that is passed over. Distances are those to the keys as the memory holds them.
+    Candidates are found by codes and reranked by the distance to the keys as the memory holds them.
+
+    Attributes:
+        file: the mapped file.
+        settings: how it was built and is searched.
+        recall: recall@16, None if it was not measured.
+        threads: the most threads of a search; None for as many as torch uses.
+        live: [blocks] uint16, one bit for each place, 0 for an entry that must not be found; None for all.
     """
 
     file: NativeFile
@@ -46,11 +50,12 @@ class NativeIndex:
 
     @property
     def supports_cuda_graph(self) -> bool:
+        """False: the index is searched on the CPU."""
         return False
 
     @property
     def size(self) -> int:
-        """The number of keys, those that are passed over too."""
+        """The number of keys, including hidden ones."""
         return self.file.shape.size
 
     @property
@@ -60,78 +65,72 @@ class NativeIndex:
 
     @property
     def description(self) -> str:
-        """One line for cards and logs."""
+        """One line for memory cards and logs."""
         settings = self.settings
         parts = [
             f"native IVF of {settings.lists} lists, 2-bit residuals",
             f"{self.size} keys of {self.dimension} dimensions",
-            f"nprobe {settings.nprobe}, gamma {settings.gamma:.3g}, refine {settings.refine}",
+            f"nprobe {settings.nprobe}, prune ratio {settings.gamma:.3g}, rerank {settings.refine}",
         ]
         parts += [] if self.recall is None else [f"recall@16 {self.recall:.3f}"]
         return ", ".join(parts)
 
     @property
-    def ivf(self) -> Ivf | PlainIvf:
-        """What does the searching."""
+    def ivf(self) -> Ivf | ReferenceIvf:
+        """The implementation that searches the file: the native library, or numpy where there is none."""
         return self.file.ivf
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
-        """Find about the k nearest keys of each query; queries: [q, d], any float type, CPU or CUDA."""
+        """Find about the k nearest keys of each query [q, d]; see `Index.search`."""
         check_search(queries, k, self.dimension)
         distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
     def probing(self, k: int, *, brief: bool = False) -> Probing:
-        """How far a search for k neighbours looks, or a brief one."""
+        """Return the search parameters of the native library.
+
+        Args:
+            k: neighbours for each query.
+            brief: search a quarter of the lists.
+
+        Returns:
+            The parameters.
+        """
         settings = self.settings.brief if brief else self.settings
-        return Probing(settings.nprobe, settings.pool(k), settings.gamma, settings.block_gamma, settings.groups)
+        return Probing(
+            settings.nprobe, settings.rerank_for(k), settings.gamma, settings.block_prune_ratio, settings.groups
+        )
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
-        """The same index, passing over these entries."""
+        """Return an index of the same file that does not find these entries."""
         live = (self._occupied if self.live is None else self.live).copy()
         places = self._places[:, entries].reshape(-1)
         np.bitwise_and.at(live, places // LANES, ~(1 << (places % LANES)).astype(np.uint16))
         return replace(self, live=live)
 
-    @cached_property
-    def _occupied(self) -> NDArray[np.uint16]:
-        """A bit [blocks] for each place that holds a key."""
-        there = (self.file.lists.slots >= 0).reshape(-1, LANES)
-        return np.packbits(there, axis=1, bitorder="little").view("<u2").reshape(-1)
-
-    @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        """The first and the last place of each entry [2, size], which is the same for who has one."""
-        lists = self.file.lists
-        taken = np.flatnonzero(lists.slots >= 0)
-        entries = lists.entries[lists.slots[taken]]
-        places = np.empty((2, self.size), np.int64)
-        places[0, entries[::-1]] = taken[::-1]
-        places[1, entries] = taken
-        return places
-
     def save(self, path: str | Path) -> dict[str, Any]:
-        """Write the index to a file, all or nothing, and give what `load_native` must be told about it."""
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        everything = self.file.bytes
-        try:
-            with beside.open("wb") as file:
-                for begin in range(0, len(everything), _COPY_BYTES):
-                    file.write(everything[begin : begin + _COPY_BYTES].data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-        except OSError as error:
-            raise MemoryFolderError(
-                f"The index could not be written to {target}: {error}. See that the folder exists and has space, "
-                "then run `ibidem index` again."
-            ) from error
-        finally:
-            beside.unlink(missing_ok=True)
+        """Write the index to a file, atomically.
+
+        Args:
+            path: the file to write or replace.
+
+        Returns:
+            The description that `load_native` needs, for JSON.
+
+        Raises:
+            MemoryFolderError: The file cannot be written.
+        """
+        content = self.file.bytes
+
+        def write(target: Path) -> None:
+            with target.open("wb") as file:
+                for begin in range(0, len(content), _COPY_BYTES):
+                    file.write(content[begin : begin + _COPY_BYTES].data)
+
+        write_file(Path(path), write)
         settings = self.settings
         return {
-            "kind": NAME,
+            "kind": NATIVE,
             "lists": settings.lists,
             "nprobe": settings.nprobe,
             "gamma": settings.gamma,
@@ -142,37 +141,59 @@ class NativeIndex:
             "recall": self.recall,
         }
 
+    @cached_property
+    def _occupied(self) -> NDArray[np.uint16]:
+        """A bit for each place that holds a key, [blocks]."""
+        occupied = (self.file.lists.slots >= 0).reshape(-1, LANES)
+        return np.packbits(occupied, axis=1, bitorder="little").view("<u2").reshape(-1)
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        """The first and the last place of each entry, [2, size]; they are equal for an entry that has only one."""
+        lists = self.file.lists
+        taken = np.flatnonzero(lists.slots >= 0)
+        entries = lists.entries[lists.slots[taken]]
+        places = np.empty((2, self.size), np.int64)
+        places[0, entries[::-1]] = taken[::-1]
+        places[1, entries] = taken
+        return places
+
 
 def load_native(path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None) -> NativeIndex:
-    """Map an index that `save` wrote, with the info it gave, and refuse one that is not of these keys.
+    """Map an index that `NativeIndex.save` wrote; without the native library its search is slow.
 
-    It needs no native library, but is searched slowly without one.
+    Args:
+        path: the file.
+        info: the description that `save` returned.
+        keys: the keys that the index must have been built from.
+        threads: the most threads of a search; None for as many as torch uses.
+
+    Returns:
+        The index.
+
+    Raises:
+        MemoryFolderError: The file or its description is damaged, or belongs to other keys.
     """
     try:
         settings = NativeSettings(
-            lists=_at_least(1, int(info["lists"])),
-            nprobe=_at_least(1, int(info["nprobe"])),
-            gamma=_at_least(1, float(info["gamma"])),
-            refine=_at_least(1, int(info["refine"])),
+            lists=_at_least_one(int(info["lists"])),
+            nprobe=_at_least_one(int(info["nprobe"])),
+            gamma=_at_least_one(float(info["gamma"])),
+            refine=_at_least_one(int(info["refine"])),
             notes=tuple(str(note) for note in info["notes"]),
         )
         recall = None if info["recall"] is None else float(info["recall"])
     except (KeyError, TypeError, ValueError) as error:
-        raise MemoryFolderError(f"The description of the index {path} is incomplete ({error!r}). {_REMEDY}.") from error
+        raise MemoryFolderError(f"The description of the index {path} is incomplete ({error!r}). {REBUILD}.") from error
     try:
         file = open_file(Path(path))
     except (OSError, ValueError) as error:
-        raise MemoryFolderError(f"The index {path} cannot be read: {error}. {_REMEDY}.") from error
-    found, expected = (file.shape.size, file.shape.dimension), (keys.size, keys.dimension)
-    if found != expected:
-        raise MemoryFolderError(
-            f"The index {path} speaks of {found[0]} keys of {found[1]} dimensions, but the memory has {expected[0]} of "
-            f"{expected[1]}. {_REMEDY}."
-        )
+        raise MemoryFolderError(f"The index {path} cannot be read: {error}. {REBUILD}.") from error
+    check_shape(f"index {path}", file.shape.size, file.shape.dimension, keys)
     return NativeIndex(file, settings, recall, threads)
 
 
-def _at_least(least: int, value: Any) -> Any:
-    if not value >= least:
-        raise ValueError(f"{value!r} is below {least}")
+def _at_least_one(value: Any) -> Any:
+    if not value >= 1:
+        raise ValueError(f"{value!r} is below 1")
     return value
