@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.combine.adaptive import AdaptiveCombiner
-from ibidem.combine.mixing import Combiner, Weights
+from ibidem.combine.combiners import AdaptiveCombiner, Combiner
+from ibidem.combine.mixture import Weights
 from ibidem.native import NativeMetaK, native
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ibidem.compact.network import NetworkCompactor
+from ibidem.compact.compactors import NetworkCompactor
 from ibidem.native import NativeCompactor, native
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ibidem.compact.compactor import Compactor
+    from ibidem.compact.compactors import Compactor
 
 
 class NativeNetworkCompactor:

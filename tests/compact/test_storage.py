@@ -1,4 +1,4 @@
-"""Compactors survive their bytes, and damaged bytes are refused."""
+"""Stored compactors are read back unchanged, and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("compactor", EVERY)
-def test_a_compactor_survives(compactor: Compactor, tmp_path: Path) -> None:
+def test_a_compactor_is_read_back(compactor: Compactor, tmp_path: Path) -> None:
     notes = {"model": "abc", "settings": {"updates": 3, "objectives": [["nce", 1.0]]}}
     payload = store_compactor(compactor, notes)
     path = tmp_path / "compactor.safetensors"
@@ -43,13 +43,13 @@ def test_a_compactor_survives(compactor: Compactor, tmp_path: Path) -> None:
     assert store_compactor(restore_compactor(payload), notes) == payload
 
 
-def repacked(payload: bytes, noted: object, tensors: dict[str, torch.Tensor] | None = None) -> bytes:
-    return save(load(payload) if tensors is None else tensors, metadata={"ibidem_compactor": json.dumps(noted)})
+def repack(payload: bytes, metadata: object, tensors: dict[str, torch.Tensor] | None = None) -> bytes:
+    return save(load(payload) if tensors is None else tensors, metadata={"ibidem_compactor": json.dumps(metadata)})
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_cut_bytes_are_refused(data: st.DataObject) -> None:
+def test_truncated_bytes_are_refused(data: st.DataObject) -> None:
     payload = store_compactor(data.draw(st.sampled_from(EVERY)))
     cut = data.draw(st.integers(0, len(payload) - 1))
     with pytest.raises(DamagedMemoryError, match="ibidem compact") as caught:
@@ -58,7 +58,7 @@ def test_cut_bytes_are_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "noted",
+    "metadata",
     [
         None,
         [],
@@ -72,8 +72,8 @@ def test_cut_bytes_are_refused(data: st.DataObject) -> None:
         {"kind": "pca"},
     ],
 )
-def test_a_header_that_is_no_compactors_is_refused(noted: object) -> None:
-    payload = repacked(store_compactor(EVERY[0]), noted)
+def test_another_header_is_refused(metadata: object) -> None:
+    payload = repack(store_compactor(EVERY[0]), metadata)
     with pytest.raises(DamagedMemoryError, match="ibidem compact"):
         restore_compactor(payload)
     with pytest.raises(DamagedMemoryError, match="ibidem compact"):
@@ -95,7 +95,7 @@ def test_junk_is_refused(payload: bytes, tmp_path: Path) -> None:
 def test_missing_misshapen_and_not_finite_tensors_are_refused(compactor: Compactor) -> None:
     payload = store_compactor(compactor)
     tensors = load(payload)
-    noted = {**compactor.summary(), "notes": {}}
+    metadata = {**compactor.summary(), "notes": {}}
     for name, tensor in tensors.items():
         spoilt = tensor.clone()
         spoilt.view(-1)[0] = torch.nan
@@ -109,8 +109,8 @@ def test_missing_misshapen_and_not_finite_tensors_are_refused(compactor: Compact
         }
         for content in wrong.values():
             with pytest.raises(DamagedMemoryError, match="ibidem compact"):
-                restore_compactor(repacked(payload, noted, content))
-    assert restore_compactor(repacked(payload, noted, tensors)).dimension == 3
+                restore_compactor(repack(payload, metadata, content))
+    assert restore_compactor(repack(payload, metadata, tensors)).dimension == 3
 
 
 def test_a_path_without_a_file(tmp_path: Path) -> None:
