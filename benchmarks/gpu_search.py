@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates
-from ibidem.combine.candidates import plain_candidates
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates, plain_candidates
 from ibidem.compact import NetworkCompactor
 from ibidem.compact import kernels as compacting
 from ibidem.evaluate import describe_machine

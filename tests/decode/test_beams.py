@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import Candidates
-from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force
+from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force_tokens
 from ibidem.decode.native import NativeBeamState, begin_beams
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class Scenes:
         if last is None or not self._rules.force_end:
             return shown
         rows = last.repeat_interleave(self._rules.beam)
-        return force(shown, rows, torch.full_like(shown.tokens[:, 0], EOS), torch.zeros(len(rows)))
+        return force_tokens(shown, rows, torch.full_like(shown.tokens[:, 0], EOS), torch.zeros(len(rows)))
 
 
 def run(beams: Beams | NativeBeamState, scenes: Scenes) -> list[list[Hypothesis]]:
     """Advance to the end, as `beam_search` does."""
     while True:
         states = torch.zeros(len(beams.sentences) * scenes._rules.beam, 3)
-        silent = beams.silence(states).isnan()
-        assert (silent.all(1) == silent.any(1)).all()
-        assert not silent[:: scenes._rules.beam].any()  # the best of a sentence always asks
+        masked = beams.silence(states).isnan()
+        assert (masked.all(1) == masked.any(1)).all()
+        assert not masked[:: scenes._rules.beam].any()  # the best of a sentence is never skipped
         rows = beams.advance(scenes.show(beams.length, beams.sentences, beams.at_limit()))
         if rows is None:
             return beams.results

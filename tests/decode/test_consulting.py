@@ -13,11 +13,11 @@ import torch
 
 from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.decode.beam_search import CandidateSelector as Choice
 from ibidem.decode.beams import Rules
 from ibidem.decode.consulting import NativeScorer, make_scorer
 from ibidem.decode.native import NativeBeamState
-from ibidem.decode.scoring import MemoryScorer, Retrieved
-from ibidem.decode.search import Choice
+from ibidem.decode.scorer import MemoryScorer, Retrieved
 from ibidem.model import Step
 from ibidem.native import Asking, Best, NativeBeams, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, NativeIndex, build_index

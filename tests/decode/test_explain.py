@@ -8,16 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
-from ibidem.combine import AdaptiveCombiner, Combiner, FixedCombiner, MetaK, mix
+from ibidem.combine import Combiner, FixedCombiner, mix
 from ibidem.decode import Explanation, MemoryScorer, Retrieved, Translator, beam_search, join_explanations
-from ibidem.decode.explanation import describe
+from ibidem.decode.explain import describe
 
-from .oracle import limited, write_memory
+from .oracle import adaptive, limited, write_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import torch
 
     from ibidem.decode import SearchSettings, Token
     from ibidem.memory import Memory
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 LIMIT = 12
 CLOSE = 1e-5
-
-
-def adaptive() -> AdaptiveCombiner:
-    torch.manual_seed(2)
-    return AdaptiveCombiner(MetaK(8, scale=20.0).eval().requires_grad_(False), 10.0)
 
 
 COMBINERS = [FixedCombiner(4, 0.6, 20.0), adaptive()]
@@ -84,14 +80,16 @@ def test_the_tokens_give_the_score_of_the_search(
         check_sums(explanation)
 
 
-@pytest.mark.parametrize("within", [math.inf, 0.0])
-def test_memories_that_were_not_asked_did_not_vote(tiny: BaseModel, memory_of, short: list[Any], within: float) -> None:
-    """The last hypotheses of a beam were behind the others, and asked nobody while they were far behind."""
-    settings = limited(LIMIT, beam=3, n_best=3, retrieval_margin=within)
+@pytest.mark.parametrize("margin", [math.inf, 0.0])
+def test_steps_without_retrieval_have_no_neighbours(
+    tiny: BaseModel, memory_of, short: list[Any], margin: float
+) -> None:
+    """The last hypotheses of a beam skipped retrieval while they were beyond the retrieval margin."""
+    settings = limited(LIMIT, beam=3, n_best=3, retrieval_margin=margin)
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings)
     texts = [s.german for s in short]
     found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(texts)]
-    assert any(parts[0][0].skipped for parts in found) == (within < math.inf)
+    assert any(parts[0][0].skipped for parts in found) == (margin < math.inf)
     for explanation, parts in zip(translator.explain_found(texts, found), found, strict=True):
         last = parts[0][0]
         assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(last.score, abs=CLOSE)
@@ -109,9 +107,9 @@ class Recorder:
         self.answers: list[torch.Tensor] = []
 
     def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
-        votes = self._scorer.retrieve(states, group_size)
-        self.answers.append(mix(self._model.project(states).log_softmax(dim=1), votes.weights, votes.values))
-        return votes
+        retrieved = self._scorer.retrieve(states, group_size)
+        self.answers.append(mix(self._model.project(states).log_softmax(dim=1), retrieved.weights, retrieved.values))
+        return retrieved
 
 
 @pytest.mark.parametrize("combiner", COMBINERS, ids=["fixed", "adaptive"])
@@ -249,5 +247,5 @@ def test_a_memory_in_ram_has_no_sentences_to_show(tiny: BaseModel, short: list[A
     translator = Translator(tiny, memory, combiner=COMBINERS[0], settings=limited(LIMIT))
     assert isinstance(translator.scorer, MemoryScorer)
     translator.scorer.memories = (None,)
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match="no memory folder"):
         translator.explain(["Datei öffnen"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.compact import NativeNetworkCompactor, NetworkCompactor, place_compactor
-from ibidem.decode.values import values_of
+from ibidem.decode.scorer import values_of
 from ibidem.native.compactor import NativeCompactor
 from ibidem.native.lookup import look_up
 

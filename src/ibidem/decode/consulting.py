@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.combine import NativeCombiner, Weights
 from ibidem.compact import NativeNetworkCompactor
-from ibidem.decode.scoring import MemoryScorer, Retrieved, only_source
+from ibidem.decode.scorer import MemoryScorer, Retrieved, only_source
 from ibidem.native import Ivf, NativeConsultation
 from ibidem.retrieve import CompactedIndex, NativeIndex
 

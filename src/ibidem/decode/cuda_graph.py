@@ -1,7 +1,7 @@
-"""Beam search as one step of fixed shape, recorded once as a CUDA graph and replayed: it finds what `search` finds.
+"""Beam search as a step of fixed shape, captured once as a CUDA graph and replayed; it finds what `beam_search` finds.
 
-Decoder, compactor, search, combiner, mixture and beams are one graph, so that the device never waits for Python. The
-sentences of a batch stay together until all are done; what a sentence had when it was done stays as it is.
+Decoder, compactor, index, combiner, mixture and beams are one graph, so that the device never waits for Python. The
+sentences of a batch stay together until all are finished; the results of a finished sentence do not change any more.
 """
 
 from __future__ import annotations
@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.combine import best_candidates
-from ibidem.decode.beams import NEVER, Chain, Rules, behind, collect, extend, finish, force, go_on, hopeless
-from ibidem.decode.search import never_stop
+from ibidem.decode.beams import (
+    NEVER,
+    Chain,
+    Rules,
+    cannot_improve,
+    collect,
+    extend,
+    find_lagging,
+    finish,
+    force_tokens,
+    select_running,
+)
 from ibidem.model import CudaStaticDecoding, StaticShape
 
 if TYPE_CHECKING:
@@ -21,49 +31,60 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.scoring import Retrieved, Scorer
-    from ibidem.decode.search import Check
+    from ibidem.decode.scorer import Retrieved, Scorer
     from ibidem.model import BaseModel, FastMarian
 
-# Steps between two looks at whether all sentences are done.
-_LOOK_EVERY = 4
-_SOURCE_ROOM = 32
-_STEP_ROOM = 64
+# Steps between two checks of whether all sentences are finished; each check waits for the device.
+_CHECK_EVERY = 4
+# Sources and steps are padded to these numbers times a power of two, so that few graphs serve all batches.
+_SOURCE_UNIT = 32
+_STEP_UNIT = 64
 _MOST_GRAPHS = 12
 
 
 class CudaGraphSearch:
-    """Beam search in rooms of a few sizes, each recorded when it is first needed."""
+    """Searches with graphs of a few shapes, each captured when it is first needed.
+
+    Args:
+        model: The base model.
+        network: Its decoder with static shapes.
+        scorer: The scorer; it must support CUDA graphs.
+    """
 
     def __init__(self, model: BaseModel, network: FastMarian, scorer: Scorer) -> None:
         self._model = model
         self._network = network
         self._scorer = scorer
-        self._rooms: dict[tuple[StaticShape, Rules], Room] = {}
+        self._buffers: dict[tuple[StaticShape, Rules], GraphBuffers] = {}
 
     def search(
-        self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int], check: Check = never_stop
+        self, sources: Sequence[Sequence[int]], rules: Rules, limits: Sequence[int], check: Check
     ) -> list[list[Hypothesis]]:
-        """The n best translations of each source, best first; limits: the most tokens of each.
+        """Find the n best translations of each source, best first.
 
-        check: is called every few steps; see `beam_search`.
+        Args:
+            sources: Token ids of the sources.
+            rules: The settings of the search.
+            limits: The most tokens of each translation, its end included.
+            check: Called every few steps; see `beam_search`.
         """
         shape = StaticShape(
             1 << (len(sources) - 1).bit_length(),
             rules.beam,
-            round_up(max(map(len, sources)), _SOURCE_ROOM),
-            round_up(max(limits), _STEP_ROOM),
+            round_up(max(map(len, sources)), _SOURCE_UNIT),
+            round_up(max(limits), _STEP_UNIT),
         )
-        if (shape, rules) not in self._rooms:
-            while len(self._rooms) >= _MOST_GRAPHS:
-                self._rooms.pop(next(iter(self._rooms)))
-            self._rooms[shape, rules] = Room(self._model, self._network, self._scorer, rules, shape)
-        return self._rooms[shape, rules].search(sources, limits, check)
+        if (shape, rules) not in self._buffers:
+            while len(self._buffers) >= _MOST_GRAPHS:
+                self._buffers.pop(next(iter(self._buffers)))
+            self._buffers[shape, rules] = GraphBuffers(self._model, self._network, self._scorer, rules, shape)
+        return self._buffers[shape, rules].search(sources, limits, check)
 
 
-class Room:
-    """One shape, with its buffers and, on a GPU, its graph."""
+class GraphBuffers:
+    """The buffers of one shape and, on a GPU, its graph; without a GPU the step runs as it is."""
 
     def __init__(self, model: BaseModel, network: FastMarian, scorer: Scorer, rules: Rules, shape: StaticShape) -> None:
         device = model.device
@@ -81,32 +102,31 @@ class Room:
         self._ends = torch.zeros(batch, beam, 3, dtype=torch.long, device=device)
         self._done = torch.zeros(batch, dtype=torch.bool, device=device)
         self._chain = torch.zeros(2, steps, batch, beam, dtype=torch.long, device=device)
-        self._silent = torch.zeros(steps, batch, beam, dtype=torch.bool, device=device)
+        self._skipped = torch.zeros(steps, batch, beam, dtype=torch.bool, device=device)
         beside = device.type == "cuda" and len(scorer.memories) > 0
         self._side = torch.cuda.Stream() if beside else None  # type: ignore[no-untyped-call]
-        self._graph = self._record() if device.type == "cuda" else None
+        self._graph = self._capture() if device.type == "cuda" else None
 
     @torch.inference_mode()
-    def search(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check = never_stop
-    ) -> list[list[Hypothesis]]:
+    def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check) -> list[list[Hypothesis]]:
+        """Find the n best translations of each source, best first; see `CudaGraphSearch.search`."""
         check()
         self._begin(sources, limits)
         taken = 0
         while True:
             check()
-            for _ in range(min(_LOOK_EVERY, self._shape.steps - taken)):
+            for _ in range(min(_CHECK_EVERY, self._shape.steps - taken)):
                 self._advance() if self._graph is None else self._graph.replay()
                 taken += 1
             if taken >= max(limits) or bool(self._done.all()):
                 break
         count = len(sources)
         parents, tokens = self._chain[:, :taken, :count]
-        chain = Chain(parents, tokens, self._silent[:taken, :count])
+        chain = Chain(parents, tokens, self._skipped[:taken, :count])
         return collect(chain, self._ended_scores[:count], self._ends[:count], torch.tensor(limits), self._rules)
 
     def _begin(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
-        """Empty the room and put sentences into it; the rest of it is done from the start."""
+        """Reset the buffers and load sentences; unused places count as finished."""
         count = len(sources)
         self._decoding.load(*self._model.pad(sources))
         self._tokens.fill_(self._model.tokens.start[0])
@@ -120,56 +140,56 @@ class Room:
         self._done[:count] = False
 
     def _advance(self) -> None:
-        """One step for all sentences, on the device alone."""
+        """Take one step for all sentences, without waiting for the device."""
         rules, number = self._rules, self._decoding.number
         states = self._decoding.step(self._tokens)
-        votes, logits = self._consult(states, self._silence(states.float(), number))
-        candidates = best_candidates(logits, votes.weights, votes.values, 2 * rules.beam, self._banned)
+        retrieved, logits = self._retrieve(states, self._mask_lagging(states.float(), number))
+        candidates = best_candidates(logits, retrieved.weights, retrieved.values, 2 * rules.beam, self._banned)
         last = number + 1 >= self._limits
         if rules.force_end:
             rows = last[:, None].expand(-1, rules.beam).reshape(-1)
             end = torch.full_like(self._tokens, rules.eos)
-            candidates = force(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
-        grown = extend(candidates, self._scores, rules, last)
+            candidates = force_tokens(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
+        extensions = extend(candidates, self._scores, rules, last)
         counted = (number + (1 + rules.given)).float() ** rules.length_penalty
-        ended = finish(grown, self._ended_scores, self._ends, rules, number, grown.scores / counted)
+        ended = finish(extensions, self._ended_scores, self._ends, rules, number, extensions.scores / counted)
         self._keep(*ended)
-        going = go_on(grown, rules)
-        self._scores.copy_(going.scores)
-        self._tokens.copy_(going.tokens.view(-1))
-        self._chain.index_copy_(1, number, torch.stack([going.parents, going.tokens])[:, None])
-        self._done |= last | hopeless(self._ended_scores, going.scores / counted, rules)
-        self._decoding.reorder(going.parents)
+        running = select_running(extensions, rules)
+        self._scores.copy_(running.scores)
+        self._tokens.copy_(running.tokens.view(-1))
+        self._chain.index_copy_(1, number, torch.stack([running.parents, running.tokens])[:, None])
+        self._done |= last | cannot_improve(self._ended_scores, running.scores / counted, rules)
+        self._decoding.reorder(running.parents)
 
-    def _silence(self, states: Tensor, number: Tensor) -> Tensor:
-        """See `Beams.silence`; number: of the step [1]."""
+    def _mask_lagging(self, states: Tensor, number: Tensor) -> Tensor:
+        """Set the states of hypotheses beyond the retrieval margin to NaN; number: of the step, [1]."""
         if self._rules.retrieval_margin == math.inf:
             return states
-        far = behind(self._scores, self._rules)
-        self._silent.index_copy_(0, number, far[None])
-        return states.masked_fill(far.view(-1, 1), torch.nan)
+        lagging = find_lagging(self._scores, self._rules)
+        self._skipped.index_copy_(0, number, lagging[None])
+        return states.masked_fill(lagging.view(-1, 1), torch.nan)
 
-    def _consult(self, states: Tensor, asking: Tensor) -> tuple[Retrieved, Tensor]:
-        """The votes of the memories and the model's logits: on a GPU side by side, since neither needs the other."""
+    def _retrieve(self, states: Tensor, queries: Tensor) -> tuple[Retrieved, Tensor]:
+        """Retrieve neighbours and compute logits; on a GPU at the same time, since they do not depend on each other."""
         if self._side is None:
-            return self._scorer.retrieve(asking), self._decoding.project(states)
+            return self._scorer.retrieve(queries), self._decoding.project(states)
         now = torch.cuda.current_stream()
         self._side.wait_stream(now)
         with torch.cuda.stream(self._side):
-            votes = self._scorer.retrieve(asking)
+            retrieved = self._scorer.retrieve(queries)
         logits = self._decoding.project(states)
         now.wait_stream(self._side)
-        return votes, logits
+        return retrieved, logits
 
     def _keep(self, scores: Tensor, ends: Tensor) -> None:
-        """Take newly finished hypotheses over, but for sentences that were done before."""
+        """Store newly finished hypotheses, except those of sentences that were finished before."""
         done = self._done[:, None]
         self._ended_scores.copy_(torch.where(done, self._ended_scores, scores))
         self._ends.copy_(torch.where(done[:, :, None], self._ends, ends))
 
     @torch.inference_mode()
-    def _record(self) -> torch.cuda.CUDAGraph:
-        """Run a step a few times, so that libraries settle, and then record one."""
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Run a step a few times, so that libraries allocate and compile, and then capture one."""
         self._begin([[self._model.tokens.eos]], [1])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -184,8 +204,8 @@ class Room:
 
 
 def round_up(count: int, unit: int) -> int:
-    """The least unit x 2^n that is not below a count."""
-    room = unit
-    while room < count:
-        room *= 2
-    return room
+    """Return the least unit * 2^n that is not below a count."""
+    size = unit
+    while size < count:
+        size *= 2
+    return size

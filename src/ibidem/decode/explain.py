@@ -1,41 +1,192 @@
-"""Explaining a translation that was found: it is forced through the model once more, with the same scorer."""
+"""Explanations of translations: for every word and token, how base model and neighbours gave its probability.
+
+For every token, probability = base_weight * base_probability + the sum of the votes of the neighbours that agree with
+it, and the base weight and all votes sum to 1. The log-probabilities of a part's tokens, divided by their number (and
+the tokens of a forced language tag) to the power of the length penalty, are that part's score in the beam search.
+
+A translation is explained after it was found: its tokens are forced through the model once more, with the same scorer.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word, make_word
-from ibidem.decode.search import never_stop
+from ibidem.decode.beam_search import never_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.scoring import Retrieved, Scorer
-    from ibidem.decode.search import Check
+    from ibidem.decode.scorer import Retrieved, Scorer
     from ibidem.memory import Memory
     from ibidem.model import BaseModel, Spans
 
 
+@dataclass(frozen=True)
+class CitedPair:
+    """A sentence pair of a memory that an explanation cites.
+
+    Attributes:
+        memory: The folder of the memory.
+        id: The id of the pair in the memory.
+        source: The source sentence.
+        target: The target sentence.
+        origin: The file that the pair was learnt from.
+        location: Its number in that file.
+    """
+
+    memory: str
+    id: int
+    source: str
+    target: str
+    origin: str
+    location: int
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A retrieved entry of a memory.
+
+    Attributes:
+        distance: The squared distance, in the space that is searched.
+        vote: The weight of the entry in the mixture.
+        agrees: Whether its value is the token that was chosen.
+        value: The token id of the entry.
+        text: That token as text.
+        start: The token is `pair.target[start:end]`; the end of a sentence is empty, after the last character.
+        end: See `start`.
+        entry: The number of the entry in the memory.
+        pair: The sentence pair that the entry comes from.
+    """
+
+    distance: float
+    vote: float
+    agrees: bool
+    value: int
+    text: str
+    start: int
+    end: int
+    entry: int
+    pair: CitedPair
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of the translation, and the terms of its probability.
+
+    Attributes:
+        value: The token id.
+        text: The token as text.
+        start: The token is `translation[start:end]`.
+        end: See `start`.
+        part: The number of the part of a long text, from 0.
+        base_probability: Its probability in the base model.
+        memory_probability: Its probability among the neighbours alone; None where no neighbour has a weight.
+        probability: Its probability in the mixture.
+        base_weight: The weight of the base model.
+        memory_share: The part of `probability` that comes from neighbours, 0 to 1.
+        forced: Whether the limit on the length ended the part here: the end then has probability 1 in the score.
+        neighbours: The retrieved entries, heaviest first.
+    """
+
+    value: int
+    text: str
+    start: int
+    end: int
+    part: int
+    base_probability: float
+    memory_probability: float | None
+    probability: float
+    base_weight: float
+    memory_share: float
+    forced: bool
+    neighbours: tuple[Neighbour, ...]
+
+    @property
+    def log_probability(self) -> float:
+        """The term of the token in its part's score, before normalisation."""
+        if self.forced:
+            return 0.0
+        return math.log(self.probability) if self.probability else -math.inf
+
+    @property
+    def agreeing(self) -> int:
+        """The number of neighbours whose value is this token."""
+        return sum(neighbour.agrees for neighbour in self.neighbours)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the translation; the end of a part is an empty word.
+
+    Attributes:
+        text: The word.
+        start: The word is `translation[start:end]`.
+        end: See `start`.
+        memory_share: The mean of its tokens' `memory_share`.
+        agreeing: The number of neighbours of its tokens that agree.
+        consulted: The number of neighbours of its tokens.
+        verdict: The share and the numbers in one line of text.
+        tokens: Its tokens.
+    """
+
+    text: str
+    start: int
+    end: int
+    memory_share: float
+    agreeing: int
+    consulted: int
+    verdict: str
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A translation and the explanation of its words; a blank text has no words and no scores.
+
+    Attributes:
+        source: The source text.
+        translation: The translation.
+        scores: The length-normalised score of each part; a text has one part unless it was so long that it was split.
+        words: The words of the translation, in order.
+    """
+
+    source: str
+    translation: str
+    scores: tuple[float, ...]
+    words: tuple[Word, ...]
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens of all words, in order."""
+        return tuple(token for word in self.words for token in word.tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the explanation as dictionaries, lists, numbers and strings."""
+        return asdict(self)
+
+
 class Part(NamedTuple):
-    """A part of a text, as token ids, and the translation that was found for it."""
+    """The token ids of a part of a text, and the translation that was found for it."""
 
     source: list[int]
     hypothesis: Hypothesis
 
 
-class Rows(NamedTuple):
-    """The tokens of one part: values [n], the base model's log-probabilities of them [n], and the votes."""
+class _Rows(NamedTuple):
+    """The tokens [n] of one part, their log-probabilities in the base model [n], and the neighbours of their states."""
 
     values: Tensor
     base: Tensor
-    votes: Retrieved
+    retrieved: Retrieved
 
 
 @torch.inference_mode()
@@ -47,20 +198,29 @@ def explain(
     batch_size: int,
     check: Check = never_stop,
 ) -> list[Explanation]:
-    """An explanation for each text, whose parts were translated by this model and scorer.
+    """Explain translations.
 
-    check: is called before every step of the model and before every part is explained; see `beam_search`.
+    Args:
+        model: The model that found them.
+        scorer: The scorer that found them.
+        texts: The source texts.
+        found: The parts of each text, with the translation of each.
+        batch_size: How many parts to force through the model at once.
+        check: Called before every step of the model and before every part is explained; see `beam_search`.
+
+    Returns:
+        An explanation for each text.
     """
     rows = iter(_force(model, scorer, [part for parts in found for part in parts], batch_size, check))
-    library = Library(model, scorer.memories)
+    citations = _Citations(model, scorer.memories)
     return [
-        _explain_text(model, library, text, [(part.hypothesis, next(rows)) for part in parts], check)
+        _explain_text(model, citations, text, [(part.hypothesis, next(rows)) for part in parts], check)
         for text, parts in zip(texts, found, strict=True)
     ]
 
 
 def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explanation:
-    """Join the explanations of the pieces of a text to the one that `explain` gives for the whole text."""
+    """Join the explanations of the pieces of a text to the explanation of the whole text."""
     words: list[Word] = []
     scores: list[float] = []
     place = 0
@@ -81,44 +241,46 @@ def _shift(word: Word, place: int, part: int) -> Word:
     return replace(word, start=word.start + place, end=word.end + place, tokens=tokens)
 
 
-def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: int, check: Check) -> list[Rows]:
-    """Teacher forcing of all parts in batches of similar length."""
+def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: int, check: Check) -> list[_Rows]:
+    """Force all parts through the model, in batches of similar length."""
     targets = [_counted(model, part.hypothesis) for part in parts]
     order = sorted(range(len(parts)), key=lambda i: (len(targets[i]), len(parts[i].source)))
-    results: dict[int, Rows] = {}
+    results: dict[int, _Rows] = {}
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
         states, base = model.force_decode([parts[i].source for i in batch], [targets[i] for i in batch], check)
         where = dict(zip(batch, accumulate(states.lengths, initial=0), strict=False))
         skipped = [start + step for i, start in where.items() for step in parts[i].hypothesis.skipped]
-        votes = scorer.retrieve(_silence(states.keys, skipped))
+        retrieved = scorer.retrieve(_mask(states.keys, skipped))
         for (i, start), length in zip(where.items(), states.lengths, strict=True):
             rows = slice(start, start + length)
-            results[i] = Rows(states.values[rows], base[rows], _select(votes, rows))
+            results[i] = _Rows(states.values[rows], base[rows], _select(retrieved, rows))
     return [results[i] for i in range(len(parts))]
 
 
-def _silence(states: Tensor, rows: list[int]) -> Tensor:
-    """The states [n, d], NaN where no memory was asked: they have no neighbours."""
+def _mask(states: Tensor, rows: list[int]) -> Tensor:
+    """Set the states [n, d] of rows for which retrieval was skipped to NaN, so that they have no neighbours."""
     return states.index_fill(0, torch.tensor(rows, device=states.device), torch.nan) if rows else states
 
 
 def _counted(model: BaseModel, hypothesis: Hypothesis) -> list[int]:
-    """The tokens whose log-probabilities make the score; the end is missing where a limit cut it off."""
+    """Return the tokens that count in the score; the end is missing where a limit cut it off."""
     if hypothesis.cut and not model.forces_eos:
         return hypothesis.tokens
     return [*hypothesis.tokens, model.tokens.eos]
 
 
-def _select(votes: Retrieved, rows: slice) -> Retrieved:
-    weights = type(votes.weights)(votes.weights.base[rows], votes.weights.neighbours[rows])
-    return votes._replace(
-        distances=votes.distances[rows], entries=votes.entries[rows], values=votes.values[rows], weights=weights
+def _select(retrieved: Retrieved, rows: slice) -> Retrieved:
+    return retrieved._replace(
+        distances=retrieved.distances[rows],
+        entries=retrieved.entries[rows],
+        values=retrieved.values[rows],
+        weights=type(retrieved.weights)(retrieved.weights.base[rows], retrieved.weights.neighbours[rows]),
     )
 
 
 def _explain_text(
-    model: BaseModel, library: Library, text: str, parts: Sequence[tuple[Hypothesis, Rows]], check: Check
+    model: BaseModel, citations: _Citations, text: str, parts: Sequence[tuple[Hypothesis, _Rows]], check: Check
 ) -> Explanation:
     translations = [model.tokens.decode(hypothesis.tokens) for hypothesis, _ in parts]
     words: list[Word] = []
@@ -127,7 +289,7 @@ def _explain_text(
         check()
         spans = model.tokens.spans(hypothesis.tokens, translation)
         forced = hypothesis.cut and model.forces_eos
-        tokens = list(_explain_tokens(model, library, rows, spans, number, place, len(translation), forced))
+        tokens = list(_explain_tokens(model, citations, rows, spans, number, place, len(translation), forced))
         words += _group(translation, place, tokens, len(hypothesis.tokens))
         place += len(translation) + 1
     scores = tuple(hypothesis.score for hypothesis, _ in parts)
@@ -135,18 +297,18 @@ def _explain_text(
 
 
 def _explain_tokens(
-    model: BaseModel, library: Library, rows: Rows, spans: Spans, part: int, place: int, length: int, forced: bool
+    model: BaseModel, citations: _Citations, rows: _Rows, spans: Spans, part: int, place: int, length: int, forced: bool
 ) -> Iterator[Token]:
-    """The tokens of a part whose translation, of this length, begins at `place` of the whole."""
-    values, votes = rows.values.tolist(), rows.votes
+    """Explain the tokens of a part whose translation, of this length, begins at `place` of the whole."""
+    values, retrieved = rows.values.tolist(), rows.retrieved
     shown = model.tokens.show(values)
-    base, base_weights = rows.base.double().exp().tolist(), votes.weights.base.tolist()
+    base, base_weights = rows.base.double().exp().tolist(), retrieved.weights.base.tolist()
     for position, (value, text) in enumerate(zip(values, shown, strict=True)):
         is_end = value == model.tokens.eos and position == len(values) - 1
         start, end = (length, length) if is_end else spans[position]
-        neighbours = library.neighbours(votes, position, value)
+        neighbours = citations.neighbours(retrieved, position, value)
         agreeing = sum(neighbour.vote for neighbour in neighbours if neighbour.agrees)
-        voting = sum(neighbour.vote for neighbour in neighbours)
+        total = sum(neighbour.vote for neighbour in neighbours)
         probability = base_weights[position] * base[position] + agreeing
         yield Token(
             value=value,
@@ -155,7 +317,7 @@ def _explain_tokens(
             end=place + end,
             part=part,
             base_probability=base[position],
-            memory_probability=agreeing / voting if voting else None,
+            memory_probability=agreeing / total if total else None,
             probability=probability,
             base_weight=base_weights[position],
             memory_share=agreeing / probability if probability else 0.0,
@@ -165,7 +327,7 @@ def _explain_tokens(
 
 
 def _group(translation: str, place: int, tokens: Sequence[Token], written: int) -> Iterator[Word]:
-    """Words between white space, each with its tokens; one without a character goes with the next that has some."""
+    """Group tokens to words between white space; a token without a character belongs to the next one that has some."""
     runs = [(place + run.start(), place + run.end()) for run in re.finditer(r"\S+", translation)]
     groups: list[list[Token]] = [[] for _ in runs]
     number = 0
@@ -184,22 +346,22 @@ def _group(translation: str, place: int, tokens: Sequence[Token], written: int) 
 
 
 @dataclass
-class Library:
-    """Looks neighbours up in their memories; pairs that are cited again are not read again."""
+class _Citations:
+    """Looks up the sentence pairs of neighbours in their memories, each pair once."""
 
     model: BaseModel
     memories: Sequence[Memory | None]
     _pairs: dict[tuple[int, int], tuple[CitedPair, Spans]] = field(default_factory=dict)
     _pieces: dict[int, str] = field(default_factory=dict)
 
-    def neighbours(self, votes: Retrieved, row: int, chosen: int) -> tuple[Neighbour, ...]:
-        """The neighbours that voted on one token, heaviest vote first; one that was weighed twice has one vote."""
+    def neighbours(self, retrieved: Retrieved, row: int, chosen: int) -> tuple[Neighbour, ...]:
+        """Return the neighbours of one token, heaviest first; an entry that was weighted twice is listed once."""
         columns = zip(
-            votes.entries[row].tolist(),
-            votes.distances[row].tolist(),
-            votes.values[row].tolist(),
-            votes.weights.neighbours[row].tolist(),
-            votes.sources.tolist(),
+            retrieved.entries[row].tolist(),
+            retrieved.distances[row].tolist(),
+            retrieved.values[row].tolist(),
+            retrieved.weights.neighbours[row].tolist(),
+            retrieved.sources.tolist(),
             strict=True,
         )
         found: dict[tuple[str, int], Neighbour] = {}
@@ -214,7 +376,7 @@ class Library:
     def _neighbour(self, entry: int, distance: float, value: int, vote: float, source: int, chosen: int) -> Neighbour:
         memory = self.memories[source]
         if memory is None:
-            raise ValueError("These neighbours lie in no folder, so their sentences cannot be shown.")
+            raise ValueError("These neighbours are in no memory folder, so they cannot be explained: use one on disk.")
         number, position = memory.locate(entry)
         pair, spans = self._pair(source, memory, number)
         start, end = spans[position]
@@ -230,3 +392,21 @@ class Library:
             cited = CitedPair(str(memory.path), stored.id, stored.source, stored.target, stored.origin, stored.location)
             self._pairs[key] = (cited, self.model.tokens.spans(tokens, stored.target))
         return self._pairs[key]
+
+
+def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Word:
+    """Make a word of these tokens, with its verdict."""
+    share = sum(token.memory_share for token in tokens) / len(tokens)
+    agreeing, consulted = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
+    verdict = describe(share, agreeing, consulted)
+    return Word(text, start, end, share, agreeing, consulted, verdict, tokens)
+
+
+def describe(share: float, agreeing: int, consulted: int) -> str:
+    """Describe in one line where a word comes from."""
+    if not consulted:
+        return "from the base model: no neighbour"
+    neighbours = f"{agreeing} of {consulted} neighbours"
+    if share >= 0.5:
+        return f"from memory: {share:.0%}, {neighbours}".replace("%", " %")
+    return f"from the base model: {1 - share:.0%}, {neighbours}".replace("%", " %")

@@ -1,4 +1,4 @@
-"""The compatibility path: a memory inside transformers' own `generate()`."""
+"""A memory inside `generate()` of transformers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,33 @@ from ibidem.combine import mix
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ibidem.decode.scoring import Scorer
+    from ibidem.decode.scorer import Scorer
     from ibidem.model import BaseModel
 
 
 class MemoryLogitsProcessor:
-    """A logits processor for `model.generate(logits_processor=[…])`; a context manager that leaves no trace.
+    """A logits processor for `generate(logits_processor=[…])` that mixes in the neighbours of a memory.
 
-    `generate()` hands over raw logits in greedy search but log-probabilities in beam search, and earlier
-    processors may have changed both. The memory is mixed with the model's own distribution, and those changes
-    are then made to the mixture: what was forbidden stays forbidden, what was forced stays forced.
+    It is for programs that call `generate()` of transformers themselves; `Translator` is much faster. The processor
+    reads the decoder states with a hook on the model's output projection; leaving the context removes the hook.
 
-        with MemoryLogitsProcessor(model, scorer) as processor:
-            model.network.generate(input_ids, num_beams=4, logits_processor=[processor])
+    `generate()` passes raw logits in greedy search and log-probabilities in beam search, and earlier processors may
+    have changed both. The neighbours are mixed with the model's own distribution, and the changes of earlier
+    processors are then applied to the mixture: forbidden tokens stay forbidden, and forced tokens stay forced.
+
+    Args:
+        model: The base model.
+        scorer: Retrieves and weights neighbours: `LoadedMemory.scorer`, `Translator.scorer` or your own.
+
+    >>> import torch
+    >>> from ibidem.decode import BaseScorer
+    >>> from ibidem.model import load_model
+    >>> model = load_model(device="cpu", dtype="float32")
+    >>> sources = torch.tensor(model.tokens.encode_sources(["Guten Morgen."]))
+    >>> with MemoryLogitsProcessor(model, BaseScorer()) as processor:  # or Translator(memory="…").scorer
+    ...     output = model.network.generate(sources, num_beams=4, logits_processor=[processor])
+    >>> output.shape[0]
+    1
     """
 
     def __init__(self, model: BaseModel, scorer: Scorer) -> None:
@@ -37,16 +51,21 @@ class MemoryLogitsProcessor:
         self._states = inputs[0][:, -1]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002 - generate()'s protocol
+        """Mix the neighbours of the last decoder states into scores [r, V].
+
+        Raises:
+            RuntimeError: If it is called outside of `generate()` of its model.
+        """
         if self._states is None:
             raise RuntimeError("MemoryLogitsProcessor was called outside of the generate() of its model.")
         states = self._states
         logits = self._model.project(states)
-        self._states = None  # the projection has just passed the hook, too
+        self._states = None  # this projection has passed the hook as well
         log_probs = logits.log_softmax(dim=1)
-        # Off by a constant in greedy search, which is nothing to it.
+        # In greedy search the scores are logits, so the changes are off by a constant, which changes no maximum.
         changes = scores.float() - log_probs
-        votes = self._scorer.retrieve(states)
-        changed = (mix(log_probs, votes.weights, votes.values) + changes).to(scores.dtype)
+        retrieved = self._scorer.retrieve(states)
+        changed = (mix(log_probs, retrieved.weights, retrieved.values) + changes).to(scores.dtype)
         forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
         return torch.where(forced, scores, changed)
 
@@ -59,5 +78,5 @@ class MemoryLogitsProcessor:
         self.close()
 
     def close(self) -> None:
-        """Take the hook off the model."""
+        """Remove the hook from the model."""
         self._hook.remove()

@@ -1,4 +1,4 @@
-"""Who decides on the next token: the base model alone, or the neighbours of its state in memories with it."""
+"""Scorers, which retrieve neighbours of decoder states and weight them against the base model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import Combiner, Weights, average_weights, overlay_weights
-from ibidem.decode.values import values_of
+from ibidem.native import look_up, native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 
 class Retrieved(NamedTuple):
-    """Who was asked about the next tokens of r rows, and what weight the answers have.
+    """The neighbours of r states and their weights in the mixture.
 
-    distances, entries (-1: none) and values [r, K] of the neighbours; the weights of the base model and of each
-    neighbour; sources [K], the number of the memory that each column's neighbours are of.
+    Attributes:
+        distances: Squared distances, [r, K].
+        entries: Numbers of the entries in their memories, [r, K]; -1 for an absent neighbour.
+        values: Token ids of the entries, [r, K].
+        weights: The weights of the base model [r] and of the neighbours [r, K].
+        sources: The place in `Scorer.memories` of the memory that each column's neighbours come from, [K].
     """
 
     distances: Tensor
@@ -34,41 +38,50 @@ class Retrieved(NamedTuple):
 
 
 class Scorer(Protocol):
-    """Decides on the next token."""
+    """Retrieves and weights the neighbours that decide, with the base model, on the next token."""
 
     @property
     def memories(self) -> Sequence[Memory | None]:
-        """The memories that the sources of votes number; None for one that lies in no folder."""
+        """The memories that `Retrieved.sources` refers to; None for entries that are not in a folder."""
         ...
 
     @property
     def supports_cuda_graph(self) -> bool:
-        """Whether consulting can be recorded in a CUDA graph."""
+        """Whether `retrieve` can be captured in a CUDA graph."""
         ...
 
     def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
-        """Who votes on the token after each of these states [r, d], and with what weight.
+        """Retrieve the neighbours of decoder states.
 
-        A state of no numbers has no neighbours. together: so many states in turn are of one sentence; where they are
-        nearly the same, one search may serve them.
+        Args:
+            states: Decoder states [r, d]; a state of NaN has no neighbours.
+            group_size: This many consecutive rows are hypotheses of one sentence. A scorer may search once for those
+                of a group whose states are nearly equal.
+
+        Returns:
+            The neighbours and the weights of the mixture.
         """
         ...
 
 
 class BaseScorer:
-    """The base model's own distribution."""
+    """Scores with the base model alone."""
 
     memories: Sequence[Memory | None] = ()
     supports_cuda_graph = True
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - of the protocol
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
         return no_neighbours(states)
 
 
 class MemoryScorer:
-    """The base model's distribution mixed with the votes of the nearest entries.
+    """Scores with the nearest entries of one index, weighted by one combiner.
 
-    `memory` is the generation that the entries of the index belong to, where they can be looked up in one.
+    Args:
+        index: The index of the entries' keys; it takes decoder states.
+        values: The token id of every entry, [n].
+        combiner: The combiner.
+        memory: The memory that the entries belong to, where they can be looked up.
     """
 
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
@@ -78,8 +91,9 @@ class MemoryScorer:
         self.values = values
         self.combiner = combiner
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - every state is searched for
-        if self.index.size == 0 or len(self.values) == 0:  # an index may outlive its last entry, hidden in it
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
+        # An index may still hold entries, all hidden, of a memory from which the last pair was removed.
+        if self.index.size == 0 or len(self.values) == 0:
             return no_neighbours(states)
         distances, entries = self.index.search(states, self.combiner.k)
         values = values_of(self.values, entries)
@@ -87,7 +101,12 @@ class MemoryScorer:
 
 
 class OverlayScorer:
-    """The distribution of one scorer mixed with the votes of another, which takes it for the base model's."""
+    """Scores with the neighbours of one scorer, over the mixture of another in the place of the base model.
+
+    Args:
+        under: The scorer whose mixture takes the place of the base model.
+        over: The scorer over it.
+    """
 
     def __init__(self, under: Scorer, over: Scorer) -> None:
         self.memories: Sequence[Memory | None] = [*under.memories, *over.memories]
@@ -97,60 +116,88 @@ class OverlayScorer:
 
     def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
         under, over = self._under.retrieve(states, group_size), self._over.retrieve(states, group_size)
-        return _side_by_side([under, over], [self._under, self._over], overlay_weights(under.weights, over.weights))
+        return _concatenate([under, over], [self._under, self._over], overlay_weights(under.weights, over.weights))
 
 
 class EnsembleScorer:
-    """The base model's distribution mixed with the votes of several memories, each weighed by its own combiner."""
+    """Scores with several memories, each weighted by its own combiner; see `average_weights`.
 
-    def __init__(self, scorers: Sequence[Scorer], shares: Sequence[float]) -> None:
+    Args:
+        scorers: A scorer for each memory.
+        memory_weights: The weight of each memory beside the others, above 0.
+    """
+
+    def __init__(self, scorers: Sequence[Scorer], memory_weights: Sequence[float]) -> None:
         self.memories: Sequence[Memory | None] = [memory for scorer in scorers for memory in scorer.memories]
         self.supports_cuda_graph = all(scorer.supports_cuda_graph for scorer in scorers)
         self._scorers = scorers
-        self._shares = shares
+        self._memory_weights = memory_weights
 
     def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
         found = [scorer.retrieve(states, group_size) for scorer in self._scorers]
-        return _side_by_side(found, self._scorers, average_weights([votes.weights for votes in found], self._shares))
+        weights = average_weights([retrieved.weights for retrieved in found], self._memory_weights)
+        return _concatenate(found, self._scorers, weights)
 
 
-def _side_by_side(found: Sequence[Retrieved], scorers: Sequence[Scorer], weights: Weights) -> Retrieved:
-    """The votes of several scorers as one, with these weights."""
+def combine_scorers(scorers: Sequence[Scorer], memory_weights: Sequence[float]) -> Scorer:
+    """Combine the scorers of several memories to one.
+
+    Args:
+        scorers: A scorer for each memory.
+        memory_weights: The weight of each memory beside the others, above 0.
+
+    Returns:
+        The scorer itself where there is one, an `EnsembleScorer` for several, and a `BaseScorer` for none.
+    """
+    if not scorers:
+        return BaseScorer()
+    return scorers[0] if len(scorers) == 1 else EnsembleScorer(scorers, memory_weights)
+
+
+def _concatenate(found: Sequence[Retrieved], scorers: Sequence[Scorer], weights: Weights) -> Retrieved:
+    """Put the neighbours of several scorers side by side, with these weights."""
     firsts = accumulate((len(scorer.memories) for scorer in scorers), initial=0)
     return Retrieved(
-        torch.cat([votes.distances for votes in found], dim=1),
-        torch.cat([votes.entries for votes in found], dim=1),
-        torch.cat([votes.values for votes in found], dim=1),
+        torch.cat([retrieved.distances for retrieved in found], dim=1),
+        torch.cat([retrieved.entries for retrieved in found], dim=1),
+        torch.cat([retrieved.values for retrieved in found], dim=1),
         weights,
-        torch.cat([votes.sources + first for votes, first in zip(found, firsts, strict=False)]),
+        torch.cat([retrieved.sources + first for retrieved, first in zip(found, firsts, strict=False)]),
     )
 
 
+def values_of(table: Tensor, entries: Tensor) -> Tensor:
+    """Look up the values [r, K] of entries [r, K] in a table [n]; an absent entry (-1) gets any value."""
+    if entries.is_cpu and table.is_cpu and native() is not None:
+        return look_up(table, entries)
+    return table[entries.clamp_min(0)]
+
+
 def only_source(entries: Tensor) -> Tensor:
-    """The sources [K] of entries [r, K] that are all of the first memory."""
+    """Return the sources [K] of entries [r, K] that all come from the first memory."""
     width = entries.shape[1]
     return _zeros(width) if entries.is_cpu else torch.zeros(width, dtype=torch.long, device=entries.device)
 
 
 def no_neighbours(states: Tensor) -> Retrieved:
-    """The votes where there is no memory: all weight is the base model's."""
-    return _no_votes(len(states)) if states.is_cpu else _make_no_votes(len(states), states.device)
+    """Return a result without neighbours for states [r, d]: the base model has weight 1."""
+    return _cached_empty(len(states)) if states.is_cpu else _make_empty(len(states), states.device)
 
 
-def _make_no_votes(rows: int, device: torch.device) -> Retrieved:
+def _make_empty(rows: int, device: torch.device) -> Retrieved:
     nothing = torch.empty(rows, 0, device=device)
     numbers = torch.empty(rows, 0, dtype=torch.long, device=device)
     return Retrieved(nothing, numbers, numbers, Weights(torch.ones(rows, device=device), nothing), numbers.new_empty(0))
 
 
-# Nobody writes into votes, so on the CPU the same ones serve every step; made outside of inference mode, they serve
-# everywhere. What a GPU records stays its own.
+# Results are never written to, so on the CPU every step shares the same tensors. They are made outside of inference
+# mode, so that they can be used in any mode. A CUDA graph needs tensors of its own.
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)
-def _no_votes(rows: int) -> Retrieved:
-    return _make_no_votes(rows, torch.device("cpu"))
+def _cached_empty(rows: int) -> Retrieved:
+    return _make_empty(rows, torch.device("cpu"))
 
 
 @lru_cache(maxsize=64)

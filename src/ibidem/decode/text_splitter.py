@@ -1,4 +1,4 @@
-"""Splitting a long line into pieces that the model translates well, and at a bounded cost."""
+"""The splitter of long texts into pieces that the model translates well, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-# The most source tokens that are translated as one piece. Sentence-level models lose text beyond it (the shipped model
-# drops a quarter of paragraphs of 160 to 250 tokens, and nothing of the same paragraphs in pieces of 128), and the cost
-# of attention grows with the square of the length: a piece of this length takes at most 286 steps.
+# The most source tokens that are translated as one piece. Sentence-level models drop text from longer inputs, and the
+# cost of attention grows with the square of the length.
 PIECE_TOKENS = 128
 
-# Where a long line may be cut, best places first. Chinese and Japanese have no spaces, and the mark that closes a
+# Where a long text may be cut, best places first. Chinese and Japanese have no spaces, and the mark that closes a
 # quotation belongs to the sentence before it.
 _AFTER_STOP = "[。！？」』”’）]"
 _PLACES = (
@@ -25,16 +24,24 @@ _PLACES = (
 
 
 class Piece(NamedTuple):
-    """A piece of a line, and its token ids with the model's special tokens."""
+    """A piece of a text, and its token ids with the model's special tokens."""
 
     text: str
     ids: list[int]
 
 
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Parts of the text that all fit, cut at ends of sentences, else of clauses, else of words, else anywhere.
+    """Split a text into pieces that fit, at ends of sentences, else of clauses, else of words, else anywhere.
 
-    A single character that does not fit is a part of its own: nothing is dropped but white space at the cuts.
+    Args:
+        text: The text.
+        fits: Returns whether a piece is short enough.
+
+    Returns:
+        The pieces, without white space at the cuts. A single character that does not fit is a piece of its own.
+
+    >>> split_text("One, two. Three, four.", lambda piece: len(piece) <= 12)
+    ['One, two.', 'Three, four.']
     """
     return [text] if fits(text) else list(_split(text, fits, 0))
 

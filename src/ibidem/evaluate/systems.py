@@ -47,9 +47,8 @@ def evaluate_systems(
     """Translate with each scorer in turn and compare each with the first by paired bootstrap."""
     results: list[SystemResult] = []
     for name, scorer in scorers.items():
-        translator.scorer = scorer
         translator.work = type(translator.work)()
-        translations = translator.translate(sources)
+        translations = translator.translate(sources, scorer=scorer)
         work = translator.work
         first = results[0].translations if results else None
         results.append(

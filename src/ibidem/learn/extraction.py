@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.compact import compact_keys
-from ibidem.decode import check_identity
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.chunks import Chunk, cut_chunks, make_batches
 from ibidem.learn.compact.given import GivenCompactor, read_given
 from ibidem.learn.digests import contents, extracted, given_digest
-from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory import Memory, ModelIdentity, SegmentData, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import INDEX_ARTEFACT as COMPACTOR
 from ibidem.retrieve import ArrayKeys

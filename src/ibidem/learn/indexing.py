@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import check_complete
 from ibidem.learn.card import write_card
 from ibidem.learn.digests import digest
-from ibidem.memory import TEMPORARY
+from ibidem.memory import TEMPORARY, check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import FaissIndex, Index, NativeIndex, accept_states, build_index
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, store_adaptive, store_fixed
-from ibidem.decode import Translator, check_complete, check_identity, load_values
+from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card
@@ -17,6 +17,7 @@ from ibidem.learn.digests import contents, digest, is_done, stored
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.grid import fixed_loss, tune_fixed
 from ibidem.learn.metak import MetaKSettings, TrainedMetaK, train_adaptive
+from ibidem.memory import check_complete, check_identity, load_values
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
 

@@ -5,6 +5,7 @@ from ibidem.memory.damage import Damage
 from ibidem.memory.edit import Edit
 from ibidem.memory.files import TEMPORARY, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
+from ibidem.memory.identity import check_complete, check_identity, load_values
 from ibidem.memory.keys import KeyView
 from ibidem.memory.layout import Layout
 from ibidem.memory.lock import LOCK, writer_lock
@@ -37,7 +38,10 @@ __all__ = [
     "StoredPair",
     "Tail",
     "accept_loss",
+    "check_complete",
+    "check_identity",
     "link_file",
+    "load_values",
     "make_directory",
     "numbers_among",
     "remove_file",

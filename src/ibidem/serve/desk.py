@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ibidem.decode import BaseScorer, EnsembleScorer, Piece, Translator, join_explanations, never_stop
+from ibidem.decode import Piece, Translator, combine_scorers, join_explanations, never_stop
 from ibidem.errors import UsageError
 from ibidem.serve.choice import Choice, Line
 from ibidem.text import primary_language
@@ -92,15 +92,15 @@ class Desk:
     def translate(self, choice: Choice, lines: Sequence[str], check: Check = never_stop) -> list[Line]:
         """The translation of each line; check: is called before every decoding step, and may end the work."""
         translator = self._translator
-        translator.scorer = self._join(choice.memories)
+        scorer = self._join(choice.memories)
         settings = translator.settings
         count = choice.alternatives + 1
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
-        found = translator.search(lines, settings=settings, check=check)
+        found = translator.search(lines, settings=settings, check=check, scorer=scorer)
         explanations: Sequence[Explanation | None] = [None] * len(lines)
         if choice.explain:
-            explanations = translator.explain_found(lines, found, check=check)
+            explanations = translator.explain_found(lines, found, check=check, scorer=scorer)
         texts = [self._texts(parts) for parts in found]
         return [
             Line(best, tuple(others), explanation)
@@ -119,7 +119,4 @@ class Desk:
         mounts = [self.mounts[name] for name, _ in memories]
         for mount in mounts:
             mount.refresh()
-        scorers = [mount.scorer for mount in mounts]
-        if len(scorers) == 1:
-            return scorers[0]
-        return EnsembleScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()
+        return combine_scorers([mount.scorer for mount in mounts], [weight for _, weight in memories])

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from ibidem.compact import compact_keys, load_compactor, store_compactor
-from ibidem.decode import check_complete, check_identity
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.compact.given import read_given
 from ibidem.learn.compact.reduction import TrainingData, train_compactor
 from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
+from ibidem.memory import check_complete, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import INDEX_ARTEFACT
 

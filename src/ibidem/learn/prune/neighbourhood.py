@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from ibidem.decode import load_combiner, place_combiner
+from ibidem.combine import load_combiner, place_combiner
 from ibidem.errors import UsageError
 from ibidem.learn.prune.covering import Cover
 from ibidem.progress import Progress, silent

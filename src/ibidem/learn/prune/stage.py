@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
@@ -16,6 +15,7 @@ from ibidem.learn.digests import UNPRUNED, digest, space, stored
 from ibidem.learn.prune.agreement import REACH
 from ibidem.learn.prune.neighbourhood import NeighbourGraph, provide_surroundings, see_neighbourhood
 from ibidem.learn.prune.strategies import PruneEntries, prune_entries
+from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

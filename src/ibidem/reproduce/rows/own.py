@@ -50,7 +50,7 @@ class OwnTranslation:
         chosen = [sentence for sentence in own_sentences() if sentence.domain == self.domain]
         references = [sentence.english for sentence in chosen]
         translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
-        translator.scorer = open_scorer(bench, self.system)
-        translations = translator.translate([sentence.german for sentence in chosen])
+        sources, scorer = [sentence.german for sentence in chosen], open_scorer(bench, self.system)
+        translations = translator.translate(sources, scorer=scorer)
         figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}
         return Measured(figures, {MATCHES: count_matches(translations, references)}, translations)

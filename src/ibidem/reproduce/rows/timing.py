@@ -60,13 +60,12 @@ class Timing:
         translator = Translator(bench.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
         scorers = [open_scorer(bench, system) for system in self.systems]
         for scorer in scorers:  # what the first call of each compiles or allocates is nobody's speed
-            translator.scorer = scorer
-            translator.translate(chosen[: self.batch])
+            translator.translate(chosen[: self.batch], scorer=scorer)
         speeds: list[list[Speed]] = [[] for _ in scorers]
         for _ in range(self.rounds):
             for scorer, found in zip(scorers, speeds, strict=True):
-                translator.scorer, translator.work = scorer, Work()
-                translator.translate(chosen)
+                translator.work = Work()
+                translator.translate(chosen, scorer=scorer)
                 work = translator.work
                 found.append(Speed(work.sentences, work.tokens, work.seconds))
         figures = [

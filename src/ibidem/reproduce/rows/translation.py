@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ibidem.decode import BaseScorer, SearchSettings, Translator, load_combiner, load_memory
+from ibidem.combine import load_combiner
+from ibidem.decode import BaseScorer, SearchSettings, Translator, load_memory
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.reproduce.bench import below
@@ -66,8 +67,7 @@ class Translation:
     def measure(self, bench: Workspace) -> Measured:
         sources, references = bench.pairs(self.test, self.part)
         translator = Translator(bench.model, settings=self.search, batch_size=bench.batch_size, piece_tokens=None)
-        translator.scorer = open_scorer(bench, self.system)
-        translations = translator.translate(sources)
+        translations = translator.translate(sources, scorer=open_scorer(bench, self.system))
         figures = {**score_figures(translations, references), **describe_stages(bench, self.stages)}
         return Measured(figures, {MATCHES: count_matches(translations, references)}, translations)
 
