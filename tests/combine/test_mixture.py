@@ -175,7 +175,7 @@ def test_the_best_are_those_of_the_whole_mixture(
 
 def check_candidates(found: Candidates, mixture: torch.Tensor, count: int) -> None:
     expected = mixture.topk(min(count, mixture.shape[1]), dim=1).values[:, : found.tokens.shape[1]]
-    # Where fewer tokens are allowed than were asked for, the rest may be missing.
+    # Where fewer tokens are allowed than the count, the rest may be missing.
     assert found.tokens.shape == expected.shape
     torch.testing.assert_close(found.log_probs.double(), expected, atol=1e-5, rtol=1e-5)
     shown = found.log_probs > -torch.inf

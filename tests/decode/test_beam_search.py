@@ -54,7 +54,7 @@ def test_n_best_is_num_return_sequences(any_model: BaseModel, sources: list[list
         assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
 
 
-def test_the_models_tell_searches_apart(model_of) -> None:
+def test_the_tiny_models_distinguish_searches(model_of) -> None:
     """The tests above can fail: the tiny models end some sentences, not all, and beams matter to them."""
     ended = differ = 0
     for kind in ZOO.KINDS:
@@ -105,7 +105,7 @@ def test_greedy_is_the_best_word_at_every_step(any_model: BaseModel, sources: li
 
 @pytest.mark.parametrize("kind", [kind for kind in ZOO.KINDS if kind != "fsmt"])
 @pytest.mark.parametrize(("beam", "length_penalty"), [(1, 1.0), (4, 0.0)])
-def test_a_prefix_is_forced_and_the_rest_is_generates(
+def test_a_prefix_is_forced_and_the_rest_is_as_in_generate(
     model_of, short: list[Any], kind: str, beam: int, length_penalty: float
 ) -> None:
     """generate() leaves a prompt out of the length: comparable in greedy search, or without a penalty.
@@ -140,7 +140,7 @@ def test_after_a_prefix_every_word_is_the_likeliest(
 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt", "nllb"])
-def test_prefixes_of_a_batch_do_not_touch_each_other(model_of, short: list[Any], kind: str) -> None:
+def test_the_prefixes_of_a_batch_are_independent(model_of, short: list[Any], kind: str) -> None:
     model = model_of(kind)
     sources = model.tokens.encode_sources(s.german for s in short)
     prefixes = [ids[: 2 * (i % 3)] for i, ids in enumerate(model.tokens.encode_targets(s.english for s in short))]
@@ -165,7 +165,7 @@ def test_a_prefix_fits_the_model_or_is_refused(tiny: BaseModel, sentences: list[
         beam_search(tiny, source, SearchSettings(), BaseScorer(), [[*most, words[0]]])
 
 
-def test_limits_are_each_sentences_own(tiny: BaseModel, sentences: list[Any]) -> None:
+def test_every_sentence_has_its_own_limit(tiny: BaseModel, sentences: list[Any]) -> None:
     sources = tiny.tokens.encode_sources(s.german for s in sentences[:20])
     settings = SearchSettings(beam=2, max_length_ratio=0.5, max_length_extra=1)
     for ids, best in zip(sources, beam_search(tiny, sources, settings, BaseScorer()), strict=True):
@@ -246,7 +246,7 @@ class Count:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that decoders take from now on, as a list that grows by one for each."""
+    """Return a list that grows by one for each step that a decoder takes from now on."""
     from ibidem.model.lean import FastMarianDecoding
     from ibidem.model.native import NativeDecoding
 

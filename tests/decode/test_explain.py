@@ -51,13 +51,13 @@ def score_of(tokens: list[Token], model: BaseModel, settings: SearchSettings) ->
 
 def check_sums(explanation: Explanation) -> None:
     for token in explanation.tokens:
-        votes = sum(neighbour.vote for neighbour in token.neighbours)
+        total = sum(neighbour.vote for neighbour in token.neighbours)
         agreeing = sum(neighbour.vote for neighbour in token.neighbours if neighbour.agrees)
-        assert token.base_weight + votes == pytest.approx(1, abs=1e-6)
+        assert token.base_weight + total == pytest.approx(1, abs=1e-6)
         assert token.probability == pytest.approx(token.base_weight * token.base_probability + agreeing, rel=1e-9)
         assert all(neighbour.agrees == (neighbour.value == token.value) for neighbour in token.neighbours)
         if token.memory_probability is not None:
-            from_both = token.base_weight * token.base_probability + votes * token.memory_probability
+            from_both = token.base_weight * token.base_probability + total * token.memory_probability
             assert token.probability == pytest.approx(from_both, rel=1e-9)
 
 
@@ -98,7 +98,7 @@ def test_steps_without_retrieval_have_no_neighbours(
 
 
 class Recorder:
-    """A scorer that keeps the distributions that its answers make."""
+    """A scorer that keeps the mixtures of its results."""
 
     def __init__(self, scorer: MemoryScorer, model: BaseModel) -> None:
         self._scorer = scorer
@@ -116,7 +116,7 @@ class Recorder:
 def test_every_probability_is_the_one_that_was_used(
     tiny: BaseModel, memory_of, short: list[Any], combiner: Combiner
 ) -> None:
-    """Greedy search, whose every answer is recorded; and the whole distribution, from what is shown of it."""
+    """Greedy search whose distributions are recorded, against the explained probabilities and neighbours."""
     settings = limited(LIMIT, beam=1)
     translator = Translator(tiny, memory_of(tiny), combiner=combiner, settings=settings)
     assert isinstance(translator.scorer, MemoryScorer)
@@ -128,8 +128,8 @@ def test_every_probability_is_the_one_that_was_used(
         for token, used in zip(explanation.tokens, recorder.answers, strict=True):
             assert token.probability == pytest.approx(float(used[0, token.value].exp()), abs=CLOSE)
             for neighbour in token.neighbours:
-                voted = sum(other.vote for other in token.neighbours if other.value == neighbour.value)
-                assert voted <= float(used[0, neighbour.value].exp()) + CLOSE
+                shown = sum(other.vote for other in token.neighbours if other.value == neighbour.value)
+                assert shown <= float(used[0, neighbour.value].exp()) + CLOSE
 
 
 def test_neighbours_are_shown_in_their_sentences(tiny: BaseModel, memory_of, short: list[Any]) -> None:
@@ -204,7 +204,7 @@ def test_the_base_model_alone(tiny: BaseModel, short: list[Any]) -> None:
         assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(explanation.scores[0], abs=CLOSE)
 
 
-def test_a_forced_beginning_is_explained(tiny: BaseModel, memory_of) -> None:
+def test_a_forced_prefix_is_explained(tiny: BaseModel, memory_of) -> None:
     translator = Translator(tiny, memory_of(tiny), combiner=FixedCombiner(4, 1.0, 1.0), settings=limited(LIMIT))
     explanation = translator.explain(["Datei öffnen"], prefixes=["Zebra"])[0]
     assert explanation.translation.startswith("Zebra")
@@ -222,7 +222,7 @@ def test_an_explanation_is_json(tiny: BaseModel, memory_of, short: list[Any]) ->
     assert first["neighbours"][0]["pair"]["target"] == explanation.tokens[0].neighbours[0].pair.target
 
 
-def test_explaining_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memory_of) -> None:
+def test_an_explanation_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memory_of) -> None:
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=limited(LIMIT))
     translator.explain(["Datei öffnen"])
     assert translator.work.sentences == 1
@@ -230,7 +230,7 @@ def test_explaining_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memory_of
 
 
 @pytest.mark.parametrize(
-    ("share", "agreeing", "consulted", "verdict"),
+    ("memory_share", "agreeing", "consulted", "verdict"),
     [
         (0.83, 6, 8, "from memory: 83 %, 6 of 8 neighbours"),
         (0.09, 2, 16, "from the base model: 91 %, 2 of 16 neighbours"),
@@ -238,8 +238,8 @@ def test_explaining_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memory_of
         (0.0, 0, 0, "from the base model: no neighbour"),
     ],
 )
-def test_verdicts(share: float, agreeing: int, consulted: int, verdict: str) -> None:
-    assert describe(share, agreeing, consulted) == verdict
+def test_verdicts(memory_share: float, agreeing: int, consulted: int, verdict: str) -> None:
+    assert describe(memory_share, agreeing, consulted) == verdict
 
 
 def test_a_memory_in_ram_has_no_sentences_to_show(tiny: BaseModel, short: list[Any], tmp_path: Path) -> None:

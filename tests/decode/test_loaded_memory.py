@@ -33,14 +33,16 @@ def test_an_empty_memory_folder_is_the_base_model(tiny: BaseModel, short: list[A
     assert Translator(tiny, memory).translate(lines) == Translator(tiny).translate(lines)
 
 
-def test_a_weight_of_nothing_is_the_base_model(tiny: BaseModel, stored: Memory, short: list[Any]) -> None:
+def test_a_weight_of_0_is_the_base_model(tiny: BaseModel, stored: Memory, short: list[Any]) -> None:
     lines = [s.german for s in short]
     mixed = Translator(tiny, stored, combiner=FixedCombiner(4, 0.0, 1.0))
     assert mixed.translate(lines) == Translator(tiny).translate(lines)
 
 
 @pytest.mark.parametrize("weight", [0.99, 1.0])
-def test_stored_sentences_come_back(tiny: BaseModel, stored: Memory, sentences: list[Any], weight: float) -> None:
+def test_stored_sentences_are_translated_as_stored(
+    tiny: BaseModel, stored: Memory, sentences: list[Any], weight: float
+) -> None:
     """A random model with a high weight of its memory gives the stored translations; its states lie close together."""
     translator = Translator(tiny, stored, combiner=FixedCombiner(4, weight, 1e-5), index="exact")
     fitting = [s for s in sentences[:60] if len(tiny.tokens.encode_targets([s.english])[0]) < 100]
@@ -115,7 +117,7 @@ def test_the_adaptive_combiner_comes_before_the_fixed_one(
     assert len(Translator(tiny, memory).translate(["Datei öffnen", ""])) == 2
 
 
-def test_a_forced_word_that_no_neighbour_knows(tiny: BaseModel, stored: Memory) -> None:
+def test_a_forced_word_that_no_neighbour_has(tiny: BaseModel, stored: Memory) -> None:
     translator = Translator(tiny, stored, combiner=FixedCombiner(4, 1.0, 1.0))
     assert translator.translate(["Datei öffnen"], prefixes=["Zebra"])[0].startswith("Zebra")
 
@@ -140,7 +142,7 @@ def test_neighbours_come_from_every_memory(tiny: BaseModel, two, sentences: list
 
 
 def test_weights_decide_between_memories(tiny: BaseModel, sentences: list[Any], tmp_path: Path) -> None:
-    """Both memories know the sentence, and translate it differently."""
+    """Both memories hold the sentence, with different translations."""
     german = sentences[0]
     memories = [
         write_memory(tiny, [german._replace(english=english)], tmp_path / english)

@@ -65,7 +65,7 @@ def test_blank_lines_stay_blank(tiny: BaseModel, sentences: list[Any]) -> None:
     assert [found[1], found[3]] == translator.translate([lines[1], lines[3]])
 
 
-def test_odd_lines_get_one_answer_each(any_model: BaseModel) -> None:
+def test_odd_lines_get_one_translation_each(any_model: BaseModel) -> None:
     found = Translator(any_model, settings=limited(6)).translate(ODD)
     assert len(found) == len(ODD)
     assert all("\n" not in line and line.encode("utf-8") is not None for line in found)
@@ -95,7 +95,7 @@ def test_any_text_gets_one_answer_each(quick: Translator, lines: list[str]) -> N
     ],
     ids=["sentences", "words", "no-spaces", "long-word", "letters", "emoji"],
 )
-def test_very_long_lines_are_cut_and_answered(quick: Translator, line: str) -> None:
+def test_very_long_lines_are_split_and_translated(quick: Translator, line: str) -> None:
     before = quick.work.sentences
     found = quick.translate([line, "kurz"])
     assert len(found) == 2
@@ -104,7 +104,7 @@ def test_very_long_lines_are_cut_and_answered(quick: Translator, line: str) -> N
 
 
 def test_no_source_is_longer_than_a_piece(tiny: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder never sees more tokens at once than `piece_tokens`, and shorter lines are left as they are."""
+    """The decoder never gets more source tokens than `piece_tokens`, and shorter lines are left as they are."""
     translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=20)
     seen: list[list[int]] = []
     start = BaseModel.start
@@ -124,7 +124,7 @@ def test_no_source_is_longer_than_a_piece(tiny: BaseModel, monkeypatch: pytest.M
 @settings(deadline=None, max_examples=40)
 @given(st.text(st.sampled_from("ab ß.!,\u200b\u0001中"), min_size=30, max_size=120))
 def test_pieces_by_themselves_are_translated_as_in_their_line(tiny: BaseModel, line: str) -> None:
-    """The server decodes the pieces of a line in different batches, and relies on it."""
+    """The server relies on this: it decodes the pieces of a line in different batches."""
     translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=12)
     pieces = [piece.text for piece in translator.split([line])[0]]
     assert [[len(part) for part in translator.split([piece])] for piece in pieces] == [[1]] * len(pieces)
@@ -151,19 +151,19 @@ def test_a_prefix_begins_the_translation(tiny: BaseModel, sentences: list[Any]) 
         translator.translate(lines, prefixes=["x"])
 
 
-def test_a_stream_answers_line_by_line(quick: Translator, sentences: list[Any]) -> None:
+def test_a_stream_is_translated_line_by_line(quick: Translator, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[:30]] + ["", " "]
     small = Translator(quick.model, settings=quick.settings, batch_size=1)
     assert list(small.translate_stream(iter(lines))) == quick.translate(lines)
-    asked: list[str] = []
+    read: list[str] = []
 
     def endless() -> Any:
         while True:
-            asked.append("Datei öffnen")
-            yield asked[-1]
+            read.append("Datei öffnen")
+            yield read[-1]
 
     next(small.translate_stream(endless()))
-    assert len(asked) <= 16
+    assert len(read) <= 16
 
 
 def test_n_best(tiny: BaseModel) -> None:
@@ -215,7 +215,7 @@ def reverser(source: str | None = "deu_Latn", target: str | None = "eng_Latn", *
     return SimpleNamespace(model=model, **{"translate": how, **more})
 
 
-def test_to_a_file_and_to_a_stream(tmp_path: Path) -> None:
+def test_a_document_is_written_to_a_file_or_a_stream(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("eins zwei\nvier fünf\tx\n", "utf-8")
     stream = io.BytesIO()
@@ -233,7 +233,7 @@ def test_a_missing_folder_is_found_before_the_work(tmp_path: Path) -> None:
         translate_document(reverser(translate=pytest.fail), path, tmp_path / "missing" / "a.tsv")
 
 
-def test_languages_must_be_known_and_fit(tmp_path: Path) -> None:
+def test_the_languages_of_a_document_must_be_the_models(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     path.write_text('msgid ""\nmsgstr "Language: en_GB\\n"\n\nmsgid "eins zwei"\nmsgstr ""\n', "utf-8")
     stream = io.BytesIO()

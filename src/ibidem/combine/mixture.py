@@ -149,9 +149,9 @@ def average_weights(weights: Sequence[Weights], memory_weights: Sequence[float])
         One weight of the base model [r], and the neighbours [r, K_1 + K_2 + …] of all memories in their order.
     """
     pairs = zip(weights, memory_weights, strict=True)
-    trust = torch.stack([own.neighbours.sum(dim=1) * memory_weight for own, memory_weight in pairs], dim=1)
-    total = trust.sum(dim=1, keepdim=True)
-    parts = torch.where(total > 0, trust / total.clamp_min(torch.finfo(trust.dtype).tiny), 0.0)
+    scaled = torch.stack([own.neighbours.sum(dim=1) * memory_weight for own, memory_weight in pairs], dim=1)
+    total = scaled.sum(dim=1, keepdim=True)
+    parts = torch.where(total > 0, scaled / total.clamp_min(torch.finfo(scaled.dtype).tiny), 0.0)
     base = (parts * torch.stack([own.base for own in weights], dim=1)).sum(dim=1)
     neighbours = torch.cat([own.neighbours * parts[:, m : m + 1] for m, own in enumerate(weights)], dim=1)
     return Weights(torch.where(total.squeeze(1) > 0, base, 1.0), neighbours)

@@ -1,8 +1,9 @@
 """Explanations of translations: for every word and token, how base model and neighbours gave its probability.
 
-For every token, probability = base_weight * base_probability + the sum of the votes of the neighbours that agree with
-it, and the base weight and all votes sum to 1. The log-probabilities of a part's tokens, divided by their number (and
-the tokens of a forced language tag) to the power of the length penalty, are that part's score in the beam search.
+For every token, probability = base_weight * base_probability + the sum of the votes (weights) of the neighbours that
+agree with it, and the base weight and all votes sum to 1. The score of a part in the beam search is the sum of its
+tokens' log-probabilities, divided by their number (with the tokens of a forced language tag) to the power of the length
+penalty.
 
 A translation is explained after it was found: its tokens are forced through the model once more, with the same scorer.
 """
@@ -402,11 +403,11 @@ def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Wor
     return Word(text, start, end, share, agreeing, consulted, verdict, tokens)
 
 
-def describe(share: float, agreeing: int, consulted: int) -> str:
+def describe(memory_share: float, agreeing: int, consulted: int) -> str:
     """Describe in one line where a word comes from."""
     if not consulted:
         return "from the base model: no neighbour"
     neighbours = f"{agreeing} of {consulted} neighbours"
-    if share >= 0.5:
-        return f"from memory: {share:.0%}, {neighbours}".replace("%", " %")
-    return f"from the base model: {1 - share:.0%}, {neighbours}".replace("%", " %")
+    if memory_share >= 0.5:
+        return f"from memory: {memory_share:.0%}, {neighbours}".replace("%", " %")
+    return f"from the base model: {1 - memory_share:.0%}, {neighbours}".replace("%", " %")

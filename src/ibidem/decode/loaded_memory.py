@@ -181,7 +181,7 @@ class LoadedMemory:
     _tuned: Combiner | None
     _base: BaseIndex
     _reloaded: BaseIndex | None
-    _sealed: IndexParts | None
+    _shelves: IndexParts | None
 
     def __init__(
         self,

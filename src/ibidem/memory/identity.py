@@ -23,7 +23,7 @@ def check_identity(memory: Memory, model: BaseModel) -> None:
     """Check that a memory was learnt with this model, tokenizer and languages; else its keys are meaningless.
 
     Raises:
-        MismatchError: If they differ. The message says in what, and what to do.
+        MismatchError: If one of them differs; the message names it.
     """
     from ibidem.model import LanguagePair
 
