@@ -25,9 +25,9 @@ from ibidem.combine import AdaptiveCombiner, MetaK, Weights, mix, to_native
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
 from ibidem.model import BaseModel, FastMarian, load_model
-from ibidem.model.lean import FastMarianDecoding
+from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.linear import Int8Linear, PlainLinear
-from ibidem.model.native import NativeEngine
+from ibidem.model.native_engine import NativeEngine
 from ibidem.native import NativeLinear, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, ExactIndex, build_index
 

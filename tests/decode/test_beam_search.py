@@ -247,8 +247,8 @@ class Count:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by one for each step that a decoder takes from now on."""
-    from ibidem.model.lean import FastMarianDecoding
-    from ibidem.model.native import NativeDecoding
+    from ibidem.model.fast_marian import FastMarianDecoding
+    from ibidem.model.native_engine import NativeDecoding
 
     taken: list[int] = []
     for kind in (FastMarianDecoding, NativeDecoding):

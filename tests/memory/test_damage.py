@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, ModelIdentity
-from ibidem.memory.layout import DTYPES, Counts, Layout
+from ibidem.memory.manifest import DTYPES, Counts, Layout
 
 from .samples import append, sample
 from .test_manifest import rewrite

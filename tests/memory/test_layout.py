@@ -16,7 +16,7 @@ from tests.memory.test_manifest import rewrite
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
 from ibidem.memory import Memory, files, generations
-from ibidem.memory.layout import Layout
+from ibidem.memory.manifest import Layout
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.packing import PACKED_FILE, pack, pack_folder, unpack
+from ibidem.model.loading import PACKED_FILE, pack, pack_folder, unpack
 
 from .zoo import KINDS
 

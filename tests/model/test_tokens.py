@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import ModelError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.marian import MarianPieces
+from ibidem.model.tokens import MarianPieces
 
 from .zoo import KINDS, Texts
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ibidem.decode import Translator
 from ibidem.model import load_model
-from ibidem.model.packing import pack_folder
+from ibidem.model.loading import pack_folder
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """

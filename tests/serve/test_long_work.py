@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.decode import SearchSettings, Translator
-from ibidem.model.lean import FastMarianDecoding
-from ibidem.model.native import NativeDecoding
+from ibidem.model.fast_marian import FastMarianDecoding
+from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import server
 from ibidem.serve.server import make_service, running
 from ibidem.serve.settings import Limits, ServeSettings

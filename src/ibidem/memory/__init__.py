@@ -1,23 +1,17 @@
-"""The folder on disk that holds what was learned of one domain; it knows nothing of models or search."""
+"""The folder of a memory on disk: manifest, segments, journals, artefacts; and the check that it fits a model."""
 
-from ibidem.memory.artefacts import Artefact
-from ibidem.memory.damage import Damage
-from ibidem.memory.edit import Edit
-from ibidem.memory.files import TEMPORARY, link_file, make_directory, remove_file, replace_file
+from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
+from ibidem.memory.edit import Edit, SegmentWriter, remove_pairs
+from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
 from ibidem.memory.identity import check_complete, check_identity, load_values
-from ibidem.memory.keys import KeyView
-from ibidem.memory.layout import Layout
+from ibidem.memory.integrity import accept_loss, verify_folder
 from ibidem.memory.lock import LOCK, writer_lock
-from ibidem.memory.manifest import ArtefactRecord, Manifest, ModelIdentity, SegmentRecord
+from ibidem.memory.lookup import KeyView
+from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
-from ibidem.memory.removals import numbers_among, serials_of
-from ibidem.memory.removing import remove_pairs
-from ibidem.memory.salvage import accept_loss
 from ibidem.memory.tail import Tail
-from ibidem.memory.verification import verify_folder
-from ibidem.memory.writer import SegmentWriter
 
 __all__ = [
     "LOCK",

@@ -1,4 +1,9 @@
-"""Artefacts: opaque files that other rooms keep in a memory, such as a combiner or an index."""
+"""Artefacts: files that other packages store in a memory, such as a combiner or an index; and the lists of removals.
+
+Pairs have ids, assigned in the order of arrival and never reused. Entries have serial numbers: their numbers in the
+generation that `Manifest.numbering` names. The number of a pair or entry is its position among those that are left: its
+id or serial number minus the number of removed ones below it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.memory.digests import blocks_of, blocks_of_file, check_file
-from ibidem.memory.files import rename, temporary, write_blocks
-from ibidem.memory.layout import DTYPES
-from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, ArtefactRecord
+from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary, write_blocks
+from ibidem.memory.generations import ARTEFACTS
+from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, DTYPES, ArtefactRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from ibidem.memory.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -74,3 +82,29 @@ def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:
         raise UsageError(f"{what} cannot be written as JSON: {error}") from error
     copy: dict[str, Any] = json.loads(text)
     return copy
+
+
+REMOVED_PAIRS = "removed_pairs"
+REMOVED_ENTRIES = "removed_entries"
+
+
+def read_removed(folder: Path, manifest: Manifest, name: str) -> NDArray[np.int64]:
+    """The ids of removed pairs, or the serial numbers of removed entries, in the order in which they were removed."""
+    record = manifest.artefacts.get(name)
+    if record is None:
+        return np.empty(0, np.int64)
+    check_artefact(folder / ARTEFACTS, name, record)
+    found = np.fromfile(folder / ARTEFACTS / record.file, "<i8").astype(np.int64)
+    if found.size * 8 != record.bytes or len(np.unique(found)) < found.size or (found < 0).any():
+        raise DamagedFile(folder / ARTEFACTS / record.file, "it does not hold numbers, each once")
+    return found
+
+
+def numbers_among(serials: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of given serial numbers; `removed` [n] is sorted and contains none of them."""
+    return serials - np.searchsorted(removed, serials)
+
+
+def serials_of(numbers: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The serial numbers of what has these numbers; `removed` [n] rises."""
+    return numbers + np.searchsorted(removed - np.arange(len(removed)), numbers, side="right")

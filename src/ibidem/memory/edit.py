@@ -1,4 +1,5 @@
-"""Changing a memory: new segments, artefacts and notes, which count once they are committed."""
+"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +12,30 @@ import numpy as np
 
 import ibidem
 from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
-from ibidem.memory.artefacts import json_copy, write_artefact
-from ibidem.memory.committing import commit_leftovers, settle_ends
+from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, json_copy, read_removed, serials_of, write_artefact
 from ibidem.memory.files import make_directory, remove_file, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
     WORK,
+    append_change,
+    commit_leftovers,
     first_journal,
     keep_snapshot,
     listed_snapshots,
     load_snapshot,
     put_manifest,
+    settle_ends,
     sweep,
 )
-from ibidem.memory.layout import DTYPES, OF_ENTRIES, Layout
-from ibidem.memory.manifest import ARTEFACT_NAME, FORMAT, SEGMENT_NAME, moment
-from ibidem.memory.pieces import Piece, new_piece
-from ibidem.memory.removals import REMOVED_ENTRIES, REMOVED_PAIRS, read_removed, serials_of
-from ibidem.memory.sealing import seal_tail
+from ibidem.memory.journal import Change
+from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, FORMAT, OF_ENTRIES, SEGMENT_NAME, Layout, moment
+from ibidem.memory.pairs import Piece, new_piece
 from ibidem.memory.segment import Segment, derive_segment, write_segment
-from ibidem.memory.tail import read_tail
+from ibidem.memory.tail import read_tail, seal_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Edit:
-    """The changes that a writer, who holds the lock, prepares; made by `Memory.edit`.
+    """Changes to a memory that become a new generation with `commit`; made by `Memory.edit`, which holds the lock.
 
     Raises MemoryFolderError when the disk refuses a write: the memory stays at its last generation, and the
     same call may be tried again.
@@ -114,7 +115,7 @@ class Edit:
     def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
         """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
 
-        It is asked for one segment after another, in order. Arrays that stay the same are not written again.
+        It is called for one segment after another, in order. Unchanged arrays are linked, not written again.
         """
         self._check_open()
         if name not in OF_ENTRIES:
@@ -310,7 +311,7 @@ class Edit:
             self.put_artefact(name, "bin", numbers.tobytes(), {"count": len(numbers)})
 
     def _renumber(self) -> None:
-        """Number the entries anew: what was said of them by number is no longer true."""
+        """Start a new numbering of the entries: numbers stored before are no longer valid."""
         self.remove_artefact(REMOVED_ENTRIES)
         self._draft = replace(self._draft, numbering=self._memory.generation + 1, merged=self._draft.entries)
 
@@ -357,3 +358,89 @@ class Edit:
 def _layout_of(data: SegmentData) -> Layout:
     """The arrays that a new segment brings."""
     return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))
+
+
+class SegmentWriter:
+    """Writes changes to the journal; made by `Memory.writing`, which holds the lock."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @property
+    def memory(self) -> Memory:
+        """The memory with all that was recorded so far, by anybody."""
+        return self._memory
+
+    def record(self, added: SegmentData | None = None, removed: Sequence[int] = ()) -> Memory:
+        """Add pairs and remove the pairs with these ids, both or neither; it is on disk when this returns.
+
+        Raises UsageError for an id that there is not, and MismatchError for pairs that do not fit the memory.
+        """
+        memory = self._memory
+        if len(set(removed)) < len(removed):
+            raise UsageError("a pair can be removed once: an id was given twice")
+        for id in removed:
+            memory.number_of(id)
+        if added is not None:
+            check_fit(added, memory)
+        change = Change(added, tuple(removed))
+        *done, last = memory.tail.journals
+        try:
+            with reported_writes(memory.path):
+                last = append_change(memory.path, last, change)
+        except CommittedError:
+            self._memory = memory.refresh()
+            raise
+        self._memory = memory.with_tail(memory.tail.extended([change], (*done, last)))
+        return self._memory
+
+
+def check_fit(data: SegmentData, memory: Memory) -> None:
+    """Refuse pairs whose keys or values are not those of the memory's model and layout."""
+    identity, layout = memory.identity, memory.layout
+    for name, keys, width in (
+        ("keys", data.keys, identity.dimension if layout.keys else None),
+        ("compact keys", data.compact, layout.compact),
+    ):
+        found = None if keys is None else keys.shape[1]
+        if found != width:
+            raise MismatchError(
+                f"pairs came with {name} of {found or 'no'} dimensions, and {memory.path} keeps {width or 'none'}: "
+                f"make them with its own model {identity.name!r} and compactor"
+            )
+    if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
+        raise MismatchError(
+            f"the token id {largest} does not fit {memory.path}, whose model {identity.name!r} has a vocabulary of "
+            f"{identity.vocabulary_size}: use its own tokenizer"
+        )
+
+
+def remove_pairs(
+    memory: Memory,
+    *,
+    ids: Sequence[int] | None = None,
+    texts: tuple[str, str] | None = None,
+    origin: str | None = None,
+    patience: float = 10.0,
+) -> list[int]:
+    """Remove the pairs with these ids, or with this source and target, or of this origin: all of them, or none.
+
+    Gives their ids, once it is on disk; raises UsageError where there is no such pair.
+    """
+    with memory.writing(patience) as writer:
+        newest = writer.memory
+        found = list(ids or ())
+        if texts is not None:
+            found = newest.find(*texts)
+            if not found:
+                source, target = (text[:60] for text in texts)
+                raise UsageError(
+                    f"{memory.path} has no such pair ({source!r}, {target!r}): give both texts letter for letter."
+                )
+        if origin is not None:
+            found = newest.find_origin(origin)
+            if not found:
+                raise UsageError(f"{memory.path} has no pair of the origin {origin!r}: `ibidem inspect` lists them.")
+        if found:
+            writer.record(removed=found)
+        return found

@@ -1,21 +1,151 @@
-"""Writing files so that a killed process or a full disk leaves either the old file or the new one."""
+"""Files of a memory: durable writes, checksums, and the errors for damaged files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
+import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ibidem.errors import CommittedError, MemoryFolderError
-from ibidem.memory.digests import Digest, Digester, blocks_of, blocks_of_file
+from ibidem.errors import CommittedError, DamagedMemoryError, MemoryFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+
+RESTORE = "restore it from a copy, or learn the memory again"
+
+_NOT_DAMAGE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged file of a memory: its path relative to the folder, and what is wrong with it."""
+
+    file: str
+    reason: str
+
+
+class DamagedFile(DamagedMemoryError):  # noqa: N818 (the family's name is the base class's)
+    """The damage of one file; `file` and `reason` are kept apart for `verify`."""
+
+    def __init__(self, file: Path, reason: str, remedy: str = RESTORE, name: str = "") -> None:
+        super().__init__(f"{name or file} is damaged: {reason}; {remedy}")
+        self.file = file
+        self.reason = reason
+
+
+def unreadable(file: Path, error: OSError, remedy: str = RESTORE, name: str = "") -> MemoryFolderError:
+    """The error for a file that the system would not read: damage, unless the reason lies with the reader."""
+    if isinstance(error, FileNotFoundError):
+        return DamagedFile(file, "the file is missing", remedy, name)
+    if error.errno in _NOT_DAMAGE:
+        return MemoryFolderError(
+            f"cannot read {name or file}: {error.strerror}; check the file's permissions and the limits of "
+            "this process (ulimit -a), then run again"
+        )
+    return DamagedFile(file, f"it cannot be read ({error.strerror})", remedy, name)
+
+
+BLOCK_BYTES = 1 << 20
+_NAMED_BLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Digest:
+    """The size in bytes, the sha256 (hexadecimal) and the crc32 of every block of a file."""
+
+    bytes: int
+    sha256: str
+    crcs: tuple[int, ...]
+
+
+class Digester:
+    """Collects a digest from blocks of BLOCK_BYTES (the last may be shorter)."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._sha256 = hashlib.sha256()
+        self._crcs: list[int] = []
+
+    def add(self, block: bytes | memoryview) -> None:
+        """Take the next block of the file."""
+        self._bytes += len(block)
+        self._sha256.update(block)
+        self._crcs.append(zlib.crc32(block))
+
+    def digest(self) -> Digest:
+        """The digest of all blocks added so far."""
+        return Digest(self._bytes, self._sha256.hexdigest(), tuple(self._crcs))
+
+
+def blocks_of(content: NDArray[np.uint8]) -> Iterator[memoryview]:
+    """The bytes of an array, a block at a time."""
+    return (content[start : start + BLOCK_BYTES].data for start in range(0, len(content), BLOCK_BYTES))
+
+
+def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
+    """The bytes of an open file, a block at a time."""
+    while block := file.read(BLOCK_BYTES):
+        yield block
+
+
+def block_fault(blocks: Iterable[int]) -> str:
+    """Describe blocks whose crc32 differs."""
+    numbers = list(blocks)
+    named = ", ".join(str(number) for number in numbers[:_NAMED_BLOCKS])
+    more = f" and {len(numbers) - _NAMED_BLOCKS} more" if len(numbers) > _NAMED_BLOCKS else ""
+    return f"block {named}{more} (of {BLOCK_BYTES} bytes) does not match its crc32"
+
+
+def size_fault(found: int, expected: int) -> str:
+    """Describe a file whose size differs from the recorded one."""
+    return f"it has {found} bytes, and {expected} were recorded"
+
+
+def check_file(
+    path: Path,
+    size: int,
+    sha256: str,
+    crcs: tuple[int, ...] | None = None,
+    *,
+    advance: Callable[[int], None] | None = None,
+    remedy: str = RESTORE,
+    name: str = "",
+) -> None:
+    """Read every byte of a file and compare it with what was recorded.
+
+    `advance` is called with the bytes of each block as it is read. Raises DamagedFile, which names the bad blocks if
+    crcs are given.
+    """
+    digester = Digester()
+    try:
+        with path.open("rb") as file:
+            for block in blocks_of_file(file):
+                digester.add(block)
+                if advance is not None:
+                    advance(len(block))
+    except OSError as error:
+        raise unreadable(path, error, remedy, name) from error
+    found = digester.digest()
+    if found.bytes != size:
+        raise DamagedFile(path, size_fault(found.bytes, size), remedy, name)
+    if crcs is not None and found.crcs != crcs:
+        bad = [number for number, (a, b) in enumerate(zip(found.crcs, crcs, strict=True)) if a != b]
+        raise DamagedFile(path, block_fault(bad), remedy, name)
+    if found.sha256 != sha256:
+        raise DamagedFile(path, "its sha256 is not the one recorded", remedy, name)
+
 
 TEMPORARY = ".tmp-"
 
@@ -53,7 +183,7 @@ def make_directory(path: Path) -> None:
     try:
         sync_directory(path.parent)
     except PermissionError:
-        if not existed:  # else its parent belongs to another user, who made it
+        if not existed:  # else its parent may belong to another user
             raise
 
 

@@ -1,19 +1,30 @@
-"""The manifests on disk: the current generation, the one before it, and what belongs to neither."""
+"""The manifests on disk: the current generation, the previous one and snapshots; commits, and removal of other files.
+
+A journal record is committed in two steps: the record is written and synced, then the committed end. A writer that is
+killed in between leaves one record beyond the committed end, which was not acknowledged.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
-from ibidem.memory.damage import DamagedFile, unreadable
-from ibidem.memory.documents import is_sealed, seal_document
-from ibidem.memory.ends import ACCEPT_LOSS, ENDS
-from ibidem.memory.fields import parse
-from ibidem.memory.files import TEMPORARY, commit_file, make_directory, prepare_file, remove_file, replace_file
-from ibidem.memory.journal import JOURNALS, list_journals
-from ibidem.memory.lock import LOCK
+from ibidem.memory.files import (
+    TEMPORARY,
+    DamagedFile,
+    commit_file,
+    make_directory,
+    prepare_file,
+    remove_file,
+    replace_file,
+    unreadable,
+)
+from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, list_journals, read_ends, seal_ends
+from ibidem.memory.json_document import is_sealed, parse, seal_document
+from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
     ARTEFACT_NAME,
@@ -26,7 +37,11 @@ from ibidem.memory.manifest import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from ibidem.memory.journal import Change
+
 
 MANIFEST = "manifest.json"
 PREVIOUS = "manifest.previous.json"
@@ -102,7 +117,7 @@ def check_vacant(folder: Path) -> None:
     if not folder.is_dir():
         raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
     for path in folder.iterdir():
-        left_over = path.name in (LOCK, ENDS) or path.name.startswith(TEMPORARY)
+        left_over = path.name in (LOCK, HOLDER, ENDS) or path.name.startswith(TEMPORARY)
         empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
@@ -166,7 +181,7 @@ def first_journal(folder: Path, manifest: Manifest) -> int:
 def sweep(folder: Path) -> None:
     """Remove temporary files, and what no manifest needs of all others; only the writer may.
 
-    What is kept is read from disk, not from the writer's state: after a failed commit only the disk knows.
+    The kept files are read from disk, not from the state of the writer, which may be wrong after a failed commit.
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):
@@ -189,3 +204,68 @@ def _remove_others(place: Path, pattern: str, kept: set[str]) -> None:
     for path in place.glob("*"):
         if path.name not in kept and re.fullmatch(pattern, path.name):
             remove_file(path)
+
+
+def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
+    """Append a change to a journal and commit it; it is durable when this returns.
+
+    The caller must hold the lock and must have read all sound records of the journal. Raises OSError where
+    the change is not recorded, CommittedError where it is and the disk did not confirm it, and DamagedMemoryError,
+    with nothing changed, where the journal is not what was read of it.
+    """
+    ends = commit_leftovers(folder, [journal])
+    assert ends is not None
+    longer = journal.append(change)
+    try:
+        beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
+        commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
+    except OSError:
+        # The rename may have succeeded, and a record below the committed end must never be cut off.
+        if read_ends(folder) == ends:
+            longer.cut_back(journal.end)
+        raise
+    return replace(longer, committed=longer.end)
+
+
+def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
+    """Commit what was read of these journals, with the records that killed writers left beyond the committed ends.
+
+    A record must be committed before another is appended, so that at most one record is uncommitted, and before it is
+    sealed: a snapshot needs the journal again, and the ids in later journals count the pairs in this one. Returns the
+    committed ends, None where the memory has none and its format requires none. Raises MemoryFolderError where the
+    ends are not those that the journals were read with.
+    """
+    ends = before = read_ends(folder, required=required)
+    if ends is None:
+        return None
+    for journal in journals:
+        committed = ends.of(journal.number)
+        if committed == journal.state:
+            continue
+        if committed.bytes != journal.committed:
+            raise MemoryFolderError(f"{journal.path} was written by another process meanwhile: run this again")
+        journal.sync()
+        ends = ends.with_end(journal.number, journal.state)
+    if ends != before:
+        replace_file(folder / ENDS, seal_ends(ends))
+    return ends
+
+
+def settle_ends(folder: Path, first: int, *, required: bool) -> None:
+    """Make sure that there are committed ends, and drop those of journals before `first`, which no manifest needs.
+
+    A memory of an older format has none, and requires none: what its journals hold now is committed then.
+    """
+    ends = read_ends(folder, required=required)
+    if ends is None:
+        ends = Ends(first)
+        for path in list_journals(folder, first):
+            journal = Journal(path).read(None)[1]
+            if journal.end:
+                journal.sync()
+                ends = ends.with_end(journal.number, journal.state)
+    elif first <= ends.first:
+        return
+    else:
+        ends = ends.since(first)
+    replace_file(folder / ENDS, seal_ends(ends))

@@ -1,13 +1,14 @@
-"""Journals: changes to a memory that were committed one by one, each by one append and one fsync.
+"""Journals: changes to a memory that are committed one by one, each with one append and one fsync.
 
-A journal is a file of records after a line that names its format. A record is a mark, the length of what follows, a
-crc32 of its place in the file and of what follows, and then a change: pairs that were added, with all that a
-segment would hold of them, and the ids of pairs that were removed.
+A journal is a file of records after a line that names its format. A record is a mark, the length of its content, a
+crc32 of its position and content, and the content: added pairs, with everything that a segment would store of them, and
+the ids of removed pairs.
 
-How much of a journal is committed is recorded outside of it (`ends`). Up to there every byte must be as written, and
-nothing is ever cut off. Beyond it lies at most what a killed writer left behind: a whole record is taken over, and a
-torn one is cut off by the next writer. In memories of older formats, which have no committed ends, only a record that
-is shorter than its length says counts as torn.
+`journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
+replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
+a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
+acknowledged: a whole record is accepted, a torn one is cut off by the next writer. Memories of older formats have no
+committed ends; in them only a record that is shorter than its length field counts as torn.
 """
 
 from __future__ import annotations
@@ -19,25 +20,98 @@ import os
 import re
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.damage import DamagedFile, unreadable
-from ibidem.memory.digests import size_fault
-from ibidem.memory.ends import ACCEPT_LOSS, End
-from ibidem.memory.fields import LARGEST_DIMENSION, Fields
-from ibidem.memory.files import make_directory, sync_directory
+from ibidem.memory.files import DamagedFile, make_directory, size_fault, sync_directory, unreadable
+from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, is_sealed, parse, seal_document
 from ibidem.memory.pairs import SegmentData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+
+ENDS = "journals.json"
+ACCEPT_LOSS = (
+    "restore it from a copy; without one, `ibidem verify --accept-loss` keeps what is sound and gives up the rest"
+)
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class End:
+    """The committed end of a journal: its bytes, its records, and the chained sha256 of its records."""
+
+    bytes: int = 0
+    records: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The committed ends by journal number; first: journals with lower numbers may have been removed."""
+
+    first: int = 1
+    journals: Mapping[int, End] = field(default_factory=dict)
+
+    def of(self, number: int) -> End:
+        """Return the committed end of a journal; bytes 0 where none of its records was committed."""
+        return self.journals.get(number, End())
+
+    def with_end(self, number: int, end: End) -> Ends:
+        """Return these ends with another one for this journal."""
+        return replace(self, journals={**self.journals, number: end})
+
+    def since(self, first: int) -> Ends:
+        """Return the ends of the journals from this number on."""
+        return Ends(first, {number: end for number, end in self.journals.items() if number >= first})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object with `format` first."""
+        journals = [{"number": number, **asdict(end)} for number, end in sorted(self.journals.items())]
+        return {"format": _FORMAT, "first": self.first, "journals": journals}
+
+
+def seal_ends(ends: Ends) -> bytes:
+    """Return the content of the file of committed ends."""
+    return seal_document(ends.to_json(), "the committed ends")
+
+
+def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
+    """Read the committed ends of a memory; None where there is no file and none is required.
+
+    Raises DamagedFile for a file that is missing, changed or inconsistent, and MemoryFolderError for a newer format.
+    """
+    file = folder / ENDS
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError as error:
+        if not required:
+            return None
+        raise unreadable(file, error, ACCEPT_LOSS) from error
+    except OSError as error:
+        raise unreadable(file, error, ACCEPT_LOSS) from error
+    if not is_sealed(content):
+        raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
+    fields = parse(content, file)
+    if (number := fields.integer("format", 1)) > _FORMAT:
+        raise MemoryFolderError(f"{file} was written by a newer ibidem (format {number}): upgrade ibidem")
+    items = fields.list_of_fields("journals")
+    journals = {
+        item.integer("number", 1): End(item.integer("bytes", 1), item.integer("records", 1), item.sha256("sha256"))
+        for item in items
+    }
+    if len(journals) < len(items):
+        raise fields.fault("journals", "a list of journals, each once")
+    return Ends(fields.integer("first", 1), journals)
+
 
 JOURNALS = "journals"
 JOURNAL_NAME = r"[0-9]{6,12}\.log"
@@ -170,7 +244,7 @@ class Journal:
     def append(self, change: Change) -> Journal:
         """Write a change after `end` durably; `ends` commits it.
 
-        Only the writer who holds the lock, and has read and committed all sound records, may do so. Raises
+        The caller must hold the lock and must have read and committed all sound records. Raises
         DamagedFile, and changes nothing, where the file is shorter than what was read of it; after an OSError the
         file is as before.
         """
@@ -213,7 +287,7 @@ class Journal:
                 os.close(descriptor)
 
     def truncate(self) -> None:
-        """Cut the file off after `end`, durably; for a user who accepts the loss."""
+        """Truncate the file to `end`, durably; used after the user has accepted the loss."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, self.end)
@@ -331,7 +405,7 @@ def _encode(change: Change) -> bytes:
 
 
 def _decode(record: memoryview, file: Path) -> Change:
-    """The change in a record whose checksum is right; what it says is checked all the same."""
+    """Decode and check the change in a record whose checksum is right."""
     try:
         length = _JSON_LENGTH.unpack_from(record)[0]
         fields = Fields(json.loads(bytes(record[_JSON_LENGTH.size : _JSON_LENGTH.size + length])), file)
@@ -342,7 +416,7 @@ def _decode(record: memoryview, file: Path) -> Change:
     except (ValueError, struct.error, RecursionError, MemoryFolderError) as error:
         if isinstance(error, DamagedFile):
             raise
-        raise DamagedFile(file, f"a record says what cannot be ({error})") from error
+        raise DamagedFile(file, f"a record is invalid ({error})") from error
 
 
 def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData:
@@ -353,7 +427,7 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
     shapes += [("<f2", (entries, width)) for width in widths.values() if width is not None]
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in shapes]
     if sum(sizes) != len(arrays):
-        raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays, and says {sum(sizes)}")
+        raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays instead of {sum(sizes)}")
     places = np.cumsum([0, *sizes]).tolist()
     found = iter(
         [

@@ -1,4 +1,4 @@
-"""The writer's lock: held by the operating system, so that a killed holder leaves none behind."""
+"""The writer's lock of a memory: one process at a time may change the folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 import socket
-import sys
-import time
 from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from ibidem.errors import LockedMemoryError, MemoryFolderError
 from ibidem.memory.manifest import moment
@@ -18,89 +18,59 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = "lock"
-
-if sys.platform == "win32":
-    import msvcrt
-
-    # Windows forbids reading locked bytes, so the lock lies beyond the text that names its holder.
-    _LOCKED_BYTE = 1 << 30
-
-    def _take(descriptor: int) -> None:
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError as error:
-            raise BlockingIOError from error
-
-    def _release(descriptor: int) -> None:
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _take(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _release(descriptor: int) -> None:
-        # Closing alone would leave the lock with a forked child that inherited the descriptor.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-# How often one who waits for the lock looks again, in seconds.
-_PAUSE = 0.002
+# A file of its own: Windows does not let other processes read a locked file.
+HOLDER = "lock.holder"
+_POLL_SECONDS = 0.002
 
 
 @contextlib.contextmanager
 def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a memory; raises LockedMemoryError if another writer holds it for `patience` seconds more."""
-    file = folder / LOCK
+    """Hold the writer's lock of a memory inside a `with` block.
+
+    The operating system holds the lock, so a killed process leaves none behind.
+
+    Args:
+        folder: The folder of the memory.
+        patience: Seconds to wait while another writer holds the lock.
+
+    Raises:
+        LockedMemoryError: Another writer still holds the lock; the message names its process.
+        MemoryFolderError: The folder is missing, not writable, or on a file system without locks.
+    """
+    if not folder.is_dir():
+        raise MemoryFolderError(f"there is no memory at {folder}: check the path")
+    # Without the fallback: a lock that is only a file would outlive a killed process.
+    lock = FileLock(folder / LOCK, fallback_to_soft=False)
+    holder = folder / HOLDER
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    except FileNotFoundError as error:
-        raise MemoryFolderError(f"there is no memory at {folder}: check the path") from error
-    except OSError as error:
-        raise MemoryFolderError(f"cannot write to {folder}: {error.strerror}; gain the permission first") from error
+        lock.acquire(timeout=patience, poll_interval=_POLL_SECONDS)
+    except Timeout as error:
+        raise LockedMemoryError(
+            f"{folder} is being written by {_read_holder(holder)}; wait for it or stop it"
+        ) from error
+    except PermissionError as error:
+        raise MemoryFolderError(f"cannot write to {folder}: {error.strerror}; get write permission first") from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MemoryFolderError(
+            f"cannot lock {folder / LOCK}: {reason}; keep the memory on a file system that has locks"
+        ) from error
     try:
-        try:
-            _wait(descriptor, patience)
-        except BlockingIOError as error:
-            raise LockedMemoryError(f"{folder} is being written by {_holder(file)}; wait for it or stop it") from error
-        except OSError as error:
-            raise MemoryFolderError(
-                f"cannot lock {file}: {error.strerror}; keep the memory on a file system that has locks"
-            ) from error
-        try:
-            _sign(descriptor, {"pid": os.getpid(), "host": socket.gethostname(), "since": moment()})
-            yield
-        finally:
-            _sign(descriptor, None)
-            _release(descriptor)
+        _write_holder(holder)
+        yield
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            holder.unlink()
+        lock.release()
 
 
-def _wait(descriptor: int, patience: float) -> None:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            return _take(descriptor)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                raise
-        time.sleep(_PAUSE)
-
-
-def _sign(descriptor: int, holder: dict[str, object] | None) -> None:
-    # The name of the holder is a courtesy: a full disk must not keep a writer from cleaning up.
+def _write_holder(file: Path) -> None:
+    # The name is only shown in messages: a full disk must not stop a writer.
     with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        if holder is not None:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, json.dumps(holder).encode("utf-8"))
+        file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": moment()}), "utf-8")
 
 
-def _holder(file: Path) -> str:
+def _read_holder(file: Path) -> str:
     try:
         holder = json.loads(file.read_text("utf-8"))
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"

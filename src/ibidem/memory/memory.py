@@ -12,11 +12,9 @@ import numpy as np
 
 import ibidem
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.memory.artefacts import Artefact, check_artefact
-from ibidem.memory.damage import Damage, DamagedFile
-from ibidem.memory.edit import Edit
-from ibidem.memory.ends import ENDS, Ends, seal_ends
-from ibidem.memory.files import make_directory, replace_file, reported_writes
+from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, Artefact, check_artefact, read_removed
+from ibidem.memory.edit import Edit, SegmentWriter, check_fit
+from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, reported_writes
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
@@ -28,16 +26,13 @@ from ibidem.memory.generations import (
     put_manifest,
     sweep,
 )
-from ibidem.memory.keys import KeyView
-from ibidem.memory.layout import DTYPES, Layout
+from ibidem.memory.integrity import verify
+from ibidem.memory.journal import ENDS, Ends, seal_ends
 from ibidem.memory.lock import writer_lock
-from ibidem.memory.lookup import Lookup
-from ibidem.memory.manifest import FORMAT, SEEDS, Manifest, ModelIdentity, moment
-from ibidem.memory.removals import REMOVED_ENTRIES, REMOVED_PAIRS, read_removed
+from ibidem.memory.lookup import KeyView, Lookup
+from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, moment
 from ibidem.memory.segment import Segment
-from ibidem.memory.state import State, read_state
-from ibidem.memory.verification import verify
-from ibidem.memory.writer import SegmentWriter, check_fit
+from ibidem.memory.tail import State, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -379,7 +374,7 @@ class Memory:
         return list(listed_snapshots(self.path, self.manifest))
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
-        """Check every byte of this generation; `progress` is told the bytes read and the bytes in all."""
+        """Check every byte of this generation; `progress` is called with the bytes read and the total bytes."""
         return verify(self.path, self.manifest, progress)
 
     def bytes_by_array(self) -> dict[str, int]:

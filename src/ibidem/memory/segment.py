@@ -1,32 +1,143 @@
-"""A sealed segment: a folder of arrays that is written once, at once, and never changed."""
+"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+import mmap
+import os
+import zlib
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.arrays import ArrayRecord, StoredArray
-from ibidem.memory.damage import DamagedFile, unreadable
-from ibidem.memory.digests import BLOCK_BYTES, blocks_of
-from ibidem.memory.fields import parse
-from ibidem.memory.files import link_file, remove_file, rename, sync_directory, temporary, write_blocks
+from ibidem.memory.files import (
+    BLOCK_BYTES,
+    DamagedFile,
+    block_fault,
+    blocks_of,
+    link_file,
+    remove_file,
+    rename,
+    size_fault,
+    sync_directory,
+    temporary,
+    unreadable,
+    write_blocks,
+)
 from ibidem.memory.generations import current_manifest
-from ibidem.memory.layout import DTYPES, OF_ENTRIES, Counts, Layout
-from ibidem.memory.manifest import SegmentRecord
-from ibidem.memory.pieces import Piece, members
+from ibidem.memory.json_document import parse
+from ibidem.memory.manifest import DTYPES, OF_ENTRIES, Counts, Layout, SegmentRecord
+from ibidem.memory.pairs import Piece, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from ibidem.memory.json_document import Fields
+
+
+@dataclass(frozen=True)
+class ArrayRecord:
+    """The record of one array in segment.json."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    sha256: str
+    crcs: tuple[int, ...]
+
+    @classmethod
+    def from_fields(cls, fields: Fields, dtype: str, shape: tuple[int | None, ...]) -> ArrayRecord:
+        """Read and check against the type and shape that the manifest implies (None: any length)."""
+        found = fields.integers("shape")
+        if len(found) != len(shape) or any(b not in (a, None) for a, b in zip(found, shape, strict=True)):
+            raise fields.fault("shape", f"the shape {list(shape)} that the manifest implies")
+        if fields.text("dtype") != dtype:
+            raise fields.fault("dtype", repr(dtype))
+        size = prod(found) * np.dtype(dtype).itemsize
+        if fields.integer("bytes") != size:
+            raise fields.fault("bytes", f"{size}, as its shape implies")
+        crcs = fields.integers("crcs", most=0xFFFFFFFF)
+        if len(crcs) != -(-size // BLOCK_BYTES):
+            raise fields.fault("crcs", f"a list of {-(-size // BLOCK_BYTES)} whole numbers")
+        return cls(dtype, found, size, fields.sha256("sha256"), crcs)
+
+
+class StoredArray:
+    """A read-only array on disk; every block's crc32 is checked the first time that a byte of it is read.
+
+    Raises DamagedMemoryError if the file is missing, has not the recorded size, or holds a changed block.
+    """
+
+    def __init__(self, path: Path, record: ArrayRecord) -> None:
+        self._path = path
+        self._crcs = record.crcs
+        self._content = _content(path, record.bytes)
+        self._rows: NDArray[Any] = self._content.view(record.dtype).reshape(record.shape)
+        self._row_bytes = self._rows.dtype.itemsize * prod(record.shape[1:])
+        self._verified = np.zeros(len(record.crcs), bool)
+        self._whole = not record.crcs
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows start:stop, verified, without a copy."""
+        if not self._whole and stop > start:
+            first, last = start * self._row_bytes, stop * self._row_bytes - 1
+            self._verify(np.arange(first // BLOCK_BYTES, last // BLOCK_BYTES + 1))
+        return self._rows[start:stop]
+
+    def all(self) -> NDArray[Any]:
+        """Every row, verified, without a copy."""
+        return self.read(0, len(self))
+
+    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows with these numbers, verified and copied."""
+        if not self._whole and rows.size:
+            first = rows * self._row_bytes // BLOCK_BYTES
+            last = ((rows + 1) * self._row_bytes - 1) // BLOCK_BYTES
+            touched = np.zeros(len(self._crcs), bool)
+            for step in range(int((last - first).max()) + 1):
+                touched[np.minimum(first + step, last)] = True
+            self._verify(np.flatnonzero(touched))
+        found: NDArray[Any] = self._rows[rows]
+        return found
+
+    def _verify(self, blocks: NDArray[np.int64]) -> None:
+        for block in blocks[~self._verified[blocks]].tolist():
+            content = self._content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data
+            if zlib.crc32(content) != self._crcs[block]:
+                raise DamagedFile(self._path, block_fault([block]))
+            self._verified[block] = True
+        self._whole = bool(self._verified.all())
+
+
+def _content(path: Path, size: int) -> NDArray[np.uint8]:
+    """The bytes of a file whose size is checked before anything is mapped or allocated."""
+    try:
+        with path.open("rb") as file:
+            if (found := os.fstat(file.fileno()).st_size) != size:
+                raise DamagedFile(path, size_fault(found, size))
+            if size > BLOCK_BYTES:
+                return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+            # A mapping holds a file descriptor as long as it lives: too dear for a thousand small segments.
+            content = file.read(size)
+    except (OSError, ValueError) as error:  # mmap raises ValueError if the file shrank meanwhile
+        raise unreadable(path, error if isinstance(error, OSError) else OSError(0, str(error))) from error
+    if len(content) != size:
+        raise DamagedFile(path, size_fault(len(content), size))
+    return np.frombuffer(content, np.uint8)
+
 
 RECORD = "segment.json"
 
@@ -91,7 +202,7 @@ class Segment:
 
     @cached_property
     def records(self) -> Mapping[str, ArrayRecord]:
-        """What segment.json says of every array, checked against the manifest."""
+        """The records of all arrays in segment.json, checked against the manifest."""
         file = self.folder / RECORD
         try:
             content = file.read_bytes()

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError, UsageError
-from ibidem.model.decoding import Decoding, TransformersDecoding, hooked
+from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, hooked, pad_ids
+from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_lean
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
-from ibidem.model.languages import LanguagePair
-from ibidem.model.lean import FastMarian, FastMarianDecoding, supports_lean
 from ibidem.model.linear import Int8Linear, PlainLinear
-from ibidem.model.native import NativeEngine, supports_native
-from ibidem.model.padding import flatten, pad_ids
+from ibidem.model.native_engine import NativeEngine, supports_native
+from ibidem.model.tokens import LanguagePair
 from ibidem.native import NativeLinear
 from ibidem.text import same_language
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.pretrained import build, explained, fetch, load_config, read_shards
+from ibidem.model.loading import build, explained, fetch, load_config, read_shards
 
 if TYPE_CHECKING:
     from torch import Tensor

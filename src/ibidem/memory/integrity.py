@@ -1,0 +1,328 @@
+"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import ibidem
+from ibidem.errors import DamagedMemoryError, MemoryFolderError
+from ibidem.memory.artefacts import check_artefact
+from ibidem.memory.files import (
+    Damage,
+    DamagedFile,
+    blocks_of_file,
+    check_file,
+    rename,
+    replace_file,
+    reported_writes,
+    sync_directory,
+    temporary,
+    write_blocks,
+)
+from ibidem.memory.generations import (
+    ARTEFACTS,
+    MANIFEST,
+    PREVIOUS,
+    SEGMENTS,
+    commit_leftovers,
+    current_manifest,
+    listed_snapshots,
+    load_manifest,
+    load_snapshot,
+    put_manifest,
+)
+from ibidem.memory.journal import ENDS, Ends, Journal, journal_path, list_journals, read_ends, seal_ends
+from ibidem.memory.lock import writer_lock
+from ibidem.memory.manifest import FORMAT, moment
+from ibidem.memory.segment import Segment
+from ibidem.memory.tail import check_age, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from ibidem.memory.manifest import Manifest, SnapshotRecord
+
+
+_ROWS = 65536
+_TRIES = 3
+
+
+def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
+    """All damage of one generation and of the snapshots: a row for each file, in order; empty if all is well.
+
+    `progress` is called with the bytes read and the total bytes. The lock does not belong to a generation.
+    """
+    found: list[Damage] = []
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except DamagedFile as damage:
+            row = Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
+            # The content of a file is checked after its bytes, which reports damaged bytes a second time.
+            if row.file not in {other.file for other in found}:
+                found.append(row)
+
+    current = manifest
+    with noted():
+        current = load_manifest(folder / MANIFEST)
+    if manifest.generation > 1:
+        with noted():
+            load_manifest(folder / PREVIOUS)
+    generations = [manifest]
+    for snapshot in listed_snapshots(folder, manifest).values():
+        with noted():
+            generations.append(load_snapshot(folder, snapshot))
+    # Generations share what did not change between them.
+    segments = {record.name: (record, kept) for kept in generations for record in kept.segments}
+    artefacts = {record.file: (name, record) for kept in generations for name, record in kept.artefacts.items()}
+    readers = [
+        (Segment(folder / SEGMENTS / record.name, record, kept.layout, kept.identity.dimension), kept)
+        for record, kept in segments.values()
+    ]
+    advance = _counter(folder, (segment for segment, _ in readers), artefacts, progress)
+    for segment, kept in readers:
+        with noted():
+            for name, array in segment.records.items():
+                with noted():
+                    check_file(segment.file(name), array.bytes, array.sha256, array.crcs, advance=advance)
+            for check in _CHECKS:
+                with noted():
+                    check(segment, kept)
+    for name, artefact in artefacts.values():
+        with noted():
+            check_artefact(folder / ARTEFACTS, name, artefact, advance)
+    with noted():
+        ends = read_ends(folder, required=manifest.format > 3)
+        with noted():
+            check_age(folder, current.journal, ends)
+        for check_journal in _journal_checks(folder, min(kept.journal for kept in generations), ends):
+            with noted():
+                check_journal()
+    return found
+
+
+def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> tuple[Manifest, list[Damage]]:
+    """Check every byte of the memory in a folder, be it so damaged that it cannot be opened; return its manifest too.
+
+    Where damage is found and the generation was replaced meanwhile, all is checked again, up to three times: files of
+    older generations are removed. Raises DamagedMemoryError where the manifest itself is damaged, and
+    MemoryFolderError where there is no memory.
+    """
+    for left in reversed(range(_TRIES)):
+        stamp = stamp_of(folder)
+        manifest = current_manifest(folder)
+        try:
+            found = verify(folder, manifest, progress)
+        except MemoryFolderError:
+            if not left or stamp_of(folder) == stamp:
+                raise
+            continue
+        if not found or stamp_of(folder) == stamp:
+            break
+    return manifest, found
+
+
+def _journal_checks(folder: Path, first: int, ends: Ends | None) -> Iterator[Callable[[], None]]:
+    """The checks of every journal from a number on: those that were committed, and those that are there."""
+    found = {int(path.stem): path for path in list_journals(folder, first)}
+    committed = () if ends is None else (number for number in ends.journals if number >= first)
+    for number in sorted({*found, *committed}):
+        yield partial(_check_journal, folder, Journal(journal_path(folder, number)), protected=ends is not None)
+
+
+def _check_journal(folder: Path, journal: Journal, *, protected: bool) -> None:
+    before = read_ends(folder, required=protected)
+    end = None if before is None else before.of(journal.number)
+    read = journal.read(end)[1]
+    # A writer commits each record before it writes the next, unless it was at work while this was read.
+    if end is not None and read.records > end.records + 1 and read_ends(folder) == before:
+        raise DamagedFile(
+            folder / ENDS, f"it is older than {journal.path.name}: {read.records} records are there, not {end.records}"
+        )
+
+
+def _check_keys(segment: Segment, _: Manifest) -> None:
+    for name in {"keys", "compact"} & segment.expected.keys():
+        keys = segment.array(name)
+        for start in range(0, len(keys), _ROWS):
+            if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
+                raise DamagedFile(segment.file(name), f"it holds NaN or infinity after row {start}")
+
+
+def _check_log_probs(segment: Segment, _: Manifest) -> None:
+    if not np.isfinite(segment.array("log_probs").all()).all():
+        raise DamagedFile(segment.file("log_probs"), "it holds NaN or infinity")
+
+
+def _check_values(segment: Segment, manifest: Manifest) -> None:
+    _check_range(segment, "values", manifest.identity.vocabulary_size)
+
+
+def _check_origins(segment: Segment, manifest: Manifest) -> None:
+    _check_range(segment, "origins", len(manifest.origins))
+
+
+def _check_range(segment: Segment, name: str, end: int) -> None:
+    numbers = segment.array(name).all()
+    if ((numbers < 0) | (numbers >= end)).any():
+        raise DamagedFile(segment.file(name), f"it holds numbers outside 0 to {end - 1}")
+
+
+def _check_offsets(segment: Segment, name: str, target: str) -> None:
+    segment.checked_offsets(name, len(segment.array(target)))
+
+
+def _check_pairs(segment: Segment, _: Manifest) -> None:
+    for _pair in segment.pairs(0, segment.record.pairs):
+        pass
+
+
+_CHECKS: tuple[Callable[[Segment, Manifest], object], ...] = (
+    _check_keys,
+    lambda segment, _: segment.rows,  # which are checked when read
+    _check_values,
+    _check_log_probs,
+    _check_origins,
+    lambda segment, _: _check_offsets(segment, "offsets", "values"),
+    lambda segment, _: _check_offsets(segment, "source_offsets", "sources"),
+    lambda segment, _: _check_offsets(segment, "target_offsets", "targets"),
+    _check_pairs,
+)
+
+
+def _counter(
+    folder: Path, segments: Iterable[Segment], artefacts: Iterable[str], progress: Callable[[int, int], None] | None
+) -> Callable[[int], None]:
+    """A function that adds the bytes it is given and reports the sum."""
+    files = [segment.file(name) for segment in segments for name in segment.expected]
+    files += [folder / ARTEFACTS / file for file in artefacts]
+    total = sum(file.stat().st_size for file in files if file.is_file())
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return advance
+
+
+def accept_loss(folder: Path) -> list[Damage]:
+    """Make a memory usable again whose journals or snapshots are damaged, and return what was given up.
+
+    The changes before the first damaged one are kept. Those after it are given up with it, in later journals too:
+    they may refer to lost pairs. A copy of every file that is cut stays beside it, its name ending in
+    `.damaged`. A snapshot is given up where its manifest, or a journal that it needs, is damaged. Damage of segments
+    and artefacts is not touched. Raises LockedMemoryError while another writer is at work.
+    """
+    with writer_lock(folder), reported_writes(folder):
+        manifest = current_manifest(folder)
+        ends = _readable_ends(folder)
+        snapshots, lost = _sound_snapshots(folder, manifest, ends)
+        kept = [manifest, *(load_snapshot(folder, record) for record in snapshots.values())]
+        first = min(kept_manifest.journal for kept_manifest in kept)
+        sound, cut = _sound_journals(folder, first, ends)
+        for journal, damage in cut:
+            lost.append(damage)
+            _set_aside(journal)
+        if ends is None and manifest.format > 3:
+            lost.append(Damage(ENDS, "it was made anew from the journals"))
+        if lost:
+            for number in sound.journals:
+                Journal(journal_path(folder, number)).sync()
+            replace_file(folder / ENDS, seal_ends(sound))
+            for journal, _ in cut:
+                _cut(journal)
+            put_manifest(
+                folder,
+                replace(
+                    manifest,
+                    generation=manifest.generation + 1,
+                    updated=moment(),
+                    ibidem_version=ibidem.__version__,
+                    snapshots=snapshots,
+                    format=FORMAT,
+                ),
+            )
+        else:  # an older copy of the committed ends is no loss, but is brought up to date
+            journals = [_check(folder, number, ends) for number in sound.journals]
+            commit_leftovers(folder, journals, required=manifest.format > 3)
+        return lost
+
+
+def _readable_ends(folder: Path) -> Ends | None:
+    try:
+        return read_ends(folder)
+    except DamagedMemoryError:
+        return None
+
+
+def _sound_snapshots(
+    folder: Path, manifest: Manifest, ends: Ends | None
+) -> tuple[dict[str, SnapshotRecord], list[Damage]]:
+    """The snapshots whose manifests and earlier journals are sound, and the damage of the others."""
+    sound, lost = {}, []
+    for name, record in listed_snapshots(folder, manifest).items():
+        try:
+            kept = load_snapshot(folder, record)
+            for number in range(kept.journal, manifest.journal):
+                _check(folder, number, ends)
+            sound[name] = record
+        except DamagedFile as damage:
+            lost.append(_row(folder, damage))
+    return sound, lost
+
+
+def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, list[tuple[Journal, Damage]]]:
+    """The ends of what is sound, and the journals to be cut there, each with its damage."""
+    numbers = {int(path.stem) for path in list_journals(folder, first)}
+    numbers |= {number for number in ends.journals if number >= first} if ends is not None else set()
+    sound = Ends(first)
+    cut: list[tuple[Journal, Damage]] = []
+    for number in sorted(numbers):
+        journal = Journal(journal_path(folder, number))
+        try:
+            if cut:
+                raise DamagedFile(journal.path, "an earlier journal lost records")
+            read = _check(folder, number, ends)
+        except DamagedFile as damage:
+            read = journal if cut else journal.read_sound(None if ends is None else ends.of(number))
+            cut.append((read, _row(folder, damage)))
+        if read.end:
+            sound = sound.with_end(number, read.state)
+    return sound, cut
+
+
+def _check(folder: Path, number: int, ends: Ends | None) -> Journal:
+    return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
+
+
+def _row(folder: Path, damage: DamagedFile) -> Damage:
+    return Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
+
+
+def _set_aside(journal: Journal) -> None:
+    """Keep a copy of a damaged journal."""
+    copy = journal.path.with_name(journal.path.name + ".damaged")
+    with contextlib.suppress(FileNotFoundError), journal.path.open("rb") as file:
+        write_blocks(temporary(copy), blocks_of_file(file))
+        rename(temporary(copy), copy)
+
+
+def _cut(journal: Journal) -> None:
+    """Leave what is sound of a journal, or no file."""
+    if journal.end:
+        journal.truncate()
+    elif journal.path.exists():
+        journal.path.unlink()
+        sync_directory(journal.path.parent)

@@ -1,0 +1,86 @@
+"""The decoder of `FastMarian` with constant shapes, so that a CUDA graph can replay a recorded step.
+
+Caches have room for the longest translation from the start, and the step counter lies on the device. Positions that
+are not written yet are masked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ibidem.model.fast_marian import Sources, hide
+
+if TYPE_CHECKING:
+    from ibidem.model.fast_marian import FastMarian
+
+
+class StaticShape(NamedTuple):
+    """Room for so many sentences, hypotheses of each, source tokens and steps."""
+
+    batch: int
+    beam: int
+    source: int
+    steps: int
+
+
+class CudaStaticDecoding:
+    """Translations being written in fixed room: `load` sources, then `step` and `reorder` in turn."""
+
+    def __init__(self, network: FastMarian, shape: StaticShape) -> None:
+        batch, beam, source, steps = shape
+        self._network = network
+        self._shape = shape
+        like = network.states_like
+        size = network.width // network.heads
+        self._sources = Sources(
+            [like.new_zeros(2, batch, network.heads, source, size) for _ in network.decoder],
+            like.new_zeros(batch, 1, 1, source),
+        )
+        self._caches = [like.new_zeros(2, batch, network.heads, steps * beam, size) for _ in network.decoder]
+        self._history = like.new_full((batch, beam, steps * beam), -torch.inf)
+        slots = torch.arange(steps * beam, device=like.device)
+        self._slot_steps = slots.div(beam, rounding_mode="floor")
+        self._itself = slots % beam == torch.arange(beam, device=like.device)[:, None]
+        self._places = slots[:beam]
+        self.number = torch.zeros(1, dtype=torch.long, device=like.device)
+
+    @torch.inference_mode()
+    def load(self, ids: Tensor, mask: Tensor) -> None:
+        """Begin with padded sources [n, s], n and s within the shape; room for others holds an empty source."""
+        batch, _, longest, _ = self._shape
+        count, length = ids.shape
+        encoded = self._network.encode(ids, mask)
+        for kept, new in zip(self._sources.keys_and_values, self._network.attend_sources(encoded), strict=True):
+            kept.zero_()
+            kept[:, :count, :, :length] = new
+        shown = torch.zeros(batch, longest, dtype=torch.bool, device=ids.device)
+        shown[:, 0] = True
+        shown[:count, :length] = mask.bool()
+        self._sources.mask.copy_(hide(shown[:, None, None], encoded.dtype))
+        self._history.fill_(-torch.inf)
+        self.number.zero_()
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Feed one token to each row, [rows]; gives the states [rows, d] that enter the output projection."""
+        now = (self._slot_steps == self.number) & self._itself
+        self._history.masked_fill_(now, 0.0)
+        x = self._network.embed_at(tokens, self.number)
+        return self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)
+
+    def project(self, states: Tensor) -> Tensor:
+        """The logits [rows, V] of states, in their own type: what reads them makes each wider, not a copy of all."""
+        return self._network.output(states)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Each hypothesis goes on from another of its sentence, [batch, beam]; the next step begins."""
+        chosen = parents[:, :, None].expand(-1, -1, self._history.shape[2])
+        self._history.copy_(self._history.gather(1, chosen))
+        self.number += 1
+
+    def _store(self, layer: int, made: Tensor) -> Tensor:
+        cache = self._caches[layer]
+        cache.index_copy_(3, self._places + self.number * self._shape.beam, made)
+        return cache

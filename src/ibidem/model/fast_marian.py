@@ -1,0 +1,324 @@
+"""Marian and FSMT networks with fewer operations around the matrix products than in transformers.
+
+Results equal those of transformers. One product gives queries, keys and values. The keys and values of the source are
+computed once for a sentence and not for each of its hypotheses. Caches are never copied when hypotheses are reordered:
+all hypotheses of a sentence write into one cache, and a mask selects the history of each hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, scaled_dot_product_attention
+
+from ibidem.model.decoding import Step
+from ibidem.model.linear import PlainLinear
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.model.linear import Linear
+
+
+# (number of the layer, keys and values [2, n, heads, beam, size] of a step) -> those [2, n, heads, slots, size] of all
+Store = Callable[[int, Tensor], Tensor]
+
+ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
+
+_CACHE_STEPS = 32
+# So many tokens are encoded in no more time than fewer.
+_FEW_TOKENS = 64
+
+
+def supports_lean(network: Any) -> bool:
+    """Whether the lean engine knows this transformers model."""
+    return type(network).__name__ in ARCHITECTURES
+
+
+class Norm(NamedTuple):
+    """Layer normalisation."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class FeedForward(NamedTuple):
+    """The two linear layers of a block, with its residual and norm."""
+
+    inner: Linear
+    activation: Callable[[Tensor], Tensor]
+    outer: Linear
+    norm: Norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.outer(self.activation(self.inner(x))))
+
+
+class EncoderLayer(NamedTuple):
+    """Self-attention and feed-forward."""
+
+    project: Linear
+    outer: Linear
+    norm: Norm
+    feed: FeedForward
+
+
+class DecoderLayer(NamedTuple):
+    """Self-attention, attention to the source, and feed-forward."""
+
+    project: Linear
+    outer: Linear
+    norm: Norm
+    source_query: Linear
+    source_project: Linear
+    source_outer: Linear
+    source_norm: Norm
+    feed: FeedForward
+
+
+class Embedding(NamedTuple):
+    """Token embeddings with their scale, and the position of the first token."""
+
+    tokens: Tensor
+    scale: float
+    positions: Tensor
+    first: int
+
+    def __call__(self, ids: Tensor, start: int) -> Tensor:
+        """ids [n, t] of tokens that stand at `start` and after; gives [n, t, d]."""
+        begin = self.first + start
+        return self.tokens[ids] * self.scale + self.positions[begin : begin + ids.shape[1]]
+
+
+class Sources(NamedTuple):
+    """What is known of the sources: for each layer [2, n, heads, s, size], and a mask [n, 1, 1, s] to be added."""
+
+    keys_and_values: list[Tensor]
+    mask: Tensor
+
+
+class FastMarian:
+    """The weights of a Marian or FSMT model, laid out for decoding."""
+
+    def __init__(
+        self,
+        network: Any,
+        projection: Any,
+        bias: Tensor | None,
+        linear: Callable[[Tensor, Tensor | None], Linear] = PlainLinear,
+    ) -> None:
+        """projection: the output layer; bias: what is added to its logits, if anything; linear: makes the layers."""
+        encoder, decoder = network.model.encoder, network.model.decoder
+        self.heads = network.config.decoder_attention_heads
+        self.width = network.config.d_model
+        self.encoder_heads = network.config.encoder_attention_heads
+        self.embed_source, self.embed_target = _embedding(encoder), _embedding(decoder)
+        self.encoder = [_encoder_layer(layer, linear) for layer in encoder.layers]
+        self.decoder = [_decoder_layer(layer, linear) for layer in decoder.layers]
+        both = [item for item in (projection.bias, None if bias is None else bias.reshape(-1)) if item is not None]
+        self.output = linear(projection.weight, sum(both[1:], both[0]) if both else None)
+
+    @property
+    def states_like(self) -> Tensor:
+        """A tensor of the type and on the device of all states."""
+        return self.embed_target.tokens
+
+    @torch.inference_mode()
+    def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0.
+
+        On a CPU those of like length are encoded together: a single long one would have all others padded to it.
+        """
+        if ids.is_cuda:
+            return self._encode(ids, mask)
+        lengths, order = mask.sum(dim=1).sort()
+        groups = torch.split(order, _alike(lengths.tolist()))
+        if len(groups) == 1:
+            return self._encode(ids, mask)
+        encoded = self.states_like.new_zeros(*ids.shape, self.width)
+        for rows in groups:
+            longest = int(mask[rows[-1]].sum())
+            encoded[rows, :longest] = self._encode(ids[rows, :longest], mask[rows, :longest])
+        return encoded
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        x = self.embed_source(ids, 0)
+        count, length, width = x.shape
+        hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
+        for layer in self.encoder:
+            q, k, v = layer.project(x).view(count, length, 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
+            found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
+            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(count, length, width)))
+            x = layer.feed(x)
+        return x
+
+    def embed(self, tokens: Tensor, position: int) -> Tensor:
+        """Tokens [rows, 1] at a position of the target: [rows, d]."""
+        return self.embed_target(tokens, position)[:, 0]
+
+    def embed_at(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Tokens [rows] at a position of the target [1] that only the device knows: [rows, d]."""
+        embedding = self.embed_target
+        return embedding.tokens[tokens] * embedding.scale + embedding.positions[position + embedding.first]
+
+    def attend_sources(self, encoded: Tensor) -> list[Tensor]:
+        """For each layer the keys and values [2, n, heads, s, size of a head] of encoded sources [n, s, d]."""
+        count, length, width = encoded.shape
+        shape = (count, length, 2, self.heads, width // self.heads)
+        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.decoder]
+
+    def decode(self, x: Tensor, beam: int, store: Store, history: Tensor, sources: Sources) -> Tensor:
+        """The states [rows, d] of embedded tokens [rows, d], `beam` rows a sentence.
+
+        store: keeps the keys and values of the tokens; history: [n, 1, beam, slots], what each row may look back at.
+        """
+        rows, width = x.shape
+        shape = (rows // beam, beam, 3, self.heads, width // self.heads)
+        for number, (layer, source) in enumerate(zip(self.decoder, sources.keys_and_values, strict=True)):
+            made = layer.project(x).view(shape).permute(2, 0, 3, 1, 4)
+            kept = store(number, made[1:])
+            found = _attend(made[0], kept[0], kept[1], history)
+            x = layer.norm(x + layer.outer(found.transpose(1, 2).reshape(rows, width)))
+            query = layer.source_query(x).view(*shape[:2], *shape[3:]).transpose(1, 2)
+            found = _attend(query, source[0], source[1], sources.mask)
+            x = layer.source_norm(x + layer.source_outer(found.transpose(1, 2).reshape(rows, width)))
+            x = layer.feed(x)
+        return x
+
+
+class FastMarianDecoding:
+    """A batch of translations being written, `beam` hypotheses a sentence; see `Decoding`."""
+
+    def __init__(self, network: FastMarian, ids: Tensor, mask: Tensor, beam: int) -> None:
+        self._network = network
+        self._beam = beam
+        encoded = network.encode(ids, mask)
+        count, _, width = encoded.shape
+        self._sources = Sources(
+            [both.contiguous() for both in network.attend_sources(encoded)],
+            hide(mask.bool()[:, None, None], encoded.dtype),
+        )
+        self._steps = 0
+        # Of each layer keys and values [2, sentences, heads, steps x beam, size of a head].
+        room = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
+        self._caches = [encoded.new_empty(room) for _ in network.decoder]
+        # For each hypothesis [sentences, beam, steps x beam]: 0 at the slots of its own history, else -inf.
+        self._history = encoded.new_empty(count, beam, 0)
+        self._itself = hide(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Step:
+        """Feed one token to each row, [rows, 1]."""
+        if tokens.shape[1] != 1:
+            raise ValueError("the lean engine takes one token a row")
+        self._make_room()
+        now = self._itself.expand(len(self._history), -1, -1)
+        self._history = torch.cat([self._history, now], dim=2)
+        x = self._network.embed(tokens, self._steps)
+        x = self._network.decode(x, self._beam, self._store, self._history[:, None], self._sources)
+        self._steps += 1
+        return Step(x.float(), self._network.output(x).float())
+
+    @torch.inference_mode()
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
+        parents = rows.view(-1, self._beam) % self._beam
+        history = self._history
+        if len(parents) < len(history):
+            stay = rows[:: self._beam].div(self._beam, rounding_mode="floor")
+            self._sources = Sources([both[:, stay] for both in self._sources.keys_and_values], self._sources.mask[stay])
+            self._caches = [cache[:, stay] for cache in self._caches]
+            history = history[stay]
+        self._history = history.gather(1, parents[:, :, None].expand(-1, -1, history.shape[2]))
+
+    def _store(self, layer: int, made: Tensor) -> Tensor:
+        """Keep the keys and values of this step; all of the layer so far."""
+        end = (self._steps + 1) * self._beam
+        cache = self._caches[layer]
+        cache[:, :, :, end - self._beam : end] = made
+        return cache[:, :, :, :end]
+
+    def _make_room(self) -> None:
+        used, held = self._steps * self._beam, self._caches[0].shape[3]
+        if used < held:
+            return
+        for number, cache in enumerate(self._caches):
+            larger = cache.new_empty(*cache.shape[:3], 2 * held, cache.shape[4])
+            larger[:, :, :, :used] = cache
+            self._caches[number] = larger
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Attention [n, heads, q, size] of queries that are already scaled; mask: [n, 1, 1 or q, k], added."""
+    return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
+
+
+def _alike(lengths: Sequence[int]) -> list[int]:
+    """Sizes of runs of rising lengths in which padding is a third of the tokens, or a few, at most."""
+    sizes, real = [0], 0
+    for length in lengths:
+        if length * (sizes[-1] + 1) > max(1.5 * (real + length), _FEW_TOKENS):
+            sizes.append(0)
+            real = 0
+        sizes[-1] += 1
+        real += length
+    return sizes
+
+
+def hide(shown: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where something may be attended to, -inf elsewhere."""
+    return torch.zeros(shown.shape, dtype=dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
+
+
+def _join(parts: Sequence[Any], scales: Sequence[float], linear: Callable[[Tensor, Tensor | None], Linear]) -> Linear:
+    """Several linear layers of one input as one."""
+    weight = torch.cat([part.weight * scale for part, scale in zip(parts, scales, strict=True)])
+    return linear(weight, torch.cat([part.bias * scale for part, scale in zip(parts, scales, strict=True)]))
+
+
+def _attention(attention: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> tuple[Linear, Linear]:
+    """Query, key and value as one layer, the query scaled, and the layer that follows."""
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    outer = attention.out_proj
+    return _join(parts, (attention.scaling, 1.0, 1.0), linear), linear(outer.weight, outer.bias)
+
+
+def _norm(norm: Any) -> Norm:
+    return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
+
+
+def _feed(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
+    inner, outer = (linear(part.weight, part.bias) for part in (layer.fc1, layer.fc2))
+    return FeedForward(inner, layer.activation_fn, outer, _norm(layer.final_layer_norm))
+
+
+def _encoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> EncoderLayer:
+    return EncoderLayer(*_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed(layer, linear))
+
+
+def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> DecoderLayer:
+    across = layer.encoder_attn
+    return DecoderLayer(
+        *_attention(layer.self_attn, linear),
+        _norm(layer.self_attn_layer_norm),
+        _join((across.q_proj,), (across.scaling,), linear),
+        _join((across.k_proj, across.v_proj), (1.0, 1.0), linear),
+        linear(across.out_proj.weight, across.out_proj.bias),
+        _norm(layer.encoder_attn_layer_norm),
+        _feed(layer, linear),
+    )
+
+
+def _embedding(half: Any) -> Embedding:
+    """The embeddings of an encoder or a decoder; FSMT's positions begin behind the one of its padding."""
+    positions = half.embed_positions
+    padding = getattr(positions, "padding_idx", None)
+    first = 0 if padding is None else padding + 1
+    return Embedding(half.embed_tokens.weight.detach(), half.embed_scale, positions.weight.detach(), first)

@@ -1,0 +1,125 @@
+"""The encoder and decoder of `FastMarian` in native code with int8 products: one call a batch, one call a step.
+
+`FastMarianDecoding` with `Int8Linear` computes the same. It is the fallback without the native library, and the oracle
+in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ibidem.model.decoding import Step
+from ibidem.native import Activation, Layer, NativeDecoder, NativeEncoder, NativeLinear, NativeSteps, Norm, native
+from ibidem.native import EncoderLayer as NativeEncoderLayer
+
+if TYPE_CHECKING:
+    from ibidem.model.fast_marian import DecoderLayer, EncoderLayer, FastMarian
+    from ibidem.model.linear import Linear
+
+
+_ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: Activation.SWISH}
+
+
+def supports_native(network: Any) -> bool:
+    """Whether the native library is here, and knows what this Marian or FSMT model does."""
+    if native() is None or next(network.parameters()).device.type != "cpu":
+        return False
+    return all(type(layer.activation_fn) in _ACTIVATIONS for layer in network.model.decoder.layers)
+
+
+class NativeEngine:
+    """Starts decodings of a lean network whose linear layers are native."""
+
+    def __init__(self, network: FastMarian) -> None:
+        self._network = network
+        self.encoder = _encoder(network)
+        embedding = network.embed_target
+        self.decoder = NativeDecoder(
+            [_layer(layer) for layer in network.decoder],
+            _native(network.output),
+            embedding.tokens,
+            embedding.scale,
+            embedding.positions[embedding.first :],
+            network.heads,
+            _ACTIVATIONS[type(network.decoder[0].feed.activation)],
+        )
+
+    @torch.inference_mode()
+    def start(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
+        """Encode sources [n, s], which are padded at their end where mask [n, s] is 0."""
+        lengths = mask.sum(1)
+        if self.encoder is None:
+            sources = self._network.attend_sources(self._network.encode(ids, mask))
+        else:
+            sources = self.encoder(ids[mask.bool()], lengths)
+        return NativeDecoding(NativeSteps(self.decoder, sources, lengths, beam))
+
+
+class NativeDecoding:
+    """A batch of translations being written; see `Decoding`."""
+
+    def __init__(self, steps: NativeSteps) -> None:
+        self._steps = steps
+
+    def step(self, tokens: Tensor) -> Step:
+        """Feed one token to each row, [rows, 1]."""
+        if tokens.shape[1] != 1:
+            raise ValueError("the native engine takes one token a row")
+        return Step(*self._steps.step(tokens[:, 0]))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
+        self._steps.reorder(rows)
+
+
+def _encoder(network: FastMarian) -> NativeEncoder | None:
+    """The network's encoder; None where native code does not know its activation."""
+    activations = {_ACTIVATIONS.get(type(layer.feed.activation)) for layer in network.encoder}
+    activation = activations.pop() if len(activations) == 1 else None
+    if activation is None:
+        return None
+    embedding = network.embed_source
+    return NativeEncoder(
+        [_encoder_layer(layer) for layer in network.encoder],
+        network.encoder_heads,
+        [_native(layer.source_project) for layer in network.decoder],
+        network.heads,
+        embedding.tokens,
+        embedding.scale,
+        embedding.positions[embedding.first :],
+        activation,
+    )
+
+
+def _encoder_layer(layer: EncoderLayer) -> NativeEncoderLayer:
+    return NativeEncoderLayer(
+        project=_native(layer.project),
+        outer=_native(layer.outer),
+        inner=_native(layer.feed.inner),
+        feed_outer=_native(layer.feed.outer),
+        norm=Norm(*layer.norm),
+        feed_norm=Norm(*layer.feed.norm),
+    )
+
+
+def _layer(layer: DecoderLayer) -> Layer:
+    return Layer(
+        project=_native(layer.project),
+        outer=_native(layer.outer),
+        source_query=_native(layer.source_query),
+        source_outer=_native(layer.source_outer),
+        inner=_native(layer.feed.inner),
+        feed_outer=_native(layer.feed.outer),
+        norm=Norm(*layer.norm),
+        source_norm=Norm(*layer.source_norm),
+        feed_norm=Norm(*layer.feed.norm),
+    )
+
+
+def _native(linear: Linear) -> NativeLinear:
+    if not isinstance(linear, NativeLinear):
+        raise TypeError("the native engine needs a network of native layers")
+    return linear

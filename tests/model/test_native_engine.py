@@ -1,0 +1,277 @@
+"""The native engine against the lean one with torch's int8 products, which rounds the same."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from ibidem.decode import BaseScorer, SearchSettings, beam_search
+from ibidem.model import BaseModel, Decoding, load_model
+from ibidem.model.fast_marian import FastMarian, FastMarianDecoding
+from ibidem.model.linear import Int8Linear
+from ibidem.model.native_engine import NativeDecoding, NativeEngine
+from ibidem.native import NativeLinear, NativeSteps, native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from ibidem.model.decoding import Step
+
+    from .zoo import Texts
+
+pytestmark = [
+    pytest.mark.skipif(native() is None, reason="no native library here"),
+    pytest.mark.filterwarnings("ignore:.*quantize:UserWarning"),
+]
+
+KINDS = ("marian", "marian-separate", "fsmt")
+
+
+@pytest.fixture(scope="module")
+def swish_of(model_of: Callable[[str], BaseModel]) -> Callable[[str], BaseModel]:
+    """The tiny model of a kind with an activation of real translation models: Marian's default is another."""
+
+    @cache
+    def load(kind: str) -> BaseModel:
+        model = load_model(model_of(kind).name, device="cpu")
+        for layer in (*model.network.model.encoder.layers, *model.network.model.decoder.layers):
+            layer.activation_fn = torch.nn.ReLU() if kind == "fsmt" else torch.nn.SiLU()
+        return model
+
+    return load
+
+
+def as_int8(model: BaseModel) -> BaseModel:
+    return BaseModel(model.name, model.network, model.tokens, int8=True)
+
+
+def lean_network(model: BaseModel, linear: Any) -> FastMarian:
+    return FastMarian(model.network, model.projection, getattr(model.network, "final_logits_bias", None), linear)
+
+
+class Pair:
+    """A native decoding and its oracle, of sources that torch encoded: what differs is the decoder alone."""
+
+    def __init__(self, model: BaseModel) -> None:
+        self.lean = lean_network(model, Int8Linear)
+        self.engine = NativeEngine(lean_network(model, NativeLinear))
+
+    def start_native(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
+        return NativeDecoding(NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam))
+
+    def start_lean(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
+        return FastMarianDecoding(self.lean, ids, mask, beam)
+
+    def sources(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
+        encoded = self.lean.encode(ids, mask)
+        shape = (*encoded.shape[:2], 2, self.lean.heads, encoded.shape[2] // self.lean.heads)
+        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.lean.decoder]
+
+
+def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: list[str], beam: int, steps: int) -> Any:
+    """Steps of several decodings fed with the same random tokens, reordered alike; a sentence leaves at times."""
+    ids, mask = model.pad(model.tokens.encode_sources(texts))
+    decodings = [start(ids, mask, beam) for start in starts]
+    generator = torch.Generator().manual_seed(5)
+    count = len(texts)
+    tokens = torch.full((count * beam, 1), model.tokens.start[0])
+    for step in range(steps):
+        yield [decoding.step(tokens) for decoding in decodings]
+        parents = torch.randint(0, beam, (count, beam), generator=generator)
+        kept = torch.arange(count)
+        if step % 3 == 2 and count > 1:
+            kept = kept[kept != int(torch.randint(0, count, (1,), generator=generator))]
+            count -= 1
+        rows = (kept[:, None] * beam + parents[kept]).view(-1)
+        for decoding in decodings:
+            decoding.reorder(rows)
+        tokens = torch.randint(0, model.vocabulary_size, (count * beam, 1), generator=generator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_states_and_logits_are_the_lean_engines(
+    kind: str, beam: int, swish_of: Callable[[str], BaseModel], texts: Texts
+) -> None:
+    model = swish_of(kind)
+    pair = Pair(model)
+    errors = []
+    for found, expected in walk([pair.start_native, pair.start_lean], model, texts.german[:5], beam, 40):
+        assert found.states.shape == expected.states.shape
+        for mine, other in zip(found, expected, strict=True):
+            errors.append((mine - other).norm(dim=1) / other.norm(dim=1))
+    everything = torch.cat(errors)
+    # A value on the edge between two int8 steps may fall to either side, and its hypothesis bears that from then on.
+    assert float(everything.median()) < 1e-6
+    assert float((everything > 1e-4).double().mean()) < 0.2
+    assert float(everything.max()) < 0.3
+
+
+def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = swish_of("marian")
+    pair = Pair(model)
+    ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
+    lengths, sources = mask.sum(1), pair.sources(ids, mask)
+    group_size = NativeSteps(pair.engine.decoder, sources, lengths, 2)
+    alone = [
+        NativeSteps(pair.engine.decoder, [s[:, i : i + 1] for s in sources], lengths[i : i + 1], 2) for i in range(8)
+    ]
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(6):
+        tokens = torch.randint(0, model.vocabulary_size, (16,), generator=generator)
+        states, logits = group_size.step(tokens)
+        parts = [steps.step(tokens[2 * i : 2 * i + 2]) for i, steps in enumerate(alone)]
+        assert torch.equal(states, torch.cat([part[0] for part in parts]))
+        assert torch.equal(logits, torch.cat([part[1] for part in parts]))
+
+
+def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = swish_of("marian")
+    pair = Pair(model)
+    before = torch.get_num_threads()
+    runs: list[list[Step]] = []
+    encoded: list[Tensor] = []  # once for both: torch's own products may differ with its threads
+
+    def start(ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
+        sources = encoded or pair.sources(ids, mask)
+        encoded[:] = sources
+        return NativeDecoding(NativeSteps(pair.engine.decoder, sources, mask.sum(1), beam))
+
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            runs.append([step[0] for step in walk([start], model, texts.german[:40], 5, 6)])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a.logits, b.logits) for a, b in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = swish_of(kind)
+    pair = Pair(model)
+    assert pair.engine.encoder is not None
+    encoded = model.tokens.encode_sources(texts.german[:40])
+    sources = [*(ids for ids in encoded if len(ids) <= 100), [5] * 70, [5]]
+    ids, mask = model.pad(sources)
+    found = pair.engine.encoder(ids[mask.bool()], mask.sum(1))
+    errors = []
+    for mine, other in zip(found, pair.sources(ids, mask), strict=True):
+        assert mine.shape == other.shape
+        for row, length in enumerate(mask.sum(1).tolist()):
+            apart = (mine - other)[:, row, :, :length].norm(dim=(1, 3)) / other[:, row, :, :length].norm(dim=(1, 3))
+            errors.append(apart.flatten())
+    everything = torch.cat(errors)
+    assert float(everything.median()) < 1e-6
+    assert float((everything > 1e-4).double().mean()) < 0.2
+    assert float(everything.max()) < 0.3
+
+
+def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
+    swish_of: Callable[[str], BaseModel], texts: Texts
+) -> None:
+    model = swish_of("marian")
+    encoder = Pair(model).engine.encoder
+    assert encoder is not None
+    sources = model.tokens.encode_sources(texts.german[:30])
+    ids, mask = model.pad(sources)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        group_size = encoder(ids[mask.bool()], mask.sum(1))
+    finally:
+        torch.set_num_threads(before)
+    for row, source in enumerate(sources):
+        alone = encoder(torch.tensor(source), torch.tensor([len(source)]))
+        for whole, part in zip(group_size, alone, strict=True):
+            assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
+
+
+def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Callable[[str], BaseModel]) -> None:
+    model = swish_of("marian")
+    layers = model.network.model.encoder.layers
+    known = layers[-1].activation_fn
+    layers[-1].activation_fn = torch.nn.GELU()
+    try:
+        engine = NativeEngine(lean_network(model, NativeLinear))
+        assert engine.encoder is None
+        ids, mask = model.pad([[5, 6, 7], [8]])
+        step = engine.start(ids, mask, 1).step(torch.full((2, 1), model.tokens.start[0]))
+        assert bool(step.logits.isfinite().all())
+    finally:
+        layers[-1].activation_fn = known
+
+
+def test_what_cannot_be_encoded(swish_of: Callable[[str], BaseModel]) -> None:
+    model = swish_of("marian")
+    encoder = Pair(model).engine.encoder
+    assert encoder is not None
+    for wrong in (-1, model.vocabulary_size):
+        with pytest.raises(ValueError, match="a token is none of"):
+            encoder(torch.tensor([5, wrong]), torch.tensor([2]))
+    for tokens, lengths in (([5, 6], [3]), ([5, 6], [3, -1]), ([5] * 129, [129])):
+        with pytest.raises(ValueError, match="are not sources of"):
+            encoder(torch.tensor(tokens), torch.tensor(lengths))
+
+
+def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = swish_of("marian")
+    sources = model.tokens.encode_sources(texts.german[:3])
+    assert isinstance(as_int8(model).start(sources, 2), NativeDecoding)
+    assert isinstance(model.start(sources, 2), FastMarianDecoding)
+
+
+@pytest.mark.usefixtures("no_native")
+def test_without_the_library_torch_decodes(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = as_int8(swish_of("marian"))
+    assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), FastMarianDecoding)
+
+
+def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
+    model = as_int8(swish_of("marian"))
+    layers = model.network.model.decoder.layers
+    known = layers[0].activation_fn
+    layers[0].activation_fn = torch.nn.GELU()
+    try:
+        assert isinstance(model.start(model.tokens.encode_sources(texts.german[:1])), FastMarianDecoding)
+    finally:
+        layers[0].activation_fn = known
+
+
+def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+    model = as_int8(swish_of("marian"))
+    decoding = model.start(model.tokens.encode_sources(texts.german[:3]), 2)
+    start = torch.full((6, 1), model.tokens.start[0])
+    for wrong in (-1, model.vocabulary_size):
+        with pytest.raises(ValueError, match="none of the"):
+            decoding.step(torch.full((6, 1), wrong))
+    with pytest.raises(ValueError, match="6 hypotheses"):
+        decoding.step(start[:5])
+    with pytest.raises(ValueError, match="one token a row"):
+        decoding.step(start.expand(-1, 2))
+    for rows in ([0], [0, 2], [0, 6], [-1, 0], [0, 1, 1, 0]):
+        with pytest.raises(ValueError, match="not all 2 hypotheses"):
+            decoding.reorder(torch.tensor(rows))
+    decoding.reorder(torch.tensor([5, 5, 0, 1]))
+    for _ in range(model.network.config.max_position_embeddings):
+        decoding.step(start[:4])
+    with pytest.raises(ValueError, match="positions for 128"):
+        decoding.step(start[:4])
+
+
+def test_the_shipped_model_writes_the_same(sentences: list[Any]) -> None:
+    model = as_int8(load_model(device="cpu"))
+    pair = Pair(model)
+    sources = sorted(model.tokens.encode_sources(s.german for s in sentences[::16]), key=len)
+    found = []
+    for engine in (pair.start_native, pair.start_lean):
+        model.__dict__["_engine"] = engine
+        found.append([best[0] for best in beam_search(model, sources, SearchSettings(beam=5), BaseScorer())])
+    apart = [(a, b) for a, b in zip(*found, strict=True) if a.tokens != b.tokens]
+    assert len(apart) <= 2
+    assert all(abs(a.score - b.score) < 0.05 for a, b in apart)
