@@ -42,15 +42,14 @@ float evaluate_kernel(const NeighbourRow& row, int64_t count, float temperature,
 
 }  // namespace ibidem
 
-// distances, entries, values: [rows, count]; base: [rows]; neighbours: [rows, count]. Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_combiner_weigh(const ibidem::Combiner* combiner, const float* distances, const int64_t* entries,
-                                        const int64_t* values, int64_t rows, int64_t count, float* base,
-                                        float* neighbours, int threads) {
+// distances, values: [rows, count]; base: [rows]; neighbours: [rows, count]. Returns 0 when out of memory.
+IBIDEM_EXPORT int ibidem_combiner_weigh(const ibidem::Combiner* combiner, const float* distances, const int64_t* values,
+                                        int64_t rows, int64_t count, float* base, float* neighbours, int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
     parallel_for(threads_for(threads, rows, kLeastRows), rows, [&](int64_t begin, int64_t end) {
       for (int64_t first = begin * count, r = begin; r < end; ++r, first += count)
-        weigh(*combiner, {count, distances + first, entries + first, values + first}, {base + r, neighbours + first});
+        weigh(*combiner, {count, distances + first, values + first}, {base + r, neighbours + first});
     });
     return 1;
   });

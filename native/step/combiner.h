@@ -13,7 +13,6 @@ namespace ibidem {
 struct NeighbourRow {
   int64_t count;
   const float* distances;  // squared; not finite where a neighbour is absent
-  const int64_t* entries;  // -1 where a neighbour is absent
   const int64_t* values;   // tokens
 };
 

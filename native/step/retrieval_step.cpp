@@ -159,9 +159,9 @@ void RetrievalStep::finish() {
 
 bool RetrievalStep::weigh_row(int64_t row) {
   const int64_t first = row * k();
-  const NeighbourRow neighbours{k(), out_.distances + first, out_.entries + first, out_.values + first};
-  if (!look_up_values(context_.values, context_.value_count, neighbours.entries, k(), out_.values + first)) return false;
-  weigh(*context_.combiner, neighbours, {out_.base + row, out_.weights + first});
+  int64_t* values = out_.values + first;
+  if (!look_up_values(context_.values, context_.value_count, out_.entries + first, k(), values)) return false;
+  weigh(*context_.combiner, {k(), out_.distances + first, values}, {out_.base + row, out_.weights + first});
   return true;
 }
 

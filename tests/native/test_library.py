@@ -48,7 +48,7 @@ def test_its_threads_are_torchs() -> None:
 @pytest.mark.usefixtures("no_native")
 def test_it_can_be_left_out() -> None:
     assert native() is None
-    with pytest.raises(RuntimeError, match="ask native"):
+    with pytest.raises(RuntimeError, match="check native"):
         library.require()
 
 

@@ -21,7 +21,7 @@ from ibidem.combine import AdaptiveCombiner, MetaK, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
 from ibidem.decode.consulting import NativeScorer, make_scorer
-from ibidem.native import Asking, NativeBeams, best_of_mixture, native
+from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.ivf import building
 from ibidem.retrieve.neighbours import LARGEST_SQUARE
@@ -192,7 +192,7 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
     compacted = CompactedIndex(index, place_compactor(network, "cpu"))
     scorer = make_scorer(compacted, values, combiner)
     assert isinstance(scorer, NativeScorer)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     totals.memories += 1
     totals.keys += size
     sentences = int(generator.choice([1, 3, 20]))
@@ -202,11 +202,11 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
         queries = torch.randn(rows, inputs) * float(generator.choice([0.01, 1.0, 1000.0]))
         queries[torch.rand(rows) < 0.05] = float(generator.choice([np.nan, np.inf]))
         logits = 3 * torch.randn(rows, vocabulary)
-        asking = Asking(float(generator.choice([0.5, np.inf])), math.inf, math.inf)
+        policy = RetrievalPolicy(float(generator.choice([0.5, np.inf])), math.inf, math.inf)
         count = min(2 * beam, vocabulary - 2)
-        joined = scorer.whole.choose(queries, logits, beams[0], asking, count, (5, 7))
-        if asking.within < math.inf:
-            queries = queries.masked_fill(beams[1].silence(asking.within)[:, None], math.nan)
+        joined = scorer.step.best_tokens(queries, logits, beams[0], policy, count, (5, 7))
+        if policy.margin < math.inf:
+            queries = queries.masked_fill(beams[1].mask_lagging(policy.margin)[:, None], math.nan)
         found = scorer.retrieve(queries, beam)
         if beam == 1:
             apart = MemoryScorer(compacted, values, combiner).retrieve(queries)

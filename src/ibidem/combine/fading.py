@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 # In units of the typical squared distance between entries: how far a memory speaks, and one over a tuned combiner.
 BANDWIDTH = 0.2
 SHORT_BANDWIDTH = 0.1
-_SLOPE = 0.2
-_TEMPERATURE = 0.3
-_AGREEMENT = 3
+SLOPE = 0.2
+TEMPERATURE = 0.3
+AGREEMENT = 3
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class DistanceDecayCombiner:
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:
         """Weights for squared distances [r, K], ascending, and values [r, K]."""
-        votes = distance_kernel(distances, _TEMPERATURE * self.reach)
+        votes = distance_kernel(distances, TEMPERATURE * self.reach)
         shares = votes / votes.sum(dim=1, keepdim=True).clamp_min(1e-30)
         agreement = aggregate(shares, values).amax(dim=1)
         nearest = torch.where(present(distances), distances, torch.inf).amin(dim=1)
-        trust = self.weight * torch.sigmoid((self.reach - nearest) / (_SLOPE * self.reach)) * agreement**_AGREEMENT
+        trust = self.weight * torch.sigmoid((self.reach - nearest) / (SLOPE * self.reach)) * agreement**AGREEMENT
         return Weights(1 - trust, trust[:, None] * shares)
 
 

@@ -3,7 +3,7 @@
 from ibidem.compact.application import compact_keys
 from ibidem.compact.compactor import Compactor
 from ibidem.compact.linear import LinearCompactor
-from ibidem.compact.native import NativeNetworkCompactor, place_compactor
+from ibidem.compact.native import NativeCompactor, place_compactor
 from ibidem.compact.network import ACTIVATIONS, NetworkCompactor
 from ibidem.compact.storing import load_compactor, read_notes, restore_compactor, store_compactor
 
@@ -11,7 +11,7 @@ __all__ = [
     "ACTIVATIONS",
     "Compactor",
     "LinearCompactor",
-    "NativeNetworkCompactor",
+    "NativeCompactor",
     "NetworkCompactor",
     "compact_keys",
     "load_compactor",

@@ -21,7 +21,7 @@ from ibidem.decode.beams import Beams, Hypothesis, Rules, force
 from ibidem.decode.consulting import NativeScorer
 from ibidem.decode.native import NativeBeamState, begin_beams
 from ibidem.errors import UsageError
-from ibidem.native import Asking
+from ibidem.native import RetrievalPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Leaves a fifth of the questions out, and costs no BLEU that can be measured; 1.75 does (docs/results/speed.md).
 RETRIEVAL_MARGIN = 3.0
-# So far behind, or where the model gives its next token this probability, a brief search costs little in quality.
-_BRIEF_BEHIND, _BRIEF_ABOVE = 0.25, 0.85
+# Beyond this score gap, or above this probability of the best token, a reduced search costs little in quality.
+_REDUCED_GAP, _REDUCED_ABOVE = 0.25, 0.85
 
 # Called before every decoding step; the search ends with whatever it raises.
 Check = Callable[[], None]
@@ -136,9 +136,11 @@ def rules_of(model: BaseModel, settings: SearchSettings) -> Rules:
     )
 
 
-def _asking(within: float) -> Asking:
-    """Who asks, and who briefly: nobody where all are to ask, since then they are to be heard in full."""
-    return Asking(within, _BRIEF_BEHIND, _BRIEF_ABOVE) if within < math.inf else Asking(math.inf, math.inf, math.inf)
+def _make_policy(margin: float) -> RetrievalPolicy:
+    """Reduce searches only where a margin skips some of them: without one, all hypotheses search in full."""
+    if margin == math.inf:
+        return RetrievalPolicy(math.inf, math.inf, math.inf)
+    return RetrievalPolicy(margin, _REDUCED_GAP, _REDUCED_ABOVE)
 
 
 def _default_margin(device: torch.device) -> float:
@@ -156,7 +158,7 @@ class Choice:
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
-        self._asking = _asking(rules.retrieval_margin)
+        self._policy = _make_policy(rules.retrieval_margin)
         self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
@@ -182,11 +184,12 @@ class Choice:
         """The candidates where one native call can find them, from who asks to the mixture; else None."""
         if not isinstance(self._scorer, NativeScorer) or not isinstance(beams, NativeBeamState):
             return None
-        ask = self._scorer.whole
-        if ask is None or self._best is not best_candidates:
+        native_step = self._scorer.step
+        if native_step is None or self._best is not best_candidates:
             return None
         count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
-        return Candidates(*ask.choose(step.states, step.logits, beams.native, self._asking, count, self._left_out))
+        best = native_step.best_tokens(step.states, step.logits, beams.native, self._policy, count, self._left_out)
+        return Candidates(*best)
 
     def _end(self, candidates: Candidates, beams: Beams | NativeBeamState) -> Candidates:
         """The candidates, but for sentences at their limit, which end where the model wants it."""

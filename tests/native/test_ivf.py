@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ibidem.native.pages import in_large_pages
+from ibidem.native.ivf import copy_to_huge_pages
 
 
 def test_copies_are_the_same_and_lie_side_by_side() -> None:
@@ -15,7 +15,7 @@ def test_copies_are_the_same_and_lie_side_by_side() -> None:
         "halves": generator.standard_normal((3000, 400)).astype(np.float16),
         "numbers": generator.integers(-9, 9, (11, 3)).astype("<i4"),
     }
-    copies = in_large_pages(arrays)
+    copies = copy_to_huge_pages(arrays)
     assert list(copies) == list(arrays)
     for name, array in arrays.items():
         assert copies[name].dtype == array.dtype
@@ -27,11 +27,11 @@ def test_copies_are_the_same_and_lie_side_by_side() -> None:
 
 
 def test_a_copy_outlives_the_others() -> None:
-    number = in_large_pages({"a": np.zeros(3 << 20, np.uint8), "b": np.arange(100)})["b"]
+    number = copy_to_huge_pages({"a": np.zeros(3 << 20, np.uint8), "b": np.arange(100)})["b"]
     assert number.sum() == 4950
 
 
 def test_what_fills_no_page_stays_where_it_is() -> None:
     small = {"a": np.zeros(1000), "b": np.ones(5)}
-    assert all(copy is small[name] for name, copy in in_large_pages(small).items())
-    assert in_large_pages({}) == {}
+    assert all(copy is small[name] for name, copy in copy_to_huge_pages(small).items())
+    assert copy_to_huge_pages({}) == {}
