@@ -27,7 +27,7 @@ void parallel_run(int threads, Work work) {
     return;
   }
   omp_api.parallel([](void* data) { (*static_cast<Work*>(data))(omp_api.number(), omp_api.count()); }, &work,
-                static_cast<unsigned>(threads), 0);
+                   static_cast<unsigned>(threads), 0);
 }
 
 // The number of threads to use so that each has at least `least` units of work; waking a thread costs microseconds.

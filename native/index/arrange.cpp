@@ -10,8 +10,8 @@
 #include "base/buffer.h"
 #include "base/exports.h"
 #include "base/noexcept_call.h"
-#include "index/ivf.h"
 #include "base/parallel.h"
+#include "index/ivf.h"
 
 namespace ibidem {
 namespace {

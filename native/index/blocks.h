@@ -15,8 +15,8 @@
 
 #include <cmath>
 
-#include "index/codes.h"
 #include "base/sanitized.h"
+#include "index/codes.h"
 
 namespace ibidem {
 
@@ -137,8 +137,7 @@ void read_point(int64_t dimension, const uint8_t* block, int64_t lane, float* ba
 template <int Bits>
 void clear_block(int64_t dimension, uint8_t* block) {
   std::fill_n(block, block_bytes<Bits>(dimension), 0);
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    std::memcpy(block + lane * sizeof(kEmptyNorm), &kEmptyNorm, sizeof(kEmptyNorm));
+  for (int64_t lane = 0; lane < kLanes; ++lane) std::memcpy(block + lane * sizeof(kEmptyNorm), &kEmptyNorm, sizeof(kEmptyNorm));
 }
 
 // Blocks to be measured, with the distance of each one's base. Adding has no branch on the number of lanes, which is
@@ -198,14 +197,14 @@ class BlockQuery {
     for (size_t i = 0; i < list.count(); ++i) {
       if (i + kAhead < list.count()) fetch(blocks + list.block(i + kAhead) * stride, stride);
       const uint8_t* bytes = blocks + list.block(i) * stride;
-      NumberSums<Bits> sums = no_number_sums<Bits>();
+      CodeSums<Bits> sums = no_code_sums<Bits>();
       if constexpr (Dimension > 0) {
 #pragma GCC unroll 16
-        for (int s = 0; s < kSpans; ++s) add_numbers<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query + kQuads * s);
+        for (int s = 0; s < kSpans; ++s) add_codes<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query + kQuads * s);
       } else {
         for (int64_t s = 0; s < count; ++s) {
           for (int g = 0; g < kQuads; ++g) query[g] = spread_signed(quads_[kQuads * s + g]);
-          add_numbers<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query);
+          add_codes<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query);
         }
       }
       const auto* head = reinterpret_cast<const uint16_t*>(bytes);

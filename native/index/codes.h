@@ -83,8 +83,7 @@ constexpr int kSoon = 3, kLater = 2;
 // Prefetches bytes. Always inlined: a compiler may drop a call whose only effect is prefetching.
 template <int When = kSoon>
 __attribute__((always_inline)) inline void fetch(const void* bytes, int64_t count) {
-  for (int64_t byte = 0; byte < count; byte += kCacheLine)
-    __builtin_prefetch(static_cast<const char*>(bytes) + byte, 0, When);
+  for (int64_t byte = 0; byte < count; byte += kCacheLine) __builtin_prefetch(static_cast<const char*>(bytes) + byte, 0, When);
 }
 
 // Calls visit(block, distances) with the distances of a query to the vectors of each block. Quads: those of the dimension
@@ -110,8 +109,7 @@ void measure(const Coded& query, const Coding& coding, const int8_t* blocks, int
 #pragma GCC unroll 16
       for (int q = 0; q < Quads; ++q) add_products(sums[q % 2], bytes + kNormBytes + q * kQuadBytes, spread_query[q]);
     } else {
-      for (int64_t q = 0; q < quads; ++q)
-        add_products(sums[q % 2], bytes + kNormBytes + q * kQuadBytes, spread(query.quad(q)));
+      for (int64_t q = 0; q < quads; ++q) add_products(sums[q % 2], bytes + kNormBytes + q * kQuadBytes, spread(query.quad(q)));
     }
     const Ints products = total(sums[0] + sums[1]);
     visit(block, load(reinterpret_cast<const int32_t*>(bytes)) + square - products - products);

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "index/blocks.h"
 #include "base/exports.h"
 #include "base/noexcept_call.h"
-#include "index/ivf.h"
 #include "base/parallel.h"
+#include "index/blocks.h"
+#include "index/ivf.h"
 
 namespace ibidem {
 namespace {
@@ -20,8 +20,7 @@ constexpr float kMostNearer = 4000.0f;
 // Reads the codes in a place of blocks as in codes.h.
 void read_codes(const Coding& coding, const int8_t* blocks, int64_t place, float* codes) {
   const int8_t* bytes = blocks + place / kLanes * coding.block_bytes() + kNormBytes;
-  for (int64_t i = 0; i < coding.dimension; ++i)
-    codes[i] = bytes[(i / kQuad * kLanes + place % kLanes) * kQuad + i % kQuad];
+  for (int64_t i = 0; i < coding.dimension; ++i) codes[i] = bytes[(i / kQuad * kLanes + place % kLanes) * kQuad + i % kQuad];
 }
 
 // Writes points [count, dimension] into places of blocks; bases: [blocks, dimension]; decoded: the decoded points by place, or

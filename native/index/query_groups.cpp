@@ -47,9 +47,7 @@ void QueryGroups::plan_sentence(int64_t begin, int64_t end) {
   }
   if (planned_.empty()) return;
   const int64_t first = planned_.front().row;
-  const auto nearer_to_farthest = [&](const Planned& one) {
-    return most > 0 && distance(one.row, farthest) < one.distance;
-  };
+  const auto nearer_to_farthest = [&](const Planned& one) { return most > 0 && distance(one.row, farthest) < one.distance; };
   add_group(first, [&](const Planned& one) { return one.row != first && !nearer_to_farthest(one); });
   if (most > 0) add_group(farthest, [&](const Planned& one) { return one.row != farthest && nearer_to_farthest(one); });
 }
@@ -125,9 +123,9 @@ void search_batch(const Ivf& ivf, const SearchSettings& settings, const uint16_t
 
 // queries: [count, dimension], of which each group_size are of one sentence; alive_mask: see IvfSearcher; distances, entries:
 // [count, k]. Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings,
-                                    const uint16_t* alive_mask, const float* queries, int64_t count, int64_t group_size,
-                                    float* distances, int64_t* entries, int threads) {
+IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings, const uint16_t* alive_mask,
+                                    const float* queries, int64_t count, int64_t group_size, float* distances, int64_t* entries,
+                                    int threads) {
   return ibidem::noexcept_call([&] {
     ibidem::search_batch(*ivf, *settings, alive_mask, {queries, count, group_size, nullptr, distances, entries}, threads);
     return 1;

@@ -26,8 +26,7 @@ struct QueryBatch {
 
 class QueryGroup {
  public:
-  QueryGroup(int64_t representative, size_t begin, size_t end)
-      : representative_(representative), end_(end), next_(begin) {}
+  QueryGroup(int64_t representative, size_t begin, size_t end) : representative_(representative), end_(end), next_(begin) {}
 
   int64_t representative() const { return representative_; }
   // Whether the representative's candidates are known, so that members may be searched for.

@@ -130,8 +130,8 @@ class Searcher final : public IvfSearcher {
     near_lists_.clear(ivf_.regions * kLanes * kLanes);
     measure<Quads>(code_, ivf_.coding, ivf_.region_blocks, blocks,
                    [&](int64_t block, Ints distances) { near_regions_.add(block, distances); });
-    open(near_regions_, 0, near_regions_.bound(std::max(kLeastRegions, settings_.groups / kGroupsPerRegion)),
-         ivf_.group_blocks, near_groups_);
+    open(near_regions_, 0, near_regions_.bound(std::max(kLeastRegions, settings_.groups / kGroupsPerRegion)), ivf_.group_blocks,
+         near_groups_);
   }
 
   // Adds the lists of the groups from one distance to another to near_lists_.

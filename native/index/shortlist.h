@@ -4,16 +4,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "index/codes.h"
 #include "base/sanitized.h"
+#include "index/codes.h"
 
 namespace ibidem {
 
 // A distance and the number of an item; sorts by distance.
 using Ranked = uint64_t;
-inline Ranked rank(int32_t distance, int64_t item) {
-  return static_cast<Ranked>(distance) << 32 | static_cast<Ranked>(item);
-}
+inline Ranked rank(int32_t distance, int64_t item) { return static_cast<Ranked>(distance) << 32 | static_cast<Ranked>(item); }
 inline int32_t distance_of(Ranked ranked) { return static_cast<int32_t>(ranked >> 32); }
 inline int64_t item_of(Ranked ranked) { return static_cast<int64_t>(ranked & 0xffffffff); }
 

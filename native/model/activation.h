@@ -1,4 +1,4 @@
-// What follows a linear layer.
+// Activation functions.
 #pragma once
 
 #include "simd/exponential.h"
@@ -6,7 +6,7 @@
 
 namespace ibidem {
 
-// As in native/linear.py.
+// As in ibidem/native/engine.py.
 enum class Activation : int { kNone = 0, kRelu = 1, kSwish = 2, kSigmoid = 3, kTanh = 4 };
 
 inline Floats tanh(Floats x) { return splat(1.0f) - splat(2.0f) / (exponential(x + x) + splat(1.0f)); }

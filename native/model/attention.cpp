@@ -18,7 +18,7 @@ float dot(const float* a, const float* b, int64_t size) {
   return sum(products);
 }
 
-// The weighted sum of some columns of sixteen numbers; several at once, since one would wait for its own last sum.
+// The weighted sum of some columns of 16 numbers; several at once, so that additions do not wait for each other.
 template <int Columns>
 void mix_columns(const std::vector<const float*>& values, const float* weights, int64_t first, float* found) {
   Floats sums[Columns];
@@ -49,7 +49,7 @@ void Attention::attend(const float* query, int64_t size, float* found) {
 }
 
 void Attention::score(const float* query, int64_t size) {
-  // Up to whole registers: what lies behind the last key has no weight.
+  // Padded to whole registers with scores that have no weight.
   const size_t padded = (keys_.size() + kLanes - 1) / kLanes * kLanes;
   scores_.assign(padded, -std::numeric_limits<float>::infinity());
   for (size_t j = 0; j < keys_.size(); ++j) scores_[j] = dot(query, keys_[j], size);

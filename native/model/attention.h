@@ -1,4 +1,4 @@
-// Attention of one query to keys and values that may lie anywhere.
+// Attention of one query to scattered keys and values.
 #pragma once
 
 #include <cstdint>
@@ -6,21 +6,21 @@
 
 namespace ibidem {
 
-// The softmax of scores, in their place; count: a multiple of sixteen.
+// Replaces scores by their softmax; count: a multiple of 16.
 void make_probabilities(float* scores, int64_t count);
 
-// Where the keys and values of one head begin, `size` floats each, and which of them a query may see.
+// Pointers to the keys and values of one head that a query attends to, `size` floats each.
 class Attention {
  public:
   void clear() {
     keys_.clear();
     values_.clear();
   }
-  void see(const float* key, const float* value) {
+  void add(const float* key, const float* value) {
     keys_.push_back(key);
     values_.push_back(value);
   }
-  // found: [size], the mean of the values seen, weighted by softmax(query . key); the query is already scaled.
+  // found: [size], the mean of the values weighted by softmax(query . key); the query is already scaled.
   void attend(const float* query, int64_t size, float* found);
 
  private:

@@ -4,13 +4,13 @@
 
 #include "base/exports.h"
 #include "base/noexcept_call.h"
-#include "simd/simd.h"
 #include "base/parallel.h"
+#include "simd/simd.h"
 
 namespace ibidem {
 namespace {
 
-// Numbers of keys and values read that are worth another thread.
+// Elements of keys and values for which waking another thread pays.
 constexpr int64_t kLeastRead = 1 << 16;
 
 }  // namespace
@@ -27,11 +27,11 @@ Decoding::Decoding(const DecoderParts& parts, const float* const* sources, const
   for (int64_t s = 0; s < sentences; ++s) sentences_.push_back({s, lengths[s], {}});
 }
 
-bool Decoding::knows(const int64_t* tokens) const {
+bool Decoding::valid_tokens(const int64_t* tokens) const {
   return std::all_of(tokens, tokens + rows(), [&](int64_t token) { return token >= 0 && token < parts_.token_count; });
 }
 
-bool Decoding::has(const int64_t* rows, int64_t count) const {
+bool Decoding::valid_rows(const int64_t* rows, int64_t count) const {
   std::vector<bool> taken(sentences_.size());
   if (count % beam_ != 0) return false;
   for (int64_t i = 0; i < count; ++i) {
@@ -44,7 +44,7 @@ bool Decoding::has(const int64_t* rows, int64_t count) const {
 }
 
 void Decoding::step(const int64_t* tokens, float* states, float* logits, int64_t threads) {
-  make_room();
+  extend_cache();
   slots_.emplace_back(rows());
   for (int64_t row = 0; row < rows(); ++row) slots_.back()[row] = static_cast<uint16_t>(row % beam_);
   embed(tokens, states);
@@ -73,7 +73,7 @@ void Decoding::embed(const int64_t* tokens, float* x) const {
   }
 }
 
-void Decoding::make_room() {
+void Decoding::extend_cache() {
   if (steps_ % kChunkSteps != 0) return;
   const size_t chunk = parts_.layers * 2 * value_offset();
   for (Sentence& sentence : sentences_) sentence.cache.push_back(std::make_shared<Buffer<float>>(chunk));
@@ -115,11 +115,11 @@ void Decoding::attend_history(int64_t layer, const float* made, float* found, in
   const int64_t width = parts_.width, heads = parts_.heads;
   const int64_t read = rows() * (steps_ + 1) * width * 2;
   parallel_dynamic(threads_for(threads, read, kLeastRead), rows() / beam_ * heads, [&] {
-    static thread_local Attention attention;  // its room is used again and again
+    static thread_local Attention attention;  // its buffers are reused
     return [&](int64_t item) {
       const int64_t number = item / heads, head = item % heads;
       const Sentence& sentence = sentences_[number];
-      const float* first = made + number * beam_ * 3 * width + head * size_;  // query, key and value stand width apart
+      const float* first = made + number * beam_ * 3 * width + head * size_;  // query, key and value lie `width` apart
       float* now = cached(sentence, layer, head, steps_);
       for (int64_t b = 0; b < beam_; ++b) {
         const float* own = first + b * 3 * width;
@@ -130,7 +130,7 @@ void Decoding::attend_history(int64_t layer, const float* made, float* found, in
         attention.clear();
         for (int64_t step = 0; step <= steps_; ++step) {
           const float* key = cached(sentence, layer, head, step) + slots_[step][number * beam_ + b] * size_;
-          attention.see(key, key + value_offset());
+          attention.add(key, key + value_offset());
         }
         attention.attend(first + b * 3 * width, size_, found + (number * beam_ + b) * width + head * size_);
       }
@@ -143,13 +143,13 @@ void Decoding::attend_source(int64_t layer, const float* queries, float* found, 
   const int64_t value = source_count_ * heads * source_length_ * size_;
   const int64_t read = rows() * source_length_ * width * 2;
   parallel_dynamic(threads_for(threads, read, kLeastRead), rows() / beam_ * heads, [&] {
-    static thread_local Attention attention;  // its room is used again and again
+    static thread_local Attention attention;  // its buffers are reused
     return [&](int64_t item) {
       const int64_t number = item / heads, head = item % heads;
       const Sentence& sentence = sentences_[number];
       const float* keys = sources_[layer] + (sentence.source * heads + head) * source_length_ * size_;
       attention.clear();
-      for (int64_t i = 0; i < sentence.length; ++i) attention.see(keys + i * size_, keys + i * size_ + value);
+      for (int64_t i = 0; i < sentence.length; ++i) attention.add(keys + i * size_, keys + i * size_ + value);
       for (int64_t b = 0; b < beam_; ++b) {
         const int64_t place = (number * beam_ + b) * width + head * size_;
         attention.attend(queries + place, size_, found + place);
@@ -160,30 +160,29 @@ void Decoding::attend_source(int64_t layer, const float* queries, float* found, 
 
 }  // namespace ibidem
 
-// See Decoding; null where there is no room.
-IBIDEM_EXPORT void* ibidem_decoding_new(const ibidem::DecoderParts* parts, const float* const* sources,
-                                        const int64_t* lengths, int64_t sentences, int64_t length, int64_t beam) {
+// See Decoding. Returns null when out of memory.
+IBIDEM_EXPORT void* ibidem_decoding_new(const ibidem::DecoderParts* parts, const float* const* sources, const int64_t* lengths,
+                                        int64_t sentences, int64_t length, int64_t beam) {
   return ibidem::noexcept_call([&] { return new ibidem::Decoding(*parts, sources, lengths, sentences, length, beam); });
 }
 
 IBIDEM_EXPORT void ibidem_decoding_free(void* decoding) { delete static_cast<ibidem::Decoding*>(decoding); }
 
-// 1 where it is done, 0 where there is no room, -1 where a token is none of the vocabulary.
-IBIDEM_EXPORT int ibidem_decoding_step(void* decoding, const int64_t* tokens, float* states, float* logits,
-                                       int threads) {
+// Returns 1, 0 when out of memory, -1 where a token is not in the vocabulary.
+IBIDEM_EXPORT int ibidem_decoding_step(void* decoding, const int64_t* tokens, float* states, float* logits, int threads) {
   return ibidem::noexcept_call([&] {
     auto* self = static_cast<ibidem::Decoding*>(decoding);
-    if (!self->knows(tokens)) return -1;
+    if (!self->valid_tokens(tokens)) return -1;
     self->step(tokens, states, logits, threads);
     return 1;
   });
 }
 
-// 1 where it is done, 0 where there is no room, -1 where these are not whole sentences, each once.
+// Returns 1, 0 when out of memory, -1 where the rows are not whole sentences, each once.
 IBIDEM_EXPORT int ibidem_decoding_reorder(void* decoding, const int64_t* rows, int64_t count) {
   return ibidem::noexcept_call([&] {
     auto* self = static_cast<ibidem::Decoding*>(decoding);
-    if (!self->has(rows, count)) return -1;
+    if (!self->valid_rows(rows, count)) return -1;
     self->reorder(rows, count);
     return 1;
   });

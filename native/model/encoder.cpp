@@ -1,22 +1,22 @@
-// A whole post-norm transformer encoder (Marian, FSMT), and the keys and values that the decoder makes of its states.
+// A post-norm transformer encoder (Marian, FSMT), and the projection of its states to the keys and values of the decoder.
 //
-// The tokens of all sentences lie one after the other: nothing is padded, and no sentence waits for a longer one.
+// The tokens of all sentences are concatenated, without padding.
 #include <algorithm>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/exports.h"
 #include "base/noexcept_call.h"
+#include "base/parallel.h"
 #include "model/linear.h"
 #include "model/norm.h"
 #include "model/self_attention.h"
-#include "base/parallel.h"
 
 namespace ibidem {
 
-// The parts of an encoder as Python hands them over; it keeps them alive. The layout is that of native/encoder.py.
+// The weights of an encoder, which Python owns; the layout is that of ibidem/native/engine.py.
 struct EncoderLayerParts {
-  const Linear *project, *outer;  // query (scaled), key and value in one; what follows attention
+  const Linear *project, *outer;  // scaled query, key and value at once; the projection after attention
   const Linear *inner, *feed_outer;
   Norm norm, feed_norm;
 };
@@ -25,9 +25,9 @@ struct EncoderParts {
   int64_t width, heads, layers;
   const EncoderLayerParts* layer;  // [layers]
   int64_t target_heads, target_layers;
-  const Linear* const* target;  // [target_layers], the key and the value for a decoder layer in one
+  const Linear* const* target;  // [target_layers], key and value for a decoder layer at once
   const float* tokens;          // [token_count, width]
-  const float* positions;       // [positions, width], beginning with that of the first token
+  const float* positions;       // [positions, width], that of the first token first
   int64_t token_count;
   float token_scale;
   int32_t activation;
@@ -35,7 +35,7 @@ struct EncoderParts {
 
 namespace {
 
-// Numbers of keys and values read that are worth another thread.
+// Elements of keys and values for which waking another thread pays.
 constexpr int64_t kLeastRead = 1 << 16;
 
 class Encoding {
@@ -46,33 +46,33 @@ class Encoding {
     for (int64_t s = 0; s < sentences; ++s) starts_.push_back(starts_.back() + lengths[s]);
   }
 
-  // tokens: [rows]; sources: of each decoder layer [2, sentences, heads, longest, size of a head], set where a sentence
+  // tokens: [rows]; sources: for each decoder layer [2, sentences, heads, longest, size of a head], set only where a sentence
   // has tokens.
   void run(const int64_t* tokens, float* const* sources) {
     const int64_t rows = starts_.back(), width = parts_.width;
     int64_t inner = 0;
     for (int64_t i = 0; i < parts_.layers; ++i) inner = std::max(inner, parts_.layer[i].inner->outputs());
-    float* x = room().x.of(rows * width);
-    made_ = room().made.of(rows * std::max(3 * width, inner));
-    found_ = room().found.of(rows * width);
+    float* x = buffers().x.of(rows * width);
+    made_ = buffers().made.of(rows * std::max(3 * width, inner));
+    found_ = buffers().found.of(rows * width);
     embed(tokens, x);
     for (int64_t i = 0; i < parts_.layers; ++i) apply_layer(parts_.layer[i], x);
     for (int64_t i = 0; i < parts_.target_layers; ++i) {
-      if (i == 0) room().quantised.set(x, rows, width, threads_);
-      parts_.target[i]->apply(room().quantised, Activation::kNone, made_, threads_);
+      if (i == 0) buffers().quantised.set(x, rows, width, threads_);
+      parts_.target[i]->apply(buffers().quantised, Activation::kNone, made_, threads_);
       spread(sources[i]);
     }
   }
 
  private:
-  struct Room {
+  struct Buffers {
     Scratch<float> x, made, found;
     QuantisedRows quantised;
   };
 
-  // Used again by every batch of a thread.
-  static Room& room() {
-    static thread_local Room own;
+  // Reused by every batch of a thread.
+  static Buffers& buffers() {
+    static thread_local Buffers own;
     return own;
   }
 
@@ -90,8 +90,8 @@ class Encoding {
   }
 
   void apply(const Linear& linear, const float* x, Activation activation, float* out) {
-    room().quantised.set(x, rows(), linear.inputs(), threads_);
-    linear.apply(room().quantised, activation, out, threads_);
+    buffers().quantised.set(x, rows(), linear.inputs(), threads_);
+    linear.apply(buffers().quantised, activation, out, threads_);
   }
 
   void apply_layer(const EncoderLayerParts& layer, float* x) {
@@ -105,12 +105,12 @@ class Encoding {
     layer.feed_norm.add_and_normalise(x, found_, rows(), width, threads_);
   }
 
-  // From the queries, keys and values in made_ to found_.
+  // Attends from the queries, keys and values in made_ to found_.
   void attend() {
     const int64_t width = parts_.width, heads = parts_.heads, size = width / heads;
     const int64_t read = rows() * longest_ * width * 2;
     parallel_dynamic(threads_for(threads_, read, kLeastRead), sentences() * heads, [&] {
-      static thread_local SelfAttention attention;  // its room is used again and again
+      static thread_local SelfAttention attention;  // its buffers are reused
       return [&](int64_t item) {
         const int64_t s = item / heads, row = starts_[s], place = item % heads * size;
         attention.attend(made_ + row * 3 * width + place, starts_[s + 1] - row, size, width, found_ + row * width + place);
@@ -118,7 +118,7 @@ class Encoding {
     });
   }
 
-  // Puts the keys and values in made_ [rows, 2 x width] where a decoder looks for them.
+  // Copies the keys and values in made_ [rows, 2 x width] to the layout that the decoder reads.
   void spread(float* source) const {
     const int64_t width = parts_.width, heads = parts_.target_heads, size = width / heads;
     for (int64_t s = 0; s < sentences(); ++s)
@@ -139,8 +139,8 @@ class Encoding {
 }  // namespace
 }  // namespace ibidem
 
-// See Encoding; tokens: all sentences' one after the other. 1 where it is done, 0 where there is no room, -1 where a token
-// is none of the vocabulary.
+// See Encoding; tokens: of all sentences, concatenated. Returns 1, 0 when out of memory, -1 where a token is not in the
+// vocabulary.
 IBIDEM_EXPORT int ibidem_encode(const ibidem::EncoderParts* parts, const int64_t* tokens, const int64_t* lengths,
                                 int64_t sentences, int64_t longest, float* const* sources, int threads) {
   return ibidem::noexcept_call([&] {

@@ -19,17 +19,17 @@ constexpr int kTileOutputs = kTileBlocks * kLanes;
 constexpr int kBlockBytes = kLanes * kGroup;
 constexpr int kHalfTile = std::max(1, kTileBlocks / 2);
 constexpr int kFewRows = kSums / kTileBlocks;
-// With fewer rows each widens the weights for itself, where they are widened at all.
+// Below this many rows the weights are widened for each row, where they are widened at all.
 constexpr int64_t kWorthWidening = 8;
-// One less than bytes have, since both ends of a range may round outwards.
+// One less than the values of a byte, since both ends of a range may round outwards.
 constexpr float kSteps = 254.0f;
-// So many times the range of the bytes is what the largest value may reach; sums then stay far from the ends of int32.
+// The largest value may be this many times the range of the bytes; sums then stay well within int32.
 constexpr float kHeights = 64.0f;
-// Bytes of weights, and elements of rows, that are worth another thread.
+// Bytes of weights and elements of rows for which waking another thread pays.
 constexpr int64_t kLeastWeights = 1 << 18;
 constexpr int64_t kLeastElements = 1 << 15;
 
-// The largest value seen, and the next to it, not counting those below zero.
+// The largest and the second largest value seen, counting negative values as zero.
 class Highest {
  public:
   void see(Floats x) {
@@ -58,8 +58,8 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 void QuantisedRows::set(const float* x, int64_t rows, int64_t width, int64_t threads) {
   rows_ = rows;
   stride_ = divide_up(width, kLanes) * kLanes;
-  bytes_ = bytes_room_.of(rows * stride_);
-  facts_ = facts_room_.of(rows);
+  bytes_ = bytes_buffer_.of(rows * stride_);
+  infos_ = infos_buffer_.of(rows);
   parallel_for(threads_for(threads, rows * width, kLeastElements), rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) set_row(x + r * width, r, width);
   });
@@ -75,9 +75,9 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
     const Floats here = at(i);
     above.see(here);
     below.see(splat(0.0f) - here);
-    nothing = fma(here, splat(0.0f), nothing);  // a maximum would pass over NaN, the sum of zeros does not
+    nothing = fma(here, splat(0.0f), nothing);  // a maximum ignores NaN, a sum of zeros does not
   }
-  Facts& facts = facts_[r];
+  RowInfo& facts = infos_[r];
   facts = {std::numeric_limits<float>::quiet_NaN(), 0, 0, 0};
   if (sum(nothing) != 0.0f) return;
 
@@ -86,7 +86,7 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
   const float top = upwards ? high : low;
   const float lowest = upwards ? low : below.second();
   const float highest = upwards ? above.second() : high;
-  // Divided before they are added, so that no finite numbers overflow.
+  // Divided before they are added, so that finite numbers do not overflow.
   const float even = std::max(highest / kSteps + lowest / kSteps, top / (kHeights * kSteps));
   facts.step = std::max(even, std::numeric_limits<float>::min());
   const float inverse = 1.0f / facts.step;
@@ -110,13 +110,13 @@ void QuantisedRows::set_row(const float* x, int64_t r, int64_t width) {
 Linear::Linear(const int8_t* weights, const float* scales, const float* bias, int64_t inputs, int64_t outputs)
     : inputs_(inputs),
       outputs_(outputs),
-      groups_(divide_up(inputs, kGroup)),
+      quads_(divide_up(inputs, kGroup)),
       tiles_(divide_up(outputs, kTileOutputs)),
-      weights_(tiles_ * kTileOutputs * groups_ * kGroup),
+      weights_(tiles_ * kTileOutputs * quads_ * kGroup),
       weight_sums_(tiles_ * kTileOutputs),
       scales_(tiles_ * kTileOutputs),
       bias_(tiles_ * kTileOutputs) {
-  std::memset(weights_.get(), 0, tiles_ * kTileOutputs * groups_ * kGroup);
+  std::memset(weights_.get(), 0, tiles_ * kTileOutputs * quads_ * kGroup);
   for (int64_t n = 0; n < tiles_ * kTileOutputs; ++n) {
     const bool real = n < outputs;
     scales_[n] = real ? scales[n] : 0.0f;
@@ -127,9 +127,9 @@ Linear::Linear(const int8_t* weights, const float* scales, const float* bias, in
 }
 
 void Linear::pack(const int8_t* weights, int64_t tile) {
-  int8_t* place = weights_.get() + tile * groups_ * kTileOutputs * kGroup;
+  int8_t* place = weights_.get() + tile * quads_ * kTileOutputs * kGroup;
   const int64_t first = tile * kTileOutputs, last = std::min(outputs_, first + kTileOutputs);
-  for (int64_t group = 0; group < groups_; ++group) {
+  for (int64_t group = 0; group < quads_; ++group) {
     const int64_t begin = group * kGroup, count = std::min<int64_t>(kGroup, inputs_ - begin);
     for (int64_t n = first; n < last; ++n)
       std::memcpy(place + (group * kTileOutputs + n - first) * kGroup, weights + n * inputs_ + begin, count);
@@ -138,19 +138,19 @@ void Linear::pack(const int8_t* weights, int64_t tile) {
 
 Ints Linear::column(int64_t input, int64_t first_output) const {
   const int64_t tile = first_output / kTileOutputs, block = first_output % kTileOutputs / kLanes;
-  const int8_t* groups = weights_.get() + ((tile * groups_ + input / kGroup) * kTileBlocks + block) * kBlockBytes;
+  const int8_t* groups = weights_.get() + ((tile * quads_ + input / kGroup) * kTileBlocks + block) * kBlockBytes;
   Sums once = no_sums();
   add_products(once, groups, spread(uint32_t{1} << input % kGroup * 8));
   return total(once);
 }
 
 void Linear::apply(const QuantisedRows& x, Activation activation, float* out, int64_t threads) const {
-  // Few rows cost what it takes to read the weights, many what it takes to multiply.
+  // Few rows are bound by reading the weights, many by multiplication.
   const int64_t work = inputs_ * outputs_ * std::max<int64_t>(1, x.rows() / kFewRows);
   parallel_for(threads_for(threads, work, kLeastWeights), tiles_, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
-      // With few rows the weights are read once and all of a tile's at a time; with many rows what counts is that they
-      // stay in the nearest cache, and half a tile's do.
+      // With few rows the weights of a whole tile are read once. With many rows they should stay in the first-level cache,
+      // which holds half a tile.
       if (x.rows() <= kFewRows) {
         apply_rows<kFewRows, kTileBlocks>(x, 0, part(tile, 0), activation, out);
         continue;
@@ -168,7 +168,7 @@ void Linear::apply(const QuantisedRows& x, Activation activation, float* out, in
 
 Linear::Part<int8_t> Linear::part(int64_t tile, int first_block) const {
   constexpr int64_t kStep = kTileBlocks * kBlockBytes;
-  const int8_t* weights = weights_.get() + tile * groups_ * kStep + first_block * kBlockBytes;
+  const int8_t* weights = weights_.get() + tile * quads_ * kStep + first_block * kBlockBytes;
   return {(tile * kTileBlocks + first_block) * kLanes, weights, kStep};
 }
 
@@ -178,10 +178,9 @@ Linear::Part<Wide> Linear::widened(const Part<int8_t>& part) const {
     return part;
   } else {
     constexpr int64_t kStep = Blocks * kBlockBytes;
-    static thread_local Scratch<Wide> room;
-    Wide* wide = room.of(groups_ * kStep);
-    for (int64_t group = 0; group < groups_; ++group)
-      std::copy_n(part.weights + group * part.step, kStep, wide + group * kStep);
+    static thread_local Scratch<Wide> buffer;
+    Wide* wide = buffer.of(quads_ * kStep);
+    for (int64_t group = 0; group < quads_; ++group) std::copy_n(part.weights + group * part.step, kStep, wide + group * kStep);
     return {part.first_output, wide, kStep};
   }
 }
@@ -205,12 +204,12 @@ void Linear::apply_rows(const QuantisedRows& x, int64_t first_row, const Part<We
 template <int Rows, int Blocks, class Weight>
 void Linear::apply_part(const QuantisedRows& x, int64_t first_row, const Part<Weight>& part, Activation activation,
                         float* out) const {
-  // The rows of a wide output lie pages apart: asked for now, they are here when the sums are ready.
+  // The rows of a wide output lie pages apart: they are prefetched while the sums are computed.
   for (int r = 0; r < Rows; ++r)
     for (int block = 0; block < Blocks; ++block)
       __builtin_prefetch(out + (first_row + r) * outputs_ + part.first_output + block * kLanes, 1);
   int32_t totals[Rows][Blocks][kLanes];
-  multiply(part.weights, part.step, groups_, x.row(first_row), x.stride(), totals);
+  multiply(part.weights, part.step, quads_, x.row(first_row), x.stride(), totals);
   for (int block = 0; block < Blocks; ++block) {
     const int64_t output = part.first_output + block * kLanes;
     const int count = static_cast<int>(std::min<int64_t>(kLanes, outputs_ - output));
@@ -233,7 +232,7 @@ void Linear::apply_part(const QuantisedRows& x, int64_t first_row, const Part<We
 
 }  // namespace ibidem
 
-// A layer of weights [outputs, inputs], scales [outputs] and a bias [outputs] or none; null where there is no room.
+// Makes a layer of weights [outputs, inputs], scales [outputs] and a bias [outputs] or null. Returns null when out of memory.
 IBIDEM_EXPORT void* ibidem_linear_new(const int8_t* weights, const float* scales, const float* bias, int64_t inputs,
                                       int64_t outputs) {
   return ibidem::noexcept_call([&] { return new ibidem::Linear(weights, scales, bias, inputs, outputs); });
@@ -241,7 +240,7 @@ IBIDEM_EXPORT void* ibidem_linear_new(const int8_t* weights, const float* scales
 
 IBIDEM_EXPORT void ibidem_linear_free(void* linear) { delete static_cast<ibidem::Linear*>(linear); }
 
-// x: [rows, inputs]; out: [rows, outputs]. 0 where there is no room to work in.
+// x: [rows, inputs]; out: [rows, outputs]. Returns 0 when out of memory.
 IBIDEM_EXPORT int ibidem_linear_apply(const void* linear, const float* x, int64_t rows, int activation, float* out,
                                       int threads) {
   static thread_local ibidem::QuantisedRows quantised;

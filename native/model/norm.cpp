@@ -2,16 +2,16 @@
 
 #include <cmath>
 
-#include "simd/simd.h"
 #include "base/parallel.h"
+#include "simd/simd.h"
 
 namespace ibidem {
 namespace {
 
-// Elements of rows that are worth another thread.
+// Elements of rows for which waking another thread pays.
 constexpr int64_t kLeastElements = 1 << 15;
 
-// Calls visit(first, count) for every sixteen numbers of a row, and for the fewer at its end.
+// Calls visit(first, count) for every 16 numbers of a row, and for the rest.
 template <class Visit>
 void visit_lanes(int64_t width, Visit visit) {
   int64_t i = 0;
@@ -35,7 +35,7 @@ void Norm::normalise_row(float* x, const float* added, int64_t width) const {
     total = total + here;
   });
   const float mean = sum(total) / static_cast<float>(width);
-  // A second pass, not E[x^2] - E[x]^2: that would cancel where the mean is large.
+  // A second pass instead of E[x^2] - E[x]^2, which loses precision where the mean is large.
   Floats squares = splat(0.0f);
   visit_lanes(width, [&](int64_t i, int count) {
     const Floats away = load_first(x + i, count) - splat(mean);

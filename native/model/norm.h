@@ -1,4 +1,4 @@
-// Layer normalisation of a residual.
+// Layer normalisation of a residual connection.
 #pragma once
 
 #include <cstdint>

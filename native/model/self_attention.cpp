@@ -16,8 +16,8 @@ constexpr int kPair = 2 * kLanes;
 
 void SelfAttention::attend(const float* first, int64_t tokens, int64_t size, int64_t width, float* found) {
   padded_ = (tokens + kPair - 1) / kPair * kPair;
-  keys_ = keys_room_.of(size * padded_);
-  scores_ = scores_room_.of(kQueries * padded_);
+  keys_ = keys_buffer_.of(size * padded_);
+  scores_ = scores_buffer_.of(kQueries * padded_);
   for (int64_t i = 0; i < size; ++i) std::fill(keys_ + i * padded_ + tokens, keys_ + (i + 1) * padded_, 0.0f);
   for (int64_t t = 0; t < tokens; ++t) {
     const float* key = first + t * 3 * width + width;
@@ -52,7 +52,7 @@ void SelfAttention::attend_some(const float* query, const float* values, int64_t
   }
   for (int q = 0; q < Queries; ++q) {
     float* scores = scores_ + q * padded_;
-    // What lies behind the last key has no weight.
+    // Scores beyond the last key have no weight.
     std::fill(scores + tokens, scores + padded_, -std::numeric_limits<float>::infinity());
     make_probabilities(scores, padded_);
   }

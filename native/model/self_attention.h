@@ -1,4 +1,4 @@
-// Attention of all tokens of a sentence to each other, by one head.
+// Attention of all tokens of a sentence to each other in one head.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace ibidem {
 
-// A few queries at a time, so that a key or value that was loaded serves all of them.
+// Computes a few queries at a time, so that a loaded key or value is used for all of them.
 class SelfAttention {
  public:
-  // first: the query of the first token, already scaled; its key and value stand `width` and 2 x `width` behind it, and
-  // the next token 3 x `width`. found: that of the first token; the next one's stands `width` behind.
+  // first: the query of the first token, already scaled; its key and value lie `width` and 2 x `width` behind it, the next
+  // token 3 x `width`. found: the result of the first token; the next one lies `width` behind.
   void attend(const float* first, int64_t tokens, int64_t size, int64_t width, float* found);
 
  private:
@@ -20,8 +20,8 @@ class SelfAttention {
 
   int64_t padded_ = 0;
   float *keys_ = nullptr, *scores_ = nullptr;
-  Scratch<float> keys_room_;    // [size, tokens up to whole pairs of registers]
-  Scratch<float> scores_room_;  // [queries, the same]
+  Scratch<float> keys_buffer_;    // [size, tokens padded to pairs of registers]
+  Scratch<float> scores_buffer_;  // [queries, tokens padded likewise]
 };
 
 }  // namespace ibidem

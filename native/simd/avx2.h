@@ -1,4 +1,4 @@
-// The sixteen lanes as two registers of AVX2; what it lacks is put together from what it has.
+// The 16 lanes as two AVX2 registers; missing instructions are emulated.
 #pragma once
 
 #include <immintrin.h>
@@ -26,14 +26,14 @@ inline void store(float* p, Floats x) {
   _mm256_storeu_ps(p, x.low);
   _mm256_storeu_ps(p + 8, x.high);
 }
-// Lanes below count hold ones, the others zeros.
+// All bits set in the lanes below count, zero in the others.
 inline __m256i mask_of_first(int count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 inline Floats load_first(const float* p, int count) {
   return {_mm256_maskload_ps(p, mask_of_first(count)), _mm256_maskload_ps(p + 8, mask_of_first(count - 8))};
 }
-// Zero in the lanes from count on.
+// Sets the lanes from count on to zero.
 inline Floats keep_first(Floats x, int count) {
   return {_mm256_and_ps(x.low, _mm256_castsi256_ps(mask_of_first(count))),
           _mm256_and_ps(x.high, _mm256_castsi256_ps(mask_of_first(count - 8)))};
@@ -51,7 +51,7 @@ inline Floats operator/(Floats a, Floats b) { return {_mm256_div_ps(a.low, b.low
 inline Floats fma(Floats a, Floats b, Floats c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-// Where b is not a number, so is the result; where only a is not, b is the result.
+// The result is NaN where b is NaN, and b where only a is NaN.
 inline Floats max(Floats a, Floats b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
 inline Floats min(Floats a, Floats b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
 inline Floats abs(Floats a) {
@@ -62,15 +62,13 @@ inline Floats nearest(Floats a) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.low, kMode), _mm256_round_ps(a.high, kMode)};
 }
-// x * 2 ** n for whole n between -126 and 127; outside of it n counts as the nearer end, unless it is not a number.
+// x * 2 ** n for whole n, clamped to -126 .. 127 unless it is NaN.
 inline __m256 scale_by_power(__m256 x, __m256 n) {
   const __m256 kept = _mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_max_ps(_mm256_set1_ps(-126.0f), n));
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(kept), _mm256_set1_epi32(127));
   return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
 }
-inline Floats scale_by_power(Floats x, Floats n) {
-  return {scale_by_power(x.low, n.low), scale_by_power(x.high, n.high)};
-}
+inline Floats scale_by_power(Floats x, Floats n) { return {scale_by_power(x.low, n.low), scale_by_power(x.high, n.high)}; }
 inline Bits at_least(Floats a, Floats b) {
   const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GE_OQ));
   const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GE_OQ));
@@ -91,9 +89,7 @@ inline float largest(Floats a) {
 
 inline Ints splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 // The number of each lane.
-inline Ints counting() {
-  return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
-}
+inline Ints counting() { return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)}; }
 inline Ints load(const int32_t* p) {
   auto* eights = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(eights), _mm256_loadu_si256(eights + 1)};
@@ -105,12 +101,10 @@ inline void store(int32_t* p, Ints x) {
 }
 inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
 inline Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
-inline Ints operator*(Ints a, Ints b) {
-  return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
-}
+inline Ints operator*(Ints a, Ints b) { return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)}; }
 inline Ints min(Ints a, Ints b) { return {_mm256_min_epi32(a.low, b.low), _mm256_min_epi32(a.high, b.high)}; }
 inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)}; }
-// Sums, with the products of 16 pairs of numbers from memory with a pair of sixteen bits each.
+// Adds the products of 16 pairs of int16 from memory with one pair.
 inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
   auto* pairs = reinterpret_cast<const __m256i*>(numbers);
   return {_mm256_add_epi32(sums.low, _mm256_madd_epi16(_mm256_loadu_si256(pairs), pair.low)),
@@ -126,7 +120,7 @@ inline Bits equal(Ints a, Ints b) {
   const int high = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.high, b.high)));
   return static_cast<Bits>(low | high << 8);
 }
-// Counts, one more in the lanes where a < b.
+// Increments counts in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
   return {_mm256_sub_epi32(counts.low, _mm256_cmpgt_epi32(b.low, a.low)),
           _mm256_sub_epi32(counts.high, _mm256_cmpgt_epi32(b.high, a.high))};
@@ -149,7 +143,7 @@ inline int32_t largest(Ints a) {
   four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
-// For every eight bits the numbers of those that are set, and then anything.
+// For every byte the indices of its set bits; the rest is undefined.
 struct Places {
   int32_t of[256][8];
   constexpr Places() : of() {
@@ -163,7 +157,7 @@ inline void store_some(int32_t* p, __m256i x, Bits lanes) {
   const __m256i places = _mm256_load_si256(reinterpret_cast<const __m256i*>(kPlaces.of[lanes]));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(x, places));
 }
-// Put the lanes of these bits side by side; writes up to sixteen lanes, of which the others mean nothing.
+// Stores the lanes of these bits next to each other; writes up to 16 lanes, of which the rest is undefined.
 inline void store_some(int32_t* p, Ints x, Bits lanes) {
   store_some(p, x.low, lanes & 0xff);
   store_some(p + __builtin_popcount(lanes & 0xff), x.high, lanes >> 8);
@@ -184,14 +178,14 @@ inline void store_shorts(int16_t* p, Ints x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
 }
 
-// Packed4 unsigned bytes, the same for all lanes, widened to sixteen bits.
+// Four unsigned bytes, the same in all lanes, widened to int16.
 struct Packed4 {
   __m256i v;
 };
 inline Packed4 spread(uint32_t four) { return {_mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int32_t>(four)))}; }
 
-// Sixteen running sums of products of four signed bytes from memory with four unsigned ones. AVX2 can only multiply
-// bytes with saturation, so they are widened: a lane of a part holds two of the four products of one sum.
+// Sixteen sums of products of four signed bytes from memory with four unsigned bytes. AVX2 multiplies bytes only with
+// saturation, so they are widened: a lane of a part holds two of the four products of one sum.
 struct Sums {
   __m256i part[4];
 };
@@ -199,7 +193,7 @@ inline Sums no_sums() {
   const __m256i zero = _mm256_setzero_si256();
   return {{zero, zero, zero, zero}};
 }
-// Bytes: 16 groups of four signed ones.
+// bytes: 16 groups of four signed bytes.
 inline void add_products(Sums& sums, const int8_t* bytes, Packed4 four) {
   auto* groups = reinterpret_cast<const __m128i*>(bytes);
   for (int i = 0; i < 4; ++i) {
@@ -217,11 +211,11 @@ inline __m256i total(__m256i part, __m256i next) {
 }
 inline Ints total(Sums sums) { return {total(sums.part[0], sums.part[1]), total(sums.part[2], sums.part[3])}; }
 
-// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 16 registers.
+// Blocks of sixteen outputs whose weights lie next to each other, and the sums that a product keeps in its 16 registers.
 constexpr int kTileBlocks = 1;
 constexpr int kSums = 4;
 
-// What is multiplied often is widened once: rows of bytes when they are made, weights where many rows wait for them.
+// The types that are widened once for many products: rows when they are quantised, weights where there are many rows.
 using RowByte = uint16_t;
 using WideWeight = int16_t;
 inline __m256i load_weights(const int8_t* p) {
@@ -229,12 +223,12 @@ inline __m256i load_weights(const int8_t* p) {
 }
 inline __m256i load_weights(const WideWeight* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// The sums of products of rows, `stride` from one to the next, with blocks of sixteen outputs; weights: for every four
-// inputs those of the blocks side by side, `step` from one four to the next.
+// Multiplies rows, `stride` from one to the next, with blocks of 16 outputs; weights: for every four inputs those of all
+// blocks, `step` from one quad to the next.
 template <int Rows, int Blocks, class Weight>
 void multiply(const Weight* weights, int64_t step, int64_t fours, const RowByte* rows, int64_t stride,
               int32_t (&totals)[Rows][Blocks][kLanes]) {
-  // Of four outputs each: as many as leave all sums, the rows' bytes, a weight and a product in the 16 registers.
+  // Groups of four outputs: as many as fit into the 16 registers with the rows' bytes, a weight and a product.
   constexpr int kParts = Rows == 1 ? 4 * Blocks : Rows == 2 ? 4 : 2;
 #pragma GCC unroll 8
   for (int first = 0; first < 4 * Blocks; first += kParts) {
@@ -255,8 +249,7 @@ void multiply(const Weight* weights, int64_t step, int64_t fours, const RowByte*
       for (int part = 0; part < kParts; ++part) {
         const __m256i wide = load_weights(weights + i * step + (first + part) * kLanes);
 #pragma GCC unroll 16
-        for (int r = 0; r < Rows; ++r)
-          sums[r][part] = _mm256_add_epi32(sums[r][part], _mm256_madd_epi16(wide, bytes[r]));
+        for (int r = 0; r < Rows; ++r) sums[r][part] = _mm256_add_epi32(sums[r][part], _mm256_madd_epi16(wide, bytes[r]));
       }
     }
 #pragma GCC unroll 16
@@ -268,25 +261,25 @@ void multiply(const Weight* weights, int64_t step, int64_t fours, const RowByte*
   }
 }
 
-// Packed4 signed bytes, the same for all lanes.
+// Four signed bytes, the same in all lanes.
 struct SignedPacked4 {
   __m256i v;
 };
 inline SignedPacked4 spread_signed(uint32_t four) { return {_mm256_set1_epi32(static_cast<int32_t>(four))}; }
 
-// Sixteen running sums of products of numbers of a few bits from memory with signed bytes.
+// Sixteen sums of products of few-bit codes from memory with signed bytes.
 template <int Bits>
-struct NumberSums {
+struct CodeSums {
   __m256i part[2];
 };
 template <int Bits>
-NumberSums<Bits> no_number_sums() {
+CodeSums<Bits> no_code_sums() {
   return {{_mm256_setzero_si256(), _mm256_setzero_si256()}};
 }
-// Bytes: 16 groups of four; fours: what the numbers in them are multiplied with, those of the lowest bits first. Packed4
-// products of 15 or eight of 3 with 128 at most fit into sixteen bits.
+// bytes: 16 groups of four; fours: the factors of the codes in them, those of the lowest bits first. Four products of 15, or
+// eight of 3, with at most 128 fit into int16.
 template <int Bits>
-void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedPacked4* fours) {
+void add_codes(CodeSums<Bits>& sums, const uint8_t* bytes, const SignedPacked4* fours) {
   static_assert(Bits == 2 || Bits == 4, "others may not fit");
   auto* groups = reinterpret_cast<const __m256i*>(bytes);
   for (int half = 0; half < 2; ++half) {
@@ -301,7 +294,7 @@ void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedPacke
   }
 }
 template <int Bits>
-Ints total(NumberSums<Bits> sums) {
+Ints total(CodeSums<Bits> sums) {
   return {sums.part[0], sums.part[1]};
 }
 

@@ -1,4 +1,4 @@
-// The sixteen lanes as one register of AVX-512.
+// The 16 lanes as one AVX-512 register.
 #pragma once
 
 #include <immintrin.h>
@@ -19,7 +19,7 @@ struct Ints {
 inline Floats splat(float x) { return {_mm512_set1_ps(x)}; }
 inline Floats load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline Floats load_first(const float* p, int count) { return {_mm512_maskz_loadu_ps(first_bits(count), p)}; }
-// Zero in the lanes from count on.
+// Sets the lanes from count on to zero.
 inline Floats keep_first(Floats x, int count) { return {_mm512_maskz_mov_ps(first_bits(count), x.v)}; }
 inline Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
@@ -33,17 +33,15 @@ inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; 
 inline Floats operator/(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
 // a * b + c, rounded once.
 inline Floats fma(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-// Where b is not a number, so is the result; where only a is not, b is the result.
+// The result is NaN where b is NaN, and b where only a is NaN.
 inline Floats max(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats min(Floats a, Floats b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Floats abs(Floats a) { return {_mm512_abs_ps(a.v)}; }
-inline Floats nearest(Floats a) {
-  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
+inline Floats nearest(Floats a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 // x * 2 ** n for whole n.
 inline Floats scale_by_power(Floats x, Floats n) { return {_mm512_scalef_ps(x.v, n.v)}; }
-// The bits of a mask in a general register. Written in assembly because GCC 12 may keep a mask, widened to 32 bits, in memory,
-// write only 16 bits of it there and count the bits of all 32.
+// Moves a mask to a general register. In assembly because GCC 12 may spill a widened mask, write only 16 of its 32 bits and
+// then count all 32.
 inline Bits to_bits(__mmask16 mask) {
   Bits bits;
   asm("kmovw %1, %0" : "=r"(bits) : "k"(mask));
@@ -63,68 +61,63 @@ inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints operator*(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
-// Sums, with the products of 16 pairs of numbers from memory with a pair of sixteen bits each.
+// Adds the products of 16 pairs of int16 from memory with one pair.
 inline Ints add_pairs(Ints sums, const int16_t* numbers, Ints pair) {
   return {_mm512_dpwssd_epi32(sums.v, _mm512_loadu_si512(numbers), pair.v)};
 }
 inline Bits below(Ints a, Ints b) { return to_bits(_mm512_cmplt_epi32_mask(a.v, b.v)); }
 inline Bits equal(Ints a, Ints b) { return to_bits(_mm512_cmpeq_epi32_mask(a.v, b.v)); }
-// Counts, one more in the lanes where a < b.
+// Increments counts in the lanes where a < b.
 inline Ints count_below(Ints counts, Ints a, Ints b) {
   return {_mm512_mask_add_epi32(counts.v, _mm512_cmplt_epi32_mask(a.v, b.v), counts.v, _mm512_set1_epi32(1))};
 }
 inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 inline int32_t least(Ints a) { return _mm512_reduce_min_epi32(a.v); }
 inline int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
-// Put the lanes of these bits side by side; writes sixteen lanes, of which the others mean nothing.
+// Stores the lanes of these bits next to each other; writes 16 lanes, of which the rest is undefined.
 inline void store_some(int32_t* p, Ints x, Bits lanes) {
   _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), x.v));
 }
 inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Ints round_to_ints(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
 // The low byte of every lane.
-inline void store_bytes(uint8_t* p, Ints x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
-}
+inline void store_bytes(uint8_t* p, Ints x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v)); }
 
 // Lanes from -32768 to 32767.
-inline void store_shorts(int16_t* p, Ints x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
-}
+inline void store_shorts(int16_t* p, Ints x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v)); }
 
-// Packed4 unsigned bytes, the same for all lanes.
+// Four unsigned bytes, the same in all lanes.
 struct Packed4 {
   __m512i v;
 };
 inline Packed4 spread(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
 
-// Sixteen running sums of products of four signed bytes from memory with four unsigned ones.
+// Sixteen sums of products of four signed bytes from memory with four unsigned bytes.
 struct Sums {
   __m512i v;
 };
 inline Sums no_sums() { return {_mm512_setzero_si512()}; }
-// Bytes: 16 groups of four signed ones.
+// bytes: 16 groups of four signed bytes.
 inline void add_products(Sums& sums, const int8_t* bytes, Packed4 four) {
   sums.v = _mm512_dpbusd_epi32(sums.v, four.v, _mm512_loadu_si512(bytes));
 }
 inline Sums operator+(Sums a, Sums b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints total(Sums sums) { return {sums.v}; }
 
-// Blocks of sixteen outputs whose weights lie side by side, and how many sums a product keeps in its 32 registers.
+// Blocks of sixteen outputs whose weights lie next to each other, and the sums that a product keeps in its 32 registers.
 constexpr int kTileBlocks = 4;
 constexpr int kSums = 24;
 
-// What rows of bytes and weights are widened to: here they stay what they are.
+// The types that rows of bytes and weights are widened to: here they are not.
 using RowByte = uint8_t;
 using WideWeight = int8_t;
 
-// The sums of products of rows, `stride` from one to the next, with blocks of sixteen outputs; weights: for every four
-// inputs those of the blocks side by side, `step` from one four to the next. Its loops must unroll, or the sums leave the
-// registers.
+// Multiplies rows, `stride` from one to the next, with blocks of 16 outputs; weights: for every four inputs those of all
+// blocks, `step` from one quad to the next. The loops must be unrolled to keep the sums in registers.
 template <int Rows, int Blocks>
 void multiply(const int8_t* weights, int64_t step, int64_t fours, const RowByte* rows, int64_t stride,
               int32_t (&totals)[Rows][Blocks][kLanes]) {
-  // Bytes of weights that are asked for ahead of their use, where whole tiles are read.
+  // Bytes that weights are prefetched ahead, where whole tiles are read.
   constexpr int64_t kPrefetch = 2048, kBlockBytes = 4 * kLanes;
   Sums sums[Rows][Blocks];
 #pragma GCC unroll 16
@@ -150,27 +143,26 @@ void multiply(const int8_t* weights, int64_t step, int64_t fours, const RowByte*
     for (int block = 0; block < Blocks; ++block) _mm512_storeu_si512(totals[r][block], sums[r][block].v);
 }
 
-// Packed4 signed bytes, the same for all lanes.
+// Four signed bytes, the same in all lanes.
 struct SignedPacked4 {
   __m512i v;
 };
 inline SignedPacked4 spread_signed(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
 
-// Sixteen running sums of products of numbers of a few bits from memory with signed bytes; those of the upper bits count
-// many times until the end.
+// Sixteen sums of products of few-bit codes from memory with signed bytes; sums of upper bits are scaled down at the end.
 template <int Bits>
-struct NumberSums {
+struct CodeSums {
   __m512i part[8 / Bits];
 };
 template <int Bits>
-NumberSums<Bits> no_number_sums() {
-  NumberSums<Bits> sums;
+CodeSums<Bits> no_code_sums() {
+  CodeSums<Bits> sums;
   for (auto& part : sums.part) part = _mm512_setzero_si512();
   return sums;
 }
-// Bytes: 16 groups of four; fours: what the numbers in them are multiplied with, those of the lowest bits first.
+// bytes: 16 groups of four; fours: the factors of the codes in them, those of the lowest bits first.
 template <int Bits>
-void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedPacked4* fours) {
+void add_codes(CodeSums<Bits>& sums, const uint8_t* bytes, const SignedPacked4* fours) {
   const __m512i all = _mm512_loadu_si512(bytes);
 #pragma GCC unroll 4
   for (int i = 0; i < 8 / Bits; ++i) {
@@ -179,7 +171,7 @@ void add_numbers(NumberSums<Bits>& sums, const uint8_t* bytes, const SignedPacke
   }
 }
 template <int Bits>
-Ints total(NumberSums<Bits> sums) {
+Ints total(CodeSums<Bits> sums) {
   __m512i all = sums.part[0];
 #pragma GCC unroll 4
   for (int i = 1; i < 8 / Bits; ++i) all = _mm512_add_epi32(all, _mm512_srai_epi32(sums.part[i], Bits * i));

@@ -1,7 +1,7 @@
-// Sixteen lanes of floats or ints, the same words for every instruction set that the library is built for.
+// Sixteen lanes of floats or ints, with the same functions for every instruction set that the library is built for.
 //
-// The kernels speak of Floats, Ints, Bits and Sums only; which registers these are is decided here, by the flags of
-// the compiler. The library is built once for each instruction set, and Python loads the one that fits the CPU.
+// The kernels use only Floats, Ints, Bits and Sums. The compiler's flags decide which registers these are. The library is
+// built once for each instruction set, and Python loads the one that the CPU supports.
 #pragma once
 
 #include <cstdint>

@@ -176,9 +176,8 @@ IBIDEM_EXPORT void ibidem_beams_free(void* beams) { delete static_cast<ibidem::B
 // See Beams::advance. Returns the number of open sentences, -1 when out of memory.
 IBIDEM_EXPORT int64_t ibidem_beams_advance(void* beams, const float* log_probs, const int64_t* tokens, int64_t width,
                                            float divisor, int64_t* rows, int64_t* last_tokens) {
-  const int64_t answer = ibidem::noexcept_call([&] {
-    return static_cast<ibidem::Beams*>(beams)->advance(log_probs, tokens, width, divisor, rows, last_tokens) + 1;
-  });
+  const int64_t answer = ibidem::noexcept_call(
+      [&] { return static_cast<ibidem::Beams*>(beams)->advance(log_probs, tokens, width, divisor, rows, last_tokens) + 1; });
   return answer - 1;
 }
 

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "model/activation.h"
 #include "base/buffer.h"
 #include "base/exports.h"
 #include "base/noexcept_call.h"
-#include "simd/simd.h"
 #include "base/parallel.h"
+#include "model/activation.h"
+#include "simd/simd.h"
 
 namespace ibidem {
 namespace {
@@ -102,8 +102,7 @@ class Rows<int16_t> {
     const float step = std::max({largest(most) / kLargestOfRow, std::sqrt(square) / kLargestSum * norm_, kLeastStep});
     const Floats inverse = splat(finite ? 1.0f / step : 0.0f);
     int16_t* numbers = numbers_ + r * stride_;
-    for (int64_t i = 0; i < inputs_; i += kLanes)
-      store_shorts(numbers + i, finite ? round_to_ints(at(i) * inverse) : splat(0));
+    for (int64_t i = 0; i < inputs_; i += kLanes) store_shorts(numbers + i, finite ? round_to_ints(at(i) * inverse) : splat(0));
     steps_[r] = finite ? step : std::numeric_limits<float>::quiet_NaN();
   }
 
@@ -221,8 +220,7 @@ class Layer {
       for (int r = 0; r < Count; ++r) {
         const Register<Number> here = spread_inputs(inputs[r] + i * kInputs<Number>);
 #pragma GCC unroll 16
-        for (int b = 0; b < kBlocks; ++b)
-          sums[r][b] = add_products(sums[r][b], weights + b * kLanes * kInputs<Number>, here);
+        for (int b = 0; b < kBlocks; ++b) sums[r][b] = add_products(sums[r][b], weights + b * kLanes * kInputs<Number>, here);
       }
       weights += kStride;
     }
@@ -325,10 +323,10 @@ class NetworkCompactor final : public Compactor {
 };
 
 template <class Number>
-Compactor* make_network(const float* inner_weight, const float* inner_bias, const float* outer_weight,
-                        const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs, Activation activation) {
-  return new NetworkCompactor<Number>({inner_weight, inner_bias, inputs, hidden},
-                                      {outer_weight, outer_bias, hidden, outputs}, activation);
+Compactor* make_network(const float* inner_weight, const float* inner_bias, const float* outer_weight, const float* outer_bias,
+                        int64_t inputs, int64_t hidden, int64_t outputs, Activation activation) {
+  return new NetworkCompactor<Number>({inner_weight, inner_bias, inputs, hidden}, {outer_weight, outer_bias, hidden, outputs},
+                                      activation);
 }
 
 }  // namespace
@@ -336,9 +334,9 @@ Compactor* make_network(const float* inner_weight, const float* inner_bias, cons
 
 // Makes a network of weights [hidden, inputs] and [outputs, hidden] with their biases; int16: computes the first layer in
 // int16. Returns null when out of memory.
-IBIDEM_EXPORT void* ibidem_compactor_new_network(const float* inner_weight, const float* inner_bias,
-                                                 const float* outer_weight, const float* outer_bias, int64_t inputs,
-                                                 int64_t hidden, int64_t outputs, int activation, int int16) {
+IBIDEM_EXPORT void* ibidem_compactor_new_network(const float* inner_weight, const float* inner_bias, const float* outer_weight,
+                                                 const float* outer_bias, int64_t inputs, int64_t hidden, int64_t outputs,
+                                                 int activation, int int16) {
   using namespace ibidem;
   return noexcept_call([&] {
     const auto make = int16 ? make_network<int16_t> : make_network<float>;
@@ -356,8 +354,7 @@ IBIDEM_EXPORT void* ibidem_compactor_new_linear(const float* weight, const float
 IBIDEM_EXPORT void ibidem_compactor_free(void* compactor) { delete static_cast<ibidem::Compactor*>(compactor); }
 
 // states: [rows, inputs]; out: [rows, outputs]. Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_compactor_apply(const void* compactor, const float* states, int64_t rows, float* out,
-                                         int threads) {
+IBIDEM_EXPORT int ibidem_compactor_apply(const void* compactor, const float* states, int64_t rows, float* out, int threads) {
   return ibidem::noexcept_call([&] {
     std::vector<int64_t> all(rows);
     std::iota(all.begin(), all.end(), 0);

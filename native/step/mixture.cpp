@@ -6,10 +6,10 @@
 #include <limits>
 #include <thread>
 
-#include "simd/exponential.h"
 #include "base/exports.h"
 #include "base/noexcept_call.h"
 #include "base/parallel.h"
+#include "simd/exponential.h"
 
 namespace ibidem {
 namespace {
@@ -222,10 +222,9 @@ void Mixture::mix_all(const WeightedNeighbours& neighbours, float* scores, int64
 
 // values, weights: [rows, neighbours]; base: [rows]; all three null where there are no neighbours. For the rest see Mixture.
 // Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_best_of_mixture(const float* logits, int64_t rows, int64_t size, int64_t stride,
-                                         const float* base, const int64_t* values, const float* weights,
-                                         int64_t neighbours, const uint8_t* banned, int64_t banned_count, int64_t wanted,
-                                         float* scores, int64_t* tokens, int threads) {
+IBIDEM_EXPORT int ibidem_best_of_mixture(const float* logits, int64_t rows, int64_t size, int64_t stride, const float* base,
+                                         const int64_t* values, const float* weights, int64_t neighbours, const uint8_t* banned,
+                                         int64_t banned_count, int64_t wanted, float* scores, int64_t* tokens, int threads) {
   return ibidem::noexcept_call([&] {
     ibidem::Mixture mixture(logits, rows, size, stride, banned, banned_count, wanted);
     mixture.mix_all({base, values, weights, neighbours}, scores, tokens, threads);

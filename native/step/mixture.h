@@ -1,9 +1,9 @@
 // The best tokens of the base model's distribution mixed with weighted neighbours. The logits of a row are ranked first, which
 // also gives the model's largest probability, and mixed once the neighbours are known.
 //
-// score(v) = logits[v] - lse + log base, and for a token of some neighbour log(exp(logits[v] - lse + log base) + their weights).
-// Only tokens of neighbours change their rank, so the best of the mixture are among the best logits and the neighbours'
-// tokens: nothing of vocabulary size is written.
+// score(v) = logits[v] - lse + log base, and for a token of some neighbour log(exp(logits[v] - lse + log base) + their
+// weights). Only tokens of neighbours change their rank, so the best of the mixture are among the best logits and the
+// neighbours' tokens: nothing of vocabulary size is written.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,7 @@ struct Candidate {
   int64_t token;
 
   // Best first; of equal scores the lower token.
-  bool operator<(const Candidate& other) const {
-    return score != other.score ? score > other.score : token < other.token;
-  }
+  bool operator<(const Candidate& other) const { return score != other.score ? score > other.score : token < other.token; }
 };
 
 // The neighbours of all rows; values, weights: [rows, count].

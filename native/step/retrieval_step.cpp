@@ -42,8 +42,8 @@ RetrievalStep::RetrievalStep(const RetrievalContext& context, const StateBatch& 
       compact_(compact_buffer(context, states.rows)),
       searched_rows_(row_buffer(states.rows)),
       groups_(*context.ivf, context.settings->k,
-              {compact_ == nullptr ? states.states : compact_, states.rows, states.group_size, states.skipped,
-               out.distances, out.entries}) {
+              {compact_ == nullptr ? states.states : compact_, states.rows, states.group_size, states.skipped, out.distances,
+               out.entries}) {
   for (int64_t row = 0; row < states.rows; ++row)
     if (!states.skipped[row]) searched_rows_[searched_count_++] = row;
   parts_left_ = part_count();

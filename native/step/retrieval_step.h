@@ -86,7 +86,7 @@ class RetrievalStep {
   const StateBatch& states_;
   const Retrieved& out_;
   const BeamMixture* beam_;
-  float* compact_ = nullptr;        // [rows, dimension], where there is a compactor
+  float* compact_ = nullptr;          // [rows, dimension], where there is a compactor
   int64_t* searched_rows_ = nullptr;  // rows that retrieve
   int64_t searched_count_ = 0;
   QueryGroups groups_;

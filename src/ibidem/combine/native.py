@@ -34,9 +34,10 @@ def to_native(combiner: Combiner) -> Combiner:
 
 
 def _make_kernel(combiner: Combiner) -> CombinerKernel | None:
-    if isinstance(combiner, FixedCombiner):
+    # A subclass may weigh otherwise.
+    if type(combiner) is FixedCombiner:
         return CombinerKernel.fixed(combiner.k, combiner.weight, combiner.temperature)
-    if isinstance(combiner, DistanceDecayCombiner):
+    if type(combiner) is DistanceDecayCombiner:
         return CombinerKernel.distance_decay(
             combiner.k,
             bandwidth=combiner.reach,
@@ -45,7 +46,7 @@ def _make_kernel(combiner: Combiner) -> CombinerKernel | None:
             weight=combiner.weight,
             agreement=AGREEMENT,
         )
-    if isinstance(combiner, AdaptiveCombiner) and combiner.network.scale.is_cpu:
+    if type(combiner) is AdaptiveCombiner and combiner.network.scale.is_cpu:
         network = combiner.network
         inner, outer = ((layer.weight, layer.bias) for layer in (network.inner, network.outer))
         return CombinerKernel.meta_k(inner, outer, scale=float(network.scale), temperature=combiner.temperature)
