@@ -40,7 +40,7 @@ def find_runtime() -> str | None:
 def build(name: str, folder: Path = FOLDER) -> Path:
     """Build the library for an instruction set, "avx512" or "avx2", unless a newer build than its sources is there."""
     file = folder / f"libibidem_{name}.so"
-    sources = [*(ROOT / "native").iterdir(), ROOT / "hatch_build.py"]
+    sources = [*(ROOT / "native").rglob("*.*"), ROOT / "hatch_build.py"]
     if not file.exists() or file.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         folder.mkdir(parents=True, exist_ok=True)
         hook = _load_hook()
