@@ -52,7 +52,7 @@ def run(beams: Beams | NativeBeamState, scenes: Scenes) -> list[list[Hypothesis]
     """Advance to the end, as `beam_search` does."""
     while True:
         states = torch.zeros(len(beams.sentences) * scenes._rules.beam, 3)
-        masked = beams.silence(states).isnan()
+        masked = beams.mask_lagging(states).isnan()
         assert (masked.all(1) == masked.any(1)).all()
         assert not masked[:: scenes._rules.beam].any()  # the best of a sentence is never skipped
         rows = beams.advance(scenes.show(beams.length, beams.sentences, beams.at_limit()))

@@ -29,9 +29,10 @@ _FAR = 10.0
 # entries that were added after a combiner was tuned.
 BANDWIDTH = 0.2
 SHORT_BANDWIDTH = 0.1
-_SLOPE = 0.2
-_TEMPERATURE = 0.3
-_AGREEMENT = 3
+# The constants of `DistanceDecayCombiner`; its native form takes the same.
+SLOPE = 0.2
+TEMPERATURE = 0.3
+AGREEMENT = 3
 
 
 class Combiner(Protocol):
@@ -239,12 +240,12 @@ class DistanceDecayCombiner:
             )
 
     def weigh(self, distances: Tensor, values: Tensor) -> Weights:
-        kernel = distance_kernel(distances, _TEMPERATURE * self.bandwidth)
+        kernel = distance_kernel(distances, TEMPERATURE * self.bandwidth)
         parts = kernel / kernel.sum(dim=1, keepdim=True).clamp_min(1e-30)
         agreement = aggregate(parts, values).amax(dim=1)
         nearest = torch.where(present(distances), distances, torch.inf).amin(dim=1)
-        decay = torch.sigmoid((self.bandwidth - nearest) / (_SLOPE * self.bandwidth))
-        total = self.weight * decay * agreement**_AGREEMENT
+        decay = torch.sigmoid((self.bandwidth - nearest) / (SLOPE * self.bandwidth))
+        total = self.weight * decay * agreement**AGREEMENT
         return Weights(1 - total, total[:, None] * parts)
 
 

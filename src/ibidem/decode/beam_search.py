@@ -23,7 +23,7 @@ from ibidem.decode.consulting import NativeScorer
 from ibidem.decode.cuda_graph import CudaGraphSearch
 from ibidem.decode.native import NativeBeamState, begin_beams
 from ibidem.errors import UsageError
-from ibidem.native import Asking
+from ibidem.native import RetrievalPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # The largest margin that saves searches without a measurable loss of BLEU (docs/results/speed.md).
 RETRIEVAL_MARGIN = 3.0
-# A reduced search is used for hypotheses so far below the best, and where the model's best token has this probability.
-_REDUCED_BEHIND, _REDUCED_ABOVE = 0.25, 0.85
+# Beyond this gap to the best score, or above this probability of the best token, a search is reduced.
+_REDUCED_GAP, _REDUCED_ABOVE = 0.25, 0.85
 
 # Called before every decoding step; an exception that it raises ends the search.
 Check = Callable[[], None]
@@ -225,7 +225,7 @@ class CandidateSelector:
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
-        self._asking = _retrieval_policy(rules.retrieval_margin)
+        self._policy = _make_policy(rules.retrieval_margin)
         self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
@@ -238,7 +238,7 @@ class CandidateSelector:
         if candidates is not None and forced is None:
             return self._force_end(candidates, beams)
         beam, logits = self._rules.beam, step.logits
-        queries = beams.silence(step.states) if self._scorer.memories else step.states
+        queries = beams.mask_lagging(step.states) if self._scorer.memories else step.states
         retrieved = self._scorer.retrieve(queries, beam)
         if candidates is None:
             candidates = self._best(logits, retrieved.weights, retrieved.values, 2 * beam, self._banned)
@@ -254,11 +254,12 @@ class CandidateSelector:
         """Retrieve, weight and mix in one native call where all parts are native; else return None."""
         if not isinstance(self._scorer, NativeScorer) or not isinstance(beams, NativeBeamState):
             return None
-        whole = self._scorer.whole
-        if whole is None or self._best is not best_candidates:
+        native_step = self._scorer.step
+        if native_step is None or self._best is not best_candidates:
             return None
         count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
-        return Candidates(*whole.choose(step.states, step.logits, beams.native, self._asking, count, self._left_out))
+        best = native_step.best_tokens(step.states, step.logits, beams.native, self._policy, count, self._left_out)
+        return Candidates(*best)
 
     def _force_end(self, candidates: Candidates, beams: Beams | NativeBeamState) -> Candidates:
         """Force the end of sentences at their limit, where the model does so."""
@@ -270,11 +271,11 @@ class CandidateSelector:
         return force_tokens(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
 
 
-def _retrieval_policy(margin: float) -> Asking:
+def _make_policy(margin: float) -> RetrievalPolicy:
     """Return which hypotheses skip retrieval or use a reduced search: with an infinite margin none does either."""
     if margin == math.inf:
-        return Asking(math.inf, math.inf, math.inf)
-    return Asking(margin, _REDUCED_BEHIND, _REDUCED_ABOVE)
+        return RetrievalPolicy(math.inf, math.inf, math.inf)
+    return RetrievalPolicy(margin, _REDUCED_GAP, _REDUCED_ABOVE)
 
 
 def _pad_prefixes(prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> Tensor | None:

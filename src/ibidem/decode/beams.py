@@ -106,7 +106,7 @@ class Beams:
         """Return which sentences [open] take their last token in this step; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits
 
-    def silence(self, states: Tensor) -> Tensor:
+    def mask_lagging(self, states: Tensor) -> Tensor:
         """Set the states [rows, d] of hypotheses beyond the retrieval margin to NaN, and note them as skipped."""
         if self._rules.retrieval_margin == math.inf:
             return states

@@ -1,5 +1,4 @@
-"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs.
-"""
+"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots.
-"""
+"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sentence pairs with their entries: as given to a memory, as read back, and as arrays of a segment.
-"""
+"""Sentence pairs with their entries: as given to a memory, as read back, and as arrays of a segment."""
 
 from __future__ import annotations
 

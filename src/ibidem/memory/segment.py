@@ -1,5 +1,4 @@
-"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block.
-"""
+"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block."""
 
 from __future__ import annotations
 
