@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK, place_combiner
 from ibidem.combine.storage import restore_adaptive, restore_fixed, store_adaptive, store_fixed
 from ibidem.errors import DamagedMemoryError
 
@@ -88,3 +88,9 @@ def test_missing_misshapen_and_not_finite_weights_are_refused(combiner: Adaptive
     for content in wrong.values():
         with pytest.raises(DamagedMemoryError, match="ibidem tune"):
             restore_adaptive(save(content), 25.0)
+
+
+def test_a_combiner_for_a_gpu_is_not_native() -> None:
+    """Native code reads the memory of the CPU only."""
+    combiner = FixedCombiner(4, 0.5, 10.0)
+    assert place_combiner(combiner, torch.device("cuda")) is combiner

@@ -127,4 +127,4 @@ def place_combiner(combiner: Combiner, device: torch.device) -> Combiner:
     network = getattr(combiner, "network", None)
     if isinstance(network, torch.nn.Module):
         network.to(device)
-    return to_native(combiner)
+    return to_native(combiner) if device.type == "cpu" else combiner
