@@ -26,7 +26,7 @@ slow: $(VENV)/.installed-dev
 sanitize: $(VENV)/.installed-dev
 	$(BIN)/python scripts/sanitize.py
 
-$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard native/*)
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard native/*/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .

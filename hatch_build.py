@@ -123,13 +123,13 @@ def _build(compiler: str, sources: Path, flags: list[str], target: Path, *, sani
     with tempfile.TemporaryDirectory() as scratch:
 
         def compile_file(source: Path) -> Path:
-            made = Path(scratch) / f"{source.stem}.o"
+            made = Path(scratch) / f"{source.parent.name}_{source.stem}.o"
             own = [] if source.name == FOR_ANY_CPU else flags
-            _run([compiler, *COMMON, *own, *checks, "-c", str(source), "-o", str(made)])
+            _run([compiler, *COMMON, f"-I{sources}", *own, *checks, "-c", str(source), "-o", str(made)])
             return made
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            objects = list(pool.map(compile_file, sorted(sources.glob("*.cpp"))))
+            objects = list(pool.map(compile_file, sorted(sources.rglob("*.cpp"))))
         library = Path(scratch) / target.name
         _run([compiler, "-shared", "-Wl,-Bsymbolic", *checks, *map(str, objects), "-o", str(library)])
         if not sanitize:

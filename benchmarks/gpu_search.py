@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from ibidem.retrieve.held import TILE
+from ibidem.retrieve.kernels import choice, lists, minima
+from ibidem.retrieve.scan import SPARE_TILES
 
-from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates
-from ibidem.combine.candidates import plain_candidates
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates, plain_candidates
 from ibidem.compact import NetworkCompactor
 from ibidem.compact import kernels as compacting
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
 from ibidem.retrieve import ArrayKeys, ListIndex, ScanIndex, build_index
-from ibidem.retrieve.held import TILE
-from ibidem.retrieve.kernels import choice, lists, minima
 from ibidem.retrieve.recall import draw_probe, recall_at
-from ibidem.retrieve.scan import SPARE_TILES
 
 if TYPE_CHECKING:
     from torch import Tensor

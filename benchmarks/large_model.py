@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
-from ibidem.combine import AdaptiveCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, MetaK, place_combiner
 from ibidem.compact import NetworkCompactor, place_compactor
-from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator, place_combiner
+from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator
 from ibidem.decode.consulting import make_scorer
 from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench import System, run_benchmark
@@ -192,8 +192,7 @@ def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
             votes: Retrieved = scorer.retrieve(states, group_size)
             return votes
 
-    translator.scorer = Recorder()
-    translator.translate(arguments.text.read_text(encoding="utf-8").splitlines())
+    translator.translate(arguments.text.read_text(encoding="utf-8").splitlines(), scorer=Recorder())
     if not recorded:
         raise SystemExit(f"{arguments.text} has too few sentences for a batch of {batch}: give more.")
     return torch.stack(recorded)

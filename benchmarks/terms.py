@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 from ibidem.combine import BANDWIDTH, SHORT_BANDWIDTH, FixedCombiner
-from ibidem.decode import Translator, mounts
+from ibidem.decode import Translator, loaded_memory
 from ibidem.learn import MemoryWriter
 from ibidem.memory import Memory
 from ibidem.model import load_model
@@ -69,7 +69,7 @@ def main() -> None:
             scribe.add_pair(term.source, term.target)
         default = SHORT_BANDWIDTH if tuned else BANDWIDTH
         for reach in arguments.reach or [default]:
-            setattr(mounts, "SHORT_REACH" if tuned else "REACH", reach)
+            setattr(loaded_memory, "SHORT_BANDWIDTH" if tuned else "BANDWIDTH", reach)
             report({"setting": f"reach {reach}"}, Translator(model, folder), terms, unrelated, before)
         if not tuned:
             for vanilla in VANILLA:

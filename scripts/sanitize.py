@@ -1,7 +1,8 @@
 """Run native code with AddressSanitizer and UndefinedBehaviorSanitizer: its tests, then random memories.
 
 `make sanitize` runs this: the tests of the native library, of search and of decoding, and then half an hour
-of random memories (tests/retrieve/random_memories.py) for each instruction set. It needs GCC with libasan.
+of random memories (tests/retrieve/random_memories.py) for each instruction set. `make slow` runs it with two minutes
+of random memories. It needs GCC with libasan.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ LEFT_OUT = ("--deselect", "tests/native/test_linear.py::test_weights_are_given_b
 
 
 def find_runtime() -> str | None:
-    """The libraries that a process must load first to use sanitized code; None where the compiler has none.
+    """Return the libraries that a process must preload to use sanitized code; None where the compiler has none.
 
-    The C++ library is among them because AddressSanitizer looks up how exceptions are thrown when the process starts.
+    The C++ library is among them because AddressSanitizer looks up the functions that throw exceptions at start.
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
@@ -37,21 +38,27 @@ def find_runtime() -> str | None:
     return " ".join(paths) if all(Path(path).is_absolute() for path in paths) else None
 
 
+def supported(name: str) -> bool:
+    """Tell whether this CPU supports an instruction set, "avx512" or "avx2"."""
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    return {"avx512": {"avx512_vnni", "avx512bw"}, "avx2": {"avx2", "fma"}}[name] <= flags
+
+
 def build(name: str, folder: Path = FOLDER) -> Path:
     """Build the library for an instruction set, "avx512" or "avx2", unless a newer build than its sources is there."""
     file = folder / f"libibidem_{name}.so"
-    sources = [*(ROOT / "native").iterdir(), ROOT / "hatch_build.py"]
+    sources = [*(ROOT / "native").rglob("*.*"), ROOT / "hatch_build.py"]
     if not file.exists() or file.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         folder.mkdir(parents=True, exist_ok=True)
         hook = _load_hook()
         hook.INSTRUCTIONS = {name: hook.INSTRUCTIONS[name]}
         if not hook.build_libraries(ROOT, folder, sanitize=True):
-            raise RuntimeError(f"the sanitized library for {name} could not be built; the reason stands above")
+            raise RuntimeError(f"The sanitized library for {name} could not be built; see the messages above.")
     return file
 
 
 def environment(name: str, runtime: str, folder: Path = FOLDER) -> dict[str, str]:
-    """The variables with which a process uses the sanitized library and stops at the first error."""
+    """Return the variables with which a process uses the sanitized library and stops at the first error."""
     return {
         **os.environ,
         "LD_PRELOAD": runtime,
@@ -80,11 +87,12 @@ def main() -> int:
     chosen = parser.parse_args()
     runtime = find_runtime()
     if runtime is None:
-        sys.exit("The compiler has no AddressSanitizer. Install GCC with libasan, or name another compiler with CXX.")
-    for name in [chosen.only] if chosen.only else ["avx512", "avx2"]:
+        sys.exit("The compiler has no AddressSanitizer: install GCC with libasan, or set CXX to another compiler.")
+    names = [chosen.only] if chosen.only else [name for name in ("avx512", "avx2") if supported(name)]
+    for name in names:
         build(name)
-        # Freed memory is kept for a while under AddressSanitizer, so one test of what is given back cannot pass. And
-        # -s, because pytest would keep what a process prints that a sanitizer ends.
+        # AddressSanitizer delays freeing, so the test of freed memory is left out. With -s pytest shows the message of a
+        # sanitizer that ends the process.
         tests = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *SUITES, *LEFT_OUT]
         memories = [sys.executable, str(RANDOM_MEMORIES), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
         for command in (tests, memories):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ibidem.combine import FixedCombiner
-from ibidem.decode import SearchSettings, Translator, load_combiner
+from ibidem.combine import FixedCombiner, load_combiner
+from ibidem.decode import SearchSettings, Translator
 from ibidem.memory import Memory
 from ibidem.model import load_model
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.cli.explain import show
 from ibidem.decode import CitedPair, Explanation, Neighbour, SearchSettings, Token, Translator
-from ibidem.decode.explanation import make_word
+from ibidem.decode.explain import make_word
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,14 +1,14 @@
-"""Triton's kernels of the mixture against their plain forms: on CUDA as they are, elsewhere by Triton's interpreter."""
+"""The Triton kernels against torch: compiled on CUDA, elsewhere run by Triton's interpreter."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ibidem.combine.candidates import Candidates, plain_candidates
+from ibidem.combine import Candidates, plain_candidates
 
-from .test_adaptive import make_combiner
-from .test_candidates import check, dense, draw
+from .test_combiners import make_combiner
+from .test_mixture import check_candidates, dense_mixture, draw_logits
 
 pytest.importorskip("triton")
 
@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize("k", [1, 2, 8, 16])
 @pytest.mark.parametrize("temperature", [0.5, 100.0])
 def test_the_weights_of_meta_k(k: int, temperature: float) -> None:
-    from ibidem.combine.kernels.weighing import weigh
+    from ibidem.combine.kernels import weigh_meta_k
 
     combiner = make_combiner(k, seed=k, temperature=temperature)
     combiner.network.to(DEVICE)
@@ -31,7 +31,7 @@ def test_the_weights_of_meta_k(k: int, temperature: float) -> None:
     distances[5] = 1e30
     values = torch.randint(5, (7, k), generator=generator).to(DEVICE)
     expected = combiner.weigh_plainly(distances, values)
-    found = weigh(distances, values, combiner.network, temperature, 10.0)
+    found = weigh_meta_k(distances, values, combiner.network, temperature, 10.0)
     torch.testing.assert_close(found.neighbours, expected.neighbours, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.base, expected.base, atol=1e-5, rtol=1e-4)
 
@@ -44,19 +44,19 @@ def test_the_weights_of_meta_k(k: int, temperature: float) -> None:
 def test_the_best_of_the_mixture(
     vocabulary: int, k: int, count: int, banned: list[int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ibidem.combine.kernels import mixture
+    from ibidem.combine import kernels
 
-    logits, weights, values = draw(vocabulary + k, 3, vocabulary, k)
+    logits, weights, values = draw_logits(vocabulary + k, 3, vocabulary, k)
     logits = logits.to(dtype)
-    expected = dense(logits.float(), weights, values)
+    expected = dense_mixture(logits.float(), weights, values)
     expected[:, banned] = -torch.inf
     left_out = torch.tensor(banned, device=DEVICE) if banned else None
     weights = type(weights)(*(part.to(DEVICE) for part in weights))
     wanted = min(count, vocabulary)
     for piece in (256, 2048):
-        monkeypatch.setattr(mixture, "PIECE", piece)
-        found = mixture.best_of_mixture(logits.to(DEVICE), weights, values.to(DEVICE), wanted, left_out)
-        check(Candidates(*(part.cpu() for part in found)), expected, count)
+        monkeypatch.setattr(kernels, "PIECE", piece)
+        found = kernels.best_of_mixture(logits.to(DEVICE), weights, values.to(DEVICE), wanted, left_out)
+        check_candidates(Candidates(*(part.cpu() for part in found)), expected, count)
         assert int(found[1].max()) < vocabulary
 
 
@@ -65,9 +65,9 @@ def test_the_best_of_the_mixture(
 @pytest.mark.parametrize("rows", [5, 40, 320])
 @pytest.mark.parametrize("k", [0, 8])
 def test_a_vocabulary_of_full_size(rows: int, k: int) -> None:
-    from ibidem.combine.kernels.mixture import best_of_mixture
+    from ibidem.combine.kernels import best_of_mixture
 
-    logits, weights, values = draw(0, rows, 42_024, k)
+    logits, weights, values = draw_logits(0, rows, 42_024, k)
     logits, values = logits.half().cuda(), values.cuda()
     weights = type(weights)(*(part.cuda() for part in weights))
     scores, tokens = best_of_mixture(logits, weights, values, 10, None)

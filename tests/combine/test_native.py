@@ -58,11 +58,16 @@ def test_a_row_without_neighbours_is_the_base_models() -> None:
 
 
 def test_what_has_no_native_form_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    fixed, adaptive = FixedCombiner(4, 0.5, 10.0), make(4, 32, 10.0, 0.3, 1)
-    assert to_native(fixed) is fixed
+    class Other(FixedCombiner):
+        """A combiner that native code does not have."""
+
+    adaptive = make(4, 32, 10.0, 0.3, 1)
+    other = Other(4, 0.5, 10.0)
     fast = to_native(adaptive)
     assert isinstance(fast, NativeCombiner)
     assert fast.k == 4
+    assert to_native(fast) is fast
+    assert to_native(other) is other
     monkeypatch.setattr("ibidem.combine.native.native", lambda: None)
     assert to_native(adaptive) is adaptive
 

@@ -1,4 +1,4 @@
-"""The Compact Network by Triton's kernel against torch: on CUDA as it is, elsewhere by Triton's interpreter."""
+"""The Compact Network by Triton kernels against torch: compiled on CUDA, elsewhere run by Triton's interpreter."""
 
 from __future__ import annotations
 

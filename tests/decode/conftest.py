@@ -29,7 +29,7 @@ ZOO = load_zoo()
 
 @pytest.fixture(scope="session")
 def model_of(tmp_path_factory: pytest.TempPathFactory, sentences: Sequence[Any]) -> Callable[[str], BaseModel]:
-    """The tiny model of a kind, made when it is first asked for."""
+    """Return a function that makes the tiny model of a kind when it is first called for it."""
     texts = ZOO.Texts([s.german for s in sentences], [s.english for s in sentences])
     return cache(lambda kind: ZOO.load_kind(kind, tmp_path_factory.getbasetemp() / "zoo" / kind, texts))
 

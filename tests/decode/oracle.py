@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ibidem.combine import AdaptiveCombiner, MetaK
 from ibidem.decode import MemoryScorer, SearchSettings
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.retrieve import ArrayKeys, ExactIndex
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def limited(
     limit: int, beam: int = 4, length_penalty: float = 1.0, n_best: int = 1, retrieval_margin: float = math.inf
 ) -> SearchSettings:
-    """Settings by which every translation has at most `limit` tokens, and as in `generate()` all hypotheses ask."""
+    """Make settings by which every translation has at most `limit` tokens, and no hypothesis skips retrieval."""
     return SearchSettings(beam, length_penalty, 0, limit, n_best, retrieval_margin)
 
 
@@ -35,7 +36,7 @@ def generate(
     prefix: Sequence[int] | None = None,
     processors: Sequence[Any] = (),
 ) -> list[list[tuple[list[int], float | None]]]:
-    """The n best translations of each source, without prompt and end, with their scores in beam search."""
+    """Return the n best translations of each source, without prompt and end, with their scores in beam search."""
     tokens = model.tokens
     longest = max(len(ids) for ids in sources)
     padded = torch.tensor([[*ids, *[tokens.pad] * (longest - len(ids))] for ids in sources])
@@ -69,15 +70,21 @@ def generate(
     return [pairs[i : i + settings.n_best] for i in range(0, len(pairs), settings.n_best)]
 
 
+def adaptive() -> AdaptiveCombiner:
+    """Make an adaptive combiner with random weights."""
+    torch.manual_seed(2)
+    return AdaptiveCombiner(MetaK(8, scale=20.0).eval().requires_grad_(False), 10.0)
+
+
 def memory_scorer(model: BaseModel, sources: Sequence[str], targets: Sequence[str], combiner: Combiner) -> MemoryScorer:
-    """A scorer over a memory of these pairs, held in RAM, with keys as a memory stores them."""
+    """Make a scorer over these pairs in RAM, with keys as a memory stores them."""
     states = model.states(model.tokens.encode_sources(sources), model.tokens.encode_targets(targets))
     keys = ArrayKeys(states.keys.numpy().astype(np.float16))
     return MemoryScorer(ExactIndex(keys), states.values, combiner)
 
 
 def write_memory(model: BaseModel, pairs: list[Any], path: Path) -> Memory:
-    """A memory folder of these sentences."""
+    """Make a memory folder of these sentences."""
     identity = ModelIdentity(
         name=model.name,
         model_fingerprint=model.fingerprint,

@@ -1,4 +1,4 @@
-"""The native bookkeeping of hypotheses against torch's, and of equal scores against a plain reading of the rules."""
+"""The native beams against those in torch, and ties against a plain implementation of the rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import Candidates
-from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force
+from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force_tokens
 from ibidem.decode.native import NativeBeamState, begin_beams
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 class Scenes:
-    """Candidates of every sentence, step and hypothesis: the same for whoever asks; rounded, many are equal."""
+    """Candidates of every sentence, step and hypothesis; rounded, many of them have equal scores."""
 
     def __init__(self, rules: Rules, limits: list[int], width: int, seed: int, *, rounded: bool, spoilt: bool) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -45,16 +45,16 @@ class Scenes:
         if last is None or not self._rules.force_end:
             return shown
         rows = last.repeat_interleave(self._rules.beam)
-        return force(shown, rows, torch.full_like(shown.tokens[:, 0], EOS), torch.zeros(len(rows)))
+        return force_tokens(shown, rows, torch.full_like(shown.tokens[:, 0], EOS), torch.zeros(len(rows)))
 
 
 def run(beams: Beams | NativeBeamState, scenes: Scenes) -> list[list[Hypothesis]]:
     """Advance to the end, as `beam_search` does."""
     while True:
         states = torch.zeros(len(beams.sentences) * scenes._rules.beam, 3)
-        silent = beams.silence(states).isnan()
-        assert (silent.all(1) == silent.any(1)).all()
-        assert not silent[:: scenes._rules.beam].any()  # the best of a sentence always asks
+        masked = beams.mask_lagging(states).isnan()
+        assert (masked.all(1) == masked.any(1)).all()
+        assert not masked[:: scenes._rules.beam].any()  # the best of a sentence is never skipped
         rows = beams.advance(scenes.show(beams.length, beams.sentences, beams.at_limit()))
         if rows is None:
             return beams.results
@@ -131,7 +131,7 @@ def flat(found: list[list[Hypothesis]]) -> list[tuple[list[int], float, bool, tu
 
 @given(searches())
 @settings(max_examples=150, deadline=None)
-def test_it_is_what_torch_does(search: tuple[Rules, list[int], int, int]) -> None:
+def test_native_beams_find_what_torch_finds(search: tuple[Rules, list[int], int, int]) -> None:
     rules, limits, width, seed = search
     scenes = Scenes(rules, limits, width, seed, rounded=False, spoilt=seed % 2 == 0)
     assert flat(run(NativeBeamState(rules, limits), scenes)) == flat(run(Beams(rules, limits, CPU), scenes))
@@ -139,7 +139,7 @@ def test_it_is_what_torch_does(search: tuple[Rules, list[int], int, int]) -> Non
 
 @given(searches())
 @settings(max_examples=150, deadline=None)
-def test_of_equal_scores_the_first_comes_first(search: tuple[Rules, list[int], int, int]) -> None:
+def test_ties_keep_the_order_of_the_candidates(search: tuple[Rules, list[int], int, int]) -> None:
     rules, limits, width, seed = search
     scenes = Scenes(rules, limits, width, seed, rounded=True, spoilt=seed % 2 == 0)
     assert flat(run(NativeBeamState(rules, limits), scenes)) == flat(run_plainly(rules, limits, scenes))
@@ -149,14 +149,14 @@ def test_a_sentence_does_not_depend_on_its_batch() -> None:
     rules = Rules(beam=4, n_best=2, length_penalty=1.0, eos=EOS, force_end=True, given=0)
     limits = [3, 9, 9, 5, 1, 7]
     scenes = Scenes(rules, limits, 8, 7, rounded=True, spoilt=False)
-    group_size = run(NativeBeamState(rules, limits), scenes)
+    batched = run(NativeBeamState(rules, limits), scenes)
     for number, limit in enumerate(limits):
         alone = Scenes(rules, limits, 8, 7, rounded=True, spoilt=False)
         alone._log_probs, alone._tokens = (part[:, number : number + 1] for part in (alone._log_probs, alone._tokens))
-        assert run(NativeBeamState(rules, [limit]), alone) == [group_size[number]]
+        assert run(NativeBeamState(rules, [limit]), alone) == [batched[number]]
 
 
-def test_candidates_that_are_no_numbers_end_at_the_limit() -> None:
+def test_candidates_of_nan_end_at_the_limit() -> None:
     rules = Rules(beam=2, n_best=2, length_penalty=1.0, eos=EOS, force_end=False, given=0)
     candidates = Candidates(torch.full((2, 4), torch.nan), torch.ones(2, 4, dtype=torch.long))
     for beams in (NativeBeamState(rules, [2]), Beams(rules, [2], CPU)):
@@ -165,7 +165,7 @@ def test_candidates_that_are_no_numbers_end_at_the_limit() -> None:
         assert [best.tokens for best in beams.results[0]] == [[]]
 
 
-def test_who_does_the_work() -> None:
+def test_the_device_decides_which_beams_are_used() -> None:
     rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=EOS, force_end=False, given=0)
     assert isinstance(begin_beams(rules, [3], CPU), NativeBeamState)
     assert isinstance(begin_beams(rules, [3], torch.device("meta")), Beams)

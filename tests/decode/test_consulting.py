@@ -13,19 +13,19 @@ import torch
 
 from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.decode.beam_search import CandidateSelector
 from ibidem.decode.beams import Rules
 from ibidem.decode.consulting import NativeScorer, make_scorer
 from ibidem.decode.native import NativeBeamState
-from ibidem.decode.scoring import MemoryScorer, Retrieved
-from ibidem.decode.search import Choice
+from ibidem.decode.scorer import MemoryScorer, Retrieved
 from ibidem.model import Step
-from ibidem.native import Asking, Best, NativeBeams, best_of_mixture, native
-from ibidem.retrieve import ArrayKeys, CompactedIndex, NativeIndex, build_index
+from ibidem.native import Best, NativeBeams, RetrievalPolicy, best_of_mixture, native
+from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 
 pytestmark = pytest.mark.skipif(native() is None, reason="needs the native library")
 
 ENTRIES = 3000
-ASKING = Asking(1.0, math.inf, math.inf)
+POLICY = RetrievalPolicy(1.0, math.inf, math.inf)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +90,13 @@ def test_exchanged_parts_are_asked(parts) -> None:
     assert_same(scorer.retrieve(states), MemoryScorer(index, values, FixedCombiner(2, 0.5, 1.0)).retrieve(states))
 
 
-def test_other_parts_are_asked_one_by_one(parts) -> None:
+def test_parts_without_native_code_are_called_one_by_one(parts) -> None:
     index, values, combiner = parts
-    swift = to_native(combiner)
+    exact = ExactIndex(ArrayKeys(np.zeros((5, 16), np.float16)))
     for scorer in (
-        make_scorer(index, values, FixedCombiner(4, 0.5, 1.0)),
-        make_scorer(index.index, values, swift),
-        make_scorer(index, values[:0], swift),
+        make_scorer(exact, values, combiner),
+        make_scorer(replace(index, index=exact), values, combiner),
+        make_scorer(index, values[:0], combiner),
     ):
         assert type(scorer) is MemoryScorer
 
@@ -114,16 +114,16 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     index, values, combiner = parts
     scorer = make_scorer(index, values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     torch.manual_seed(1)
     first, second = (NativeBeams([9] * 6, beam=3, eos=0, force_end=True) for _ in range(2))
     for _ in range(4):
         states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
         given = states.clone()
-        found = scorer.whole.choose(given, logits, first, Asking(within, math.inf, math.inf), 6, (5, 7))
+        found = scorer.step.best_tokens(given, logits, first, RetrievalPolicy(within, math.inf, math.inf), 6, (5, 7))
         assert torch.equal(given, states)
         if within < math.inf:
-            states = states.masked_fill(second.silence(within)[:, None], math.nan)
+            states = states.masked_fill(second.mask_lagging(within)[:, None], math.nan)
         votes = scorer.retrieve(states, 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
@@ -137,7 +137,7 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
             rows = beams.rows
             beams.advance(torch.zeros(rows, 1), torch.zeros(rows, 1, dtype=torch.long), 1.0)
     assert first.results(3) == second.results(3)
-    silent = [one.silent for best in first.results(3) for one in best]
+    silent = [one.skipped for best in first.results(3) for one in best]
     assert any(silent) == (within < math.inf)
 
 
@@ -147,7 +147,7 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
     scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     brief = make_scorer(
         replace(index, index=replace(inner, settings=inner.settings.brief)), values, to_native(combiner)
     )
@@ -157,10 +157,10 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     logits[:7, 3] = 12.0  # sure: above 0.99
     logits[7:14, 3] = logits[7:14].logsumexp(1) - 0.2  # less than half
 
-    def choose(asking: Asking) -> Best:
+    def choose(policy: RetrievalPolicy) -> Best:
         assert isinstance(scorer, NativeScorer)
-        assert scorer.whole is not None
-        return scorer.whole.choose(states, logits, beams, asking, 2, ())
+        assert scorer.step is not None
+        return scorer.step.best_tokens(states, logits, beams, policy, 2, ())
 
     def mixed(scorer: MemoryScorer, rows: slice) -> Best:
         votes = scorer.retrieve(states[rows])
@@ -170,16 +170,18 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     full, briefly = mixed(scorer, slice(None)), mixed(brief, slice(None))
     assert not torch.equal(full.scores[:7], briefly.scores[:7])
     assert not torch.equal(full.scores[7:], briefly.scores[7:])
-    found = choose(Asking(2.0, math.inf, 0.9))
+    found = choose(RetrievalPolicy(2.0, math.inf, 0.9))
     assert torch.equal(found.scores, torch.cat([briefly.scores[:7], full.scores[7:]]))
     assert torch.equal(found.tokens, torch.cat([briefly.tokens[:7], full.tokens[7:]]))
-    assert torch.equal(choose(Asking(2.0, -1.0, 0.9)).scores, briefly.scores)  # all are farther behind than that
-    assert torch.equal(choose(Asking(math.inf, math.inf, math.inf)).scores, full.scores)
+    assert torch.equal(
+        choose(RetrievalPolicy(2.0, -1.0, 0.9)).scores, briefly.scores
+    )  # all are farther behind than that
+    assert torch.equal(choose(RetrievalPolicy(math.inf, math.inf, math.inf)).scores, full.scores)
 
 
 def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
     scorer = hasty_scorer(parts)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     torch.manual_seed(5)
     beams = NativeBeams([9] * 12, beam=5, eos=0, force_end=True)
     states, logits = torch.randn(60, 48), 4 * torch.randn(60, 40)  # some are sure, some are not
@@ -188,7 +190,9 @@ def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
     try:
         for threads in (1, *[3] * 20):
             torch.set_num_threads(threads)
-            found.append(scorer.whole.choose(states, logits, beams, Asking(math.inf, math.inf, 0.6), 10, ()))
+            found.append(
+                scorer.step.best_tokens(states, logits, beams, RetrievalPolicy(math.inf, math.inf, 0.6), 10, ())
+            )
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -204,7 +208,7 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
     step.logits[:, 3] = 12.0  # sure, so that all ask briefly
 
     def choose(prefixes: torch.Tensor | None) -> Candidates:
-        choice = Choice(
+        choice = CandidateSelector(
             SimpleNamespace(banned=[], device=torch.device("cpu")), scorer, rules, prefixes, best_candidates
         )
         return choice(Step(step.states.clone(), step.logits.clone()), NativeBeamState(rules, [9] * 4))
@@ -220,7 +224,7 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
 
 def test_how_far_behind_who_asks_briefly_is(parts) -> None:
     scorer = hasty_scorer(parts)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     beams = NativeBeams([9] * 8, beam=3, eos=0, force_end=True)
     torch.manual_seed(3)
     start = torch.tensor([[0.0, -1.0, -3.0], [-9.0, -9.0, -9.0], [-9.0, -9.0, -9.0]]).repeat(8, 1)
@@ -228,7 +232,7 @@ def test_how_far_behind_who_asks_briefly_is(parts) -> None:
     # So far from each other that none shares a search.
     states, logits = 5 * torch.randn(24, 48), torch.randn(24, 40)
     found = [
-        scorer.whole.choose(states, logits, beams, Asking(math.inf, behind, math.inf), 2, ()).scores
+        scorer.step.best_tokens(states, logits, beams, RetrievalPolicy(math.inf, behind, math.inf), 2, ()).scores
         for behind in (5.0, 2.0, 0.5, -1.0)
     ]
     for lag, (farther, nearer) in zip((3, 1, 0), pairwise(found), strict=True):
@@ -242,13 +246,13 @@ def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
     index, values, combiner = parts
     scorer = make_scorer(index, values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     beams = NativeBeams([9], beam=3, eos=0, force_end=True)
     with pytest.raises(ValueError, match="2 rows of logits were given of 3 hypotheses"):
-        scorer.whole.choose(torch.randn(3, 48), torch.randn(2, 40), beams, ASKING, 6, ())
+        scorer.step.best_tokens(torch.randn(3, 48), torch.randn(2, 40), beams, POLICY, 6, ())
     with pytest.raises(ValueError, match="47 numbers"):
-        scorer.whole.choose(torch.randn(3, 47), torch.randn(3, 40), beams, ASKING, 6, ())
+        scorer.step.best_tokens(torch.randn(3, 47), torch.randn(3, 40), beams, POLICY, 6, ())
     with pytest.raises(ValueError, match="41 tokens were asked for"):
-        scorer.whole.choose(torch.randn(3, 48), torch.randn(3, 40), beams, ASKING, 41, ())
+        scorer.step.best_tokens(torch.randn(3, 48), torch.randn(3, 40), beams, POLICY, 41, ())
     scorer.combiner = FixedCombiner(2, 0.5, 1.0)
-    assert scorer.whole is None
+    assert scorer.step is None

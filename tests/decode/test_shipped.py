@@ -49,7 +49,7 @@ def test_search_is_generate(shipped: BaseModel, sentences: list[Any]) -> None:
 
 
 def test_a_paragraph_on_one_line_loses_no_text(sentences: list[Any]) -> None:
-    """Translated as a whole, as the model's own limit of 256 tokens allows, a quarter of the words was missing."""
+    """Translated as one piece, which the model allows, the paragraph would lose text."""
     translator = Translator(dtype="auto")
     lines = [s.german for s in sentences if len(s.german) > 60 and s.german.endswith(".")][:12]
     paragraph = " ".join(lines)
@@ -67,18 +67,18 @@ def test_search_is_generate_on_all_sentences(shipped: BaseModel, sentences: list
 def test_one_by_one_is_a_batch_of_64(shipped: BaseModel, sentences: list[Any]) -> None:
     sources = shipped.tokens.encode_sources(s.german for s in sentences[::16])
     settings = SearchSettings()
-    group_size = beam_search(shipped, sources, settings, BaseScorer())
+    batched = beam_search(shipped, sources, settings, BaseScorer())
     alone = [beam_search(shipped, [ids], settings, BaseScorer())[0] for ids in sources]
-    apart = [(a[0], b[0]) for a, b in zip(group_size, alone, strict=True) if a[0].tokens != b[0].tokens]
+    apart = [(a[0], b[0]) for a, b in zip(batched, alone, strict=True) if a[0].tokens != b[0].tokens]
     assert all(abs(a.score - b.score) < 1e-4 for a, b in apart), apart
 
 
 @pytest.mark.slow
 def test_sixty_one_by_one_are_a_batch_of_64(shipped: BaseModel, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[::5]][:60]
-    group_size = Translator(shipped, batch_size=64).translate(lines)
+    batched = Translator(shipped, batch_size=64).translate(lines)
     alone = Translator(shipped, batch_size=1).translate(lines)
-    assert sum(a != b for a, b in zip(group_size, alone, strict=True)) <= 1
+    assert sum(a != b for a, b in zip(batched, alone, strict=True)) <= 1
 
 
 @pytest.mark.slow
@@ -100,9 +100,9 @@ def remembered(shipped: BaseModel, sentences: list[Any], tmp_path_factory: pytes
 def test_exact_search_of_real_keys_is_brute_force(shipped: BaseModel, remembered: Memory, sentences: list[Any]) -> None:
     """Queries are states of the sentences that the memory lacks, and of some that it holds."""
     tokens = shipped.tokens
-    asked = [*sentences[1::8], *sentences[::32]]
+    chosen = [*sentences[1::8], *sentences[::32]]
     queries = shipped.states(
-        tokens.encode_sources(s.german for s in asked), tokens.encode_targets(s.english for s in asked)
+        tokens.encode_sources(s.german for s in chosen), tokens.encode_targets(s.english for s in chosen)
     ).keys
     keys = remembered.keys.read(0, remembered.entries).astype(np.float64)
     wide = queries.double().numpy()
@@ -114,7 +114,9 @@ def test_exact_search_of_real_keys_is_brute_force(shipped: BaseModel, remembered
     np.testing.assert_allclose(picked, nearest, rtol=1e-12)
 
 
-def test_a_memory_brings_its_own_sentences_back(shipped: BaseModel, remembered: Memory, sentences: list[Any]) -> None:
+def test_a_memory_translates_its_own_sentences_as_stored(
+    shipped: BaseModel, remembered: Memory, sentences: list[Any]
+) -> None:
     combiner = FixedCombiner(k=4, weight=0.9, temperature=10.0)
     held = sentences[::2][:24]
     texts = [s.german for s in held]
@@ -126,7 +128,7 @@ def test_a_memory_brings_its_own_sentences_back(shipped: BaseModel, remembered: 
 
 
 def test_documents_keep_their_codes(shipped: BaseModel, tmp_path: Path) -> None:
-    """Sentences with all kinds of codes: the model copies them, or they are put in, and nothing is reported lost."""
+    """Codes of all kinds are copied by the model or inserted afterwards, and none is reported lost."""
     sources = [
         'Klicken Sie auf <x id="1"/>, um <g id="2">das Fenster</g> zu schließen.',
         "Die Datei %s konnte nicht gefunden werden.",

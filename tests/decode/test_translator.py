@@ -1,19 +1,25 @@
-"""Text in, text out: one line for each, in order, whatever the lines are."""
+"""Texts and documents through a translator: one translation for each text, in order, whatever the texts are."""
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ibidem.decode import SearchSettings, Translator
-from ibidem.decode.splitting import split_text
-from ibidem.errors import UsageError
+from ibidem.combine import FixedCombiner
+from ibidem.decode import BaseScorer, SearchSettings, Translator, translate_document
+from ibidem.errors import TextError, UsageError
 from ibidem.model import BaseModel
+from ibidem.text import FillSettings
 
-from .oracle import limited
+from .oracle import limited, write_memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ODD = [
     "</s>",
@@ -46,9 +52,9 @@ def quick(tiny: BaseModel) -> Translator:
 def test_order_is_kept(tiny: BaseModel, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[:40]]
     translator = Translator(tiny, settings=limited(12, beam=2), batch_size=7)
-    group_size = translator.translate(lines)
-    assert group_size == [translator.translate([line])[0] for line in lines]
-    assert len(set(group_size)) > 5
+    batched = translator.translate(lines)
+    assert batched == [translator.translate([line])[0] for line in lines]
+    assert len(set(batched)) > 5
 
 
 def test_blank_lines_stay_blank(tiny: BaseModel, sentences: list[Any]) -> None:
@@ -59,7 +65,7 @@ def test_blank_lines_stay_blank(tiny: BaseModel, sentences: list[Any]) -> None:
     assert [found[1], found[3]] == translator.translate([lines[1], lines[3]])
 
 
-def test_odd_lines_get_one_answer_each(any_model: BaseModel) -> None:
+def test_odd_lines_get_one_translation_each(any_model: BaseModel) -> None:
     found = Translator(any_model, settings=limited(6)).translate(ODD)
     assert len(found) == len(ODD)
     assert all("\n" not in line and line.encode("utf-8") is not None for line in found)
@@ -89,7 +95,7 @@ def test_any_text_gets_one_answer_each(quick: Translator, lines: list[str]) -> N
     ],
     ids=["sentences", "words", "no-spaces", "long-word", "letters", "emoji"],
 )
-def test_very_long_lines_are_cut_and_answered(quick: Translator, line: str) -> None:
+def test_very_long_lines_are_split_and_translated(quick: Translator, line: str) -> None:
     before = quick.work.sentences
     found = quick.translate([line, "kurz"])
     assert len(found) == 2
@@ -97,21 +103,8 @@ def test_very_long_lines_are_cut_and_answered(quick: Translator, line: str) -> N
     assert found[1] == quick.translate(["kurz"])[0]
 
 
-@pytest.mark.parametrize("line", ["Der Hund läuft. " * 400, "wort " * 800, "x" * 3_000, "ab, cd; ef: " * 300])
-@pytest.mark.parametrize("kind", ["marian", "nllb", "t5", "mbart"])
-def test_the_parts_of_a_line_fit_and_hold_all_of_it(model_of, line: str, kind: str) -> None:
-    tokens = model_of(kind).tokens
-
-    def fits(text: str) -> bool:
-        return len(tokens.encode_sources([text])[0]) <= tokens.longest_source
-
-    parts = split_text(line, fits)
-    assert all(fits(part) for part in parts)
-    assert "".join("".join(parts).split()) == "".join(line.split())
-
-
 def test_no_source_is_longer_than_a_piece(tiny: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder never sees more tokens at once than `piece_tokens`, and shorter lines are left as they are."""
+    """The decoder never gets more source tokens than `piece_tokens`, and shorter lines are left as they are."""
     translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=20)
     seen: list[list[int]] = []
     start = BaseModel.start
@@ -131,59 +124,18 @@ def test_no_source_is_longer_than_a_piece(tiny: BaseModel, monkeypatch: pytest.M
 @settings(deadline=None, max_examples=40)
 @given(st.text(st.sampled_from("ab ß.!,\u200b\u0001中"), min_size=30, max_size=120))
 def test_pieces_by_themselves_are_translated_as_in_their_line(tiny: BaseModel, line: str) -> None:
-    """The server decodes the pieces of a line in different batches, and relies on it."""
+    """The server relies on this: it decodes the pieces of a line in different batches."""
     translator = Translator(tiny, settings=limited(6, beam=1), piece_tokens=12)
     pieces = [piece.text for piece in translator.split([line])[0]]
     assert [[len(part) for part in translator.split([piece])] for piece in pieces] == [[1]] * len(pieces)
     assert " ".join(translator.translate(pieces)) == translator.translate([line])[0]
 
 
-def test_piece_tokens_leave_room_for_text(tiny: BaseModel) -> None:
-    with pytest.raises(UsageError, match="hold no text"):
+def test_invalid_piece_tokens_are_refused(tiny: BaseModel) -> None:
+    with pytest.raises(UsageError, match="Invalid piece_tokens 1"):
         Translator(tiny, piece_tokens=1)
     whole = Translator(tiny, piece_tokens=None)
     assert max(len(piece.ids) for piece in whole.split(["wort " * 800])[0]) > 120
-
-
-def test_split_text_tries_few_times() -> None:
-    """Word by word, with every attempt of the length of a part, a long line would take seconds."""
-    attempts: list[int] = []
-
-    def fits(part: str) -> bool:
-        attempts.append(len(part))
-        return len(part) <= 400
-
-    parts = split_text("wort " * 10_000, fits)
-    assert all(len(part) <= 400 for part in parts)
-    assert len(attempts) < 16 * len(parts)
-    assert sum(attempts) < 40 * 50_000
-
-
-def test_split_text_keeps_a_character_that_does_not_fit() -> None:
-    assert split_text("ab c", lambda _: False) == ["a", "b", "c"]
-
-
-@settings(deadline=None)
-@given(st.text(st.sampled_from("ab .!?;:,–。\u3000\n"), max_size=200), st.integers(1, 20))
-def test_split_text_keeps_every_character(text: str, most: int) -> None:
-    parts = split_text(text, lambda part: len(part) <= most)
-    assert "".join("".join(parts).split()) == "".join(text.split())
-    assert all(len(part) <= most for part in parts)
-
-
-def test_split_text_prefers_ends_of_sentences() -> None:
-    text = "Eins, zwei. Drei, vier. Fünf, sechs."
-    assert split_text(text, lambda part: len(part) <= 24) == ["Eins, zwei. Drei, vier.", "Fünf, sechs."]
-    assert split_text(text, lambda part: len(part) <= 12) == ["Eins, zwei.", "Drei, vier.", "Fünf, sechs."]
-    assert split_text(text, lambda part: len(part) <= 6) == [
-        "Eins,",
-        "zwei.",
-        "Drei,",
-        "vier.",
-        "Fünf,",
-        "sechs.",
-    ]
-    assert split_text(text, lambda _: True) == [text]
 
 
 def test_a_prefix_begins_the_translation(tiny: BaseModel, sentences: list[Any]) -> None:
@@ -199,19 +151,19 @@ def test_a_prefix_begins_the_translation(tiny: BaseModel, sentences: list[Any]) 
         translator.translate(lines, prefixes=["x"])
 
 
-def test_a_stream_answers_line_by_line(quick: Translator, sentences: list[Any]) -> None:
+def test_a_stream_is_translated_line_by_line(quick: Translator, sentences: list[Any]) -> None:
     lines = [s.german for s in sentences[:30]] + ["", " "]
     small = Translator(quick.model, settings=quick.settings, batch_size=1)
     assert list(small.translate_stream(iter(lines))) == quick.translate(lines)
-    asked: list[str] = []
+    read: list[str] = []
 
     def endless() -> Any:
         while True:
-            asked.append("Datei öffnen")
-            yield asked[-1]
+            read.append("Datei öffnen")
+            yield read[-1]
 
     next(small.translate_stream(endless()))
-    assert len(asked) <= 16
+    assert len(read) <= 16
 
 
 def test_n_best(tiny: BaseModel) -> None:
@@ -232,20 +184,62 @@ def test_work_is_counted(tiny: BaseModel, sentences: list[Any]) -> None:
     assert translator.work.seconds > 0
 
 
-def test_a_batch_of_nothing_is_refused(tiny: BaseModel) -> None:
+def test_an_invalid_batch_size_is_refused(tiny: BaseModel) -> None:
     with pytest.raises(UsageError, match="1 or more"):
         Translator(tiny, batch_size=0)
 
 
-@pytest.mark.parametrize(
-    ("text", "most", "expected"),
-    [
-        ("今天天气很好。我们去公园吧！好吗？", 8, ["今天天气很好。", "我们去公园吧！", "好吗？"]),
-        ("今天天气很好。我们去公园吧！好吗？", 14, ["今天天气很好。我们去公园吧！", "好吗？"]),
-        ("「行こう。」と言った。", 8, ["「行こう。」", "と言った。"]),
-        ("苹果、香蕉，还有许多别的水果。", 9, ["苹果、香蕉，", "还有许多别的水果。"]),
-    ],
-)
-def test_split_text_without_spaces(text: str, most: int, expected: list[str]) -> None:
-    """Chinese and Japanese have no space after a full stop or a comma."""
-    assert split_text(text, lambda part: len(part) <= most) == expected
+def test_another_scorer_for_one_call(tiny: BaseModel, sentences: list[Any], tmp_path: Path) -> None:
+    """A scorer that is given to a call is used for that call only."""
+    memory = write_memory(tiny, sentences[:20], tmp_path / "memory")
+    lines = [s.german for s in sentences[:6]]
+    combiner = FixedCombiner(4, 0.99, 1e-5)
+    bare = Translator(tiny, settings=limited(12, beam=2))
+    with_memory = Translator(tiny, memory, combiner=combiner, settings=limited(12, beam=2))
+    own = with_memory.translate(lines)
+    assert own != bare.translate(lines)
+    assert with_memory.translate(lines, scorer=BaseScorer()) == bare.translate(lines)
+    assert bare.translate(lines, scorer=with_memory.scorer) == own
+    assert [best[0][0] for best in bare.alternatives(lines, 2, scorer=with_memory.scorer)] == own
+    explained = bare.explain(lines, scorer=with_memory.scorer)
+    assert [explanation.translation for explanation in explained] == own
+    assert any(token.neighbours for token in explained[0].tokens)
+    assert with_memory.translate(lines) == own
+    assert isinstance(bare.scorer, BaseScorer)
+
+
+def reverser(source: str | None = "deu_Latn", target: str | None = "eng_Latn", **more: Any) -> Any:
+    """Make a translator that reverses the order of words."""
+    model = SimpleNamespace(tokens=SimpleNamespace(source_language=source, target_language=target), name="turn")
+    how = lambda texts: [" ".join(reversed(text.split())) for text in texts]  # noqa: E731
+    return SimpleNamespace(model=model, **{"translate": how, **more})
+
+
+def test_a_document_is_written_to_a_file_or_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("eins zwei\nvier fünf\tx\n", "utf-8")
+    stream = io.BytesIO()
+    report = translate_document(reverser(), path, stream)
+    assert stream.getvalue().decode() == "eins zwei\tzwei eins\nvier fünf\tx\n"
+    assert (report.translated, report.kept) == (1, {"translated already": 1})
+    translate_document(reverser(), path, path, settings=FillSettings(overwrite=True))
+    assert path.read_text("utf-8") == "eins zwei\tzwei eins\nvier fünf\tfünf vier\n"
+
+
+def test_a_missing_folder_is_found_before_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("eins zwei", "utf-8")
+    with pytest.raises(FileNotFoundError):
+        translate_document(reverser(translate=pytest.fail), path, tmp_path / "missing" / "a.tsv")
+
+
+def test_the_languages_of_a_document_must_be_the_models(tmp_path: Path) -> None:
+    path = tmp_path / "a.po"
+    path.write_text('msgid ""\nmsgstr "Language: en_GB\\n"\n\nmsgid "eins zwei"\nmsgstr ""\n', "utf-8")
+    stream = io.BytesIO()
+    assert translate_document(reverser(), path, stream, mark_fuzzy=False).translated == 1
+    assert b'msgstr "zwei eins"\n' in stream.getvalue()
+    with pytest.raises(TextError, match=r"a\.po, line 1: its target language is 'en_GB', but the model's is 'de'"):
+        translate_document(reverser("en", "de"), path, stream)
+    with pytest.raises(UsageError, match="The model turn does not say which languages it translates"):
+        translate_document(reverser(None), path, stream)

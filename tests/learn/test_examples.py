@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.decode import load_values
 from ibidem.errors import TextError
 from ibidem.learn import Examples, gather_examples
+from ibidem.memory import load_values
 from ibidem.retrieve import open_index
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import FixedCombiner, mix
-from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, Translator
-from ibidem.decode.scoring import OverlayScorer
+from ibidem.decode import BaseScorer, MemoryScorer, OverlayScorer, SearchSettings, Translator
 from ibidem.errors import UsageError
 from ibidem.evaluate import evaluate_systems
 from ibidem.learn import (

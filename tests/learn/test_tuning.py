@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner
-from ibidem.decode import Translator, load_combiner, load_values
+from ibidem.combine import AdaptiveCombiner, FixedCombiner, load_combiner
+from ibidem.decode import Translator
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn import (
@@ -24,7 +24,7 @@ from ibidem.learn import (
 )
 from ibidem.learn.combiner_training import mixture_loss
 from ibidem.learn.tuning import read_dev, sample_dev
-from ibidem.memory import Memory
+from ibidem.memory import Memory, load_values
 from ibidem.retrieve import open_index
 from ibidem.text import Corpus
 

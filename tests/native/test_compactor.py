@@ -7,10 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.compact import NativeNetworkCompactor, NetworkCompactor, place_compactor
-from ibidem.decode.values import values_of
-from ibidem.native.compactor import NativeCompactor
-from ibidem.native.lookup import look_up
+from ibidem.compact import LinearCompactor, NativeCompactor, NetworkCompactor, place_compactor
+from ibidem.decode.scorer import values_of
+from ibidem.native import CompactorKernel, look_up
 
 pytestmark = pytest.mark.usefixtures("native_build")
 
@@ -35,11 +34,26 @@ def test_it_is_the_network(
 ) -> None:
     torch_form = network(inputs, hidden, outputs, activation, seed)
     swift = place_compactor(torch_form, "cpu")
-    assert isinstance(swift, NativeNetworkCompactor)
+    assert isinstance(swift, NativeCompactor)
     states = torch.randn(rows, inputs) * size
     torch.testing.assert_close(swift(states), torch_form(states), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(swift(states.half()), torch_form(states.half()), rtol=1e-5, atol=1e-5)
     assert swift.summary() == torch_form.summary()
+
+
+@given(st.integers(0, 120), st.integers(1, 70), st.integers(1, 70), st.booleans(), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_linear_compactors_equal_torch(rows: int, inputs: int, outputs: int, centred: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    mean = 3 * torch.randn(inputs) if centred else None
+    exact = LinearCompactor("pca" if centred else "svd", torch.randn(outputs, inputs), mean)
+    placed = place_compactor(exact, "cpu")
+    assert isinstance(placed, NativeCompactor)
+    states = torch.randn(rows, inputs)
+    torch.testing.assert_close(placed(states), exact(states), rtol=1e-4, atol=1e-4)
+    assert placed.summary() == exact.summary()
+    rows_alone = [placed(row[None]) for row in states]
+    assert torch.equal(placed(states), torch.cat(rows_alone) if rows_alone else torch.empty(0, outputs))
 
 
 @given(
@@ -67,7 +81,7 @@ def test_in_whole_numbers_it_is_nearly_the_network(
 def test_no_sum_of_whole_numbers_overflows(inputs: int) -> None:
     """All products at their largest and of one sign: every row must do with fewer steps then."""
     weight, none = torch.full((40, inputs), 0.01), torch.zeros(40)
-    made = NativeCompactor((weight, none), (torch.eye(40), none), "tanh", whole=True)
+    made = CompactorKernel.network((weight, none), (torch.eye(40), none), "tanh", int16=True)
     states = torch.tensor([1.0, -1.0, 1e3, 1e-30, 0.0])[:, None].expand(-1, inputs).clone() / inputs
     torch.testing.assert_close(made(states), torch.tanh(states @ weight.T), rtol=1e-2, atol=1e-6)
 
@@ -95,12 +109,12 @@ def test_a_state_that_is_no_number_has_no_place(whole: bool, wrong: float) -> No
 
 
 def test_wrong_shapes_are_refused() -> None:
-    made = NativeCompactor((torch.zeros(4, 6), torch.zeros(4)), (torch.zeros(2, 4), torch.zeros(2)), "tanh")
+    made = CompactorKernel.network((torch.zeros(4, 6), torch.zeros(4)), (torch.zeros(2, 4), torch.zeros(2)), "tanh")
     for shape in ((3, 5), (6,)):
         with pytest.raises(ValueError, match="a compactor of 6 inputs"):
             made(torch.zeros(shape))
     with pytest.raises(ValueError, match="4 hidden units"):
-        NativeCompactor((torch.zeros(4, 6), torch.zeros(4)), (torch.zeros(2, 5), torch.zeros(2)), "tanh")
+        CompactorKernel.network((torch.zeros(4, 6), torch.zeros(4)), (torch.zeros(2, 5), torch.zeros(2)), "tanh")
 
 
 @given(st.integers(1, 40), st.lists(st.lists(st.integers(-1, 39), min_size=3, max_size=3), max_size=9))

@@ -1,4 +1,4 @@
-"""Finding, refusing and sharing threads with the native library, and building it."""
+"""Loading and refusing the native library, its threads and instruction sets, and building it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from ibidem.native import library, native
+from ibidem.native import best_of_mixture, library, loaded_instructions, native
 
 ROOT = Path(__file__).parents[2]
+_CPU = Path("/proc/cpuinfo")
+CPU_FLAGS = set(_CPU.read_text(encoding="utf-8").split() if _CPU.exists() else ())
 
 _THREADS = """
 import os, torch
@@ -27,7 +30,7 @@ torch.set_num_threads(3)
 assert native() is not None
 alone = count()
 best_of_mixture(torch.randn(300, 1000), 5)
-assert count() == alone + 2, (alone, count())  # the library has gathered three threads,
+assert count() == alone + 2, (alone, count())  # the library runs on three threads,
 torch.randn(3_000_000).exp()
 assert count() == alone + 2, (alone, count())  # and they are torch's own
 torch.set_num_threads(1)
@@ -45,10 +48,26 @@ def test_its_threads_are_torchs() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_selected_instructions_run(native_build: str) -> None:
+    """The compiled code names its instruction set, and its kernels run with it."""
+    assert loaded_instructions() == native_build
+    assert best_of_mixture(torch.eye(20), 1).tokens.flatten().tolist() == list(range(20))
+
+
+@pytest.mark.skipif(not {"avx2", "fma"} <= CPU_FLAGS, reason="the CPU has no AVX2")
+def test_a_built_library_is_used() -> None:
+    """A CPU with the instructions uses the best build that exists: no test is skipped by accident."""
+    built = [name for name in library.BUILDS if (library._FOLDER / f"libibidem_{name}.so").exists()]
+    if not built or os.environ.get("IBIDEM_NATIVE"):
+        pytest.skip("no library was built, or a variable selects one")
+    assert loaded_instructions() == next(name for name in built if name == "avx2" or "avx512_vnni" in CPU_FLAGS)
+
+
 @pytest.mark.usefixtures("no_native")
 def test_it_can_be_left_out() -> None:
     assert native() is None
-    with pytest.raises(RuntimeError, match="ask native"):
+    assert loaded_instructions() is None
+    with pytest.raises(RuntimeError, match="check native"):
         library.require()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ibidem.model.linear import Int8Linear
-from ibidem.native.linear import Activation, NativeLinear
+from ibidem.native import Activation, NativeLinear
 
 pytestmark = pytest.mark.usefixtures("native_build")
 

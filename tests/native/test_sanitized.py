@@ -1,4 +1,4 @@
-"""Random memories searched by native code that is built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""Native code built with AddressSanitizer and UndefinedBehaviorSanitizer: random memories, and all its tests."""
 
 from __future__ import annotations
 
@@ -41,4 +41,20 @@ def test_random_memories_are_searched_without_an_error() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{library.build}: " in done.stdout
+    assert "no error" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instructions", ["avx512", "avx2"])
+def test_all_tests_of_native_code_pass_without_an_error(instructions: str) -> None:
+    """The whole of scripts/sanitize.py for one instruction set, with two minutes of random memories."""
+    script = load_script()
+    if script.find_runtime() is None:
+        pytest.skip("needs a compiler with AddressSanitizer")
+    if not script.supported(instructions):
+        pytest.skip(f"the CPU does not support {instructions}")
+    command = [sys.executable, str(ROOT / "scripts" / "sanitize.py"), "--only", instructions, "--seconds", "120"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stdout[-9000:] + done.stderr[-9000:]
+    assert f"{instructions}: " in done.stdout
     assert "no error" in done.stdout

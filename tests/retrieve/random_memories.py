@@ -16,22 +16,25 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from ibidem.retrieve.neighbours import LARGEST_SQUARE
 
-from ibidem.combine import AdaptiveCombiner, MetaK, to_native
-from ibidem.compact import NetworkCompactor, place_compactor
+from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK
+from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
 from ibidem.decode.consulting import NativeScorer, make_scorer
-from ibidem.native import Asking, NativeBeams, best_of_mixture, native
+from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.ivf import building
-from ibidem.retrieve.neighbours import LARGEST_SQUARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.random import Generator
 
+    from ibidem.combine import Combiner
+    from ibidem.compact import Compactor
     from ibidem.native import Probing
+    from ibidem.retrieve import Index
 
 DIMENSIONS = (4, 8, 12, 20, 36, 64, 64, 64, 100, 128, 256, 512, 512, 1024)
 MOST_KEYS = 300_000
@@ -177,22 +180,47 @@ def _compare_with_exact(keys: np.ndarray, queries: np.ndarray, distances: np.nda
     np.testing.assert_allclose(distances, true, rtol=1e-3, atol=1e-3 * float(np.square(keys, dtype=np.float64).max()))
 
 
+def draw_compactor(generator: Generator, inputs: int, outputs: int) -> Compactor | None:
+    """Draw any kind of compactor, or none."""
+    kind = str(generator.choice(["none", "linear", "network", "network"]))
+    if kind == "linear":
+        mean = torch.randn(inputs) if generator.random() < 0.5 else None
+        return LinearCompactor("svd" if mean is None else "pca", torch.randn(outputs, inputs), mean)
+    if kind == "network":
+        network = NetworkCompactor(inputs, int(generator.choice([1, 40, 64])), outputs, "sigmoid").requires_grad_(False)
+        network.outer.weight.mul_(20)
+        return network
+    return None
+
+
+def draw_combiner(generator: Generator, typical: float) -> Combiner:
+    """Draw any kind of combiner for a space of this typical squared distance."""
+    k = int(generator.choice([1, 4, 8, 16]))
+    return [
+        FixedCombiner(k, float(generator.choice([0.0, 0.4, 1.0])), typical),
+        AdaptiveCombiner(MetaK(k, scale=typical).requires_grad_(False), typical),
+        DistanceDecayCombiner(typical * float(generator.choice([0.01, 1.0])), k=k),
+    ][int(generator.integers(3))]
+
+
 def decode_steps(generator: Generator, totals: Totals) -> None:
-    """Run the joined step of a compactor, an index and Meta-k against its parts, for a few sentences."""
-    inputs, outputs = int(generator.choice([16, 48, 512])), int(generator.choice([16, 64, 128]))
+    """Run the native step of any compactor, index and combiner against its parts, for a few sentences."""
+    inputs, outputs = int(generator.choice([16, 48, 64, 512])), int(generator.choice([16, 64, 128]))
     size, vocabulary = int(math.exp(generator.uniform(3, 9))), int(generator.choice([70, 1000]))
-    k, beam = int(generator.choice([1, 4, 8, 16])), int(generator.choice([1, 4, 5]))
+    beam = int(generator.choice([1, 4, 5]))
     torch.manual_seed(int(generator.integers(1 << 30)))
-    network = NetworkCompactor(inputs, 64, outputs, "sigmoid").requires_grad_(False)
-    network.outer.weight.mul_(20)
+    compactor = draw_compactor(generator, inputs, outputs)
     states = torch.randn(size, inputs) * float(generator.choice([0.01, 1.0]))
-    index = build_index(ArrayKeys(network(states).half().numpy()), DEFAULT, seed=0, threads=1)
+    keys = (states if compactor is None else compactor(states)).half().numpy()
+    searched: Index = build_index(ArrayKeys(keys), DEFAULT, seed=0, threads=1)
     values = torch.randint(0, vocabulary, (size,))
-    combiner = to_native(AdaptiveCombiner(MetaK(k, scale=3.0).requires_grad_(False), 2.0))
-    compacted = CompactedIndex(index, place_compactor(network, "cpu"))
-    scorer = make_scorer(compacted, values, combiner)
+    combiner = draw_combiner(generator, 2 * float(keys.astype(np.float64).var(axis=0).sum()) + 1e-6)
+    if compactor is not None:
+        whole = bool(generator.random() < 0.5)
+        searched = CompactedIndex(searched, place_compactor(compactor, "cpu", whole=whole))
+    scorer = make_scorer(searched, values, combiner)
     assert isinstance(scorer, NativeScorer)
-    assert scorer.whole is not None
+    assert scorer.step is not None
     totals.memories += 1
     totals.keys += size
     sentences = int(generator.choice([1, 3, 20]))
@@ -202,15 +230,18 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
         queries = torch.randn(rows, inputs) * float(generator.choice([0.01, 1.0, 1000.0]))
         queries[torch.rand(rows) < 0.05] = float(generator.choice([np.nan, np.inf]))
         logits = 3 * torch.randn(rows, vocabulary)
-        asking = Asking(float(generator.choice([0.5, np.inf])), math.inf, math.inf)
+        policy = RetrievalPolicy(float(generator.choice([0.5, np.inf])), math.inf, math.inf)
         count = min(2 * beam, vocabulary - 2)
-        joined = scorer.whole.choose(queries, logits, beams[0], asking, count, (5, 7))
-        if asking.within < math.inf:
-            queries = queries.masked_fill(beams[1].silence(asking.within)[:, None], math.nan)
+        joined = scorer.step.best_tokens(queries, logits, beams[0], policy, count, (5, 7))
+        if policy.margin < math.inf:
+            queries = queries.masked_fill(beams[1].mask_lagging(policy.margin)[:, None], math.nan)
         found = scorer.retrieve(queries, beam)
         if beam == 1:
-            apart = MemoryScorer(compacted, values, combiner).retrieve(queries)
+            apart = MemoryScorer(searched, values, combiner).retrieve(queries)
             assert torch.equal(found.entries, apart.entries)
+            for name in ("base", "neighbours"):
+                one, other = getattr(found.weights, name), getattr(apart.weights, name)
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
         weights = found.weights
         expected = best_of_mixture(
             logits, count, base=weights.base, weights=weights.neighbours, values=found.values, banned=(5, 7)
@@ -253,9 +284,9 @@ def main() -> None:
     totals, spoken = Totals(), time.monotonic()
     for seed, totals in search_random_memories(chosen.seconds, chosen.seed, chosen.most_keys):
         if time.monotonic() > spoken + 60:
-            print(f"{library.build}: {totals}, last seed {seed}", flush=True)
+            print(f"{loaded_instructions()}: {totals}, last seed {seed}", flush=True)
             spoken = time.monotonic()
-    print(f"{library.build}: {totals}: no error", flush=True)
+    print(f"{loaded_instructions()}: {totals}: no error", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,40 @@
-"""Neighbours and the base model's distribution into one distribution: pure functions on tensors, no I/O."""
+"""Combiners, which weight retrieved neighbours, and the mixture of neighbours with the base model's distribution."""
 
-from ibidem.combine.adaptive import AdaptiveCombiner, MetaK, neighbour_counts, spread_choices
-from ibidem.combine.blending import average_weights, overlay_weights
-from ibidem.combine.candidates import Candidates, best_candidates, score_tokens
-from ibidem.combine.fading import BANDWIDTH, SHORT_BANDWIDTH, DistanceDecayCombiner, typical_distance
-from ibidem.combine.fixed import FixedCombiner
-from ibidem.combine.mixing import Combiner, Weights, aggregate, distance_kernel, first_occurrences, mix
+from ibidem.combine.combiners import (
+    BANDWIDTH,
+    SHORT_BANDWIDTH,
+    AdaptiveCombiner,
+    Combiner,
+    DistanceDecayCombiner,
+    FixedCombiner,
+    MetaK,
+    neighbour_counts,
+    spread_choices,
+    typical_distance,
+)
+from ibidem.combine.mixture import (
+    Candidates,
+    Weights,
+    aggregate,
+    average_weights,
+    best_candidates,
+    distance_kernel,
+    first_occurrences,
+    mix,
+    overlay_weights,
+    plain_candidates,
+    score_tokens,
+)
 from ibidem.combine.native import NativeCombiner, to_native
-from ibidem.combine.storing import StoredCombiner, restore_adaptive, restore_fixed, store_adaptive, store_fixed
+from ibidem.combine.storage import (
+    StoredCombiner,
+    load_combiner,
+    place_combiner,
+    restore_adaptive,
+    restore_fixed,
+    store_adaptive,
+    store_fixed,
+)
 
 __all__ = [
     "BANDWIDTH",
@@ -26,9 +53,12 @@ __all__ = [
     "best_candidates",
     "distance_kernel",
     "first_occurrences",
+    "load_combiner",
     "mix",
     "neighbour_counts",
     "overlay_weights",
+    "place_combiner",
+    "plain_candidates",
     "restore_adaptive",
     "restore_fixed",
     "score_tokens",

@@ -1,17 +1,14 @@
-"""From keys to the compact space: the Compact Network and its linear rivals, applied and stored."""
+"""Compactors, which map keys to the compact space: the Compact Network, PCA and SVD."""
 
-from ibidem.compact.application import compact_keys
-from ibidem.compact.compactor import Compactor
-from ibidem.compact.linear import LinearCompactor
-from ibidem.compact.native import NativeNetworkCompactor, place_compactor
-from ibidem.compact.network import ACTIVATIONS, NetworkCompactor
-from ibidem.compact.storing import load_compactor, read_notes, restore_compactor, store_compactor
+from ibidem.compact.compactors import ACTIVATIONS, Compactor, LinearCompactor, NetworkCompactor, compact_keys
+from ibidem.compact.native import NativeCompactor, place_compactor
+from ibidem.compact.storage import load_compactor, read_notes, restore_compactor, store_compactor
 
 __all__ = [
     "ACTIVATIONS",
     "Compactor",
     "LinearCompactor",
-    "NativeNetworkCompactor",
+    "NativeCompactor",
     "NetworkCompactor",
     "compact_keys",
     "load_compactor",

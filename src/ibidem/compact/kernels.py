@@ -1,7 +1,7 @@
-"""A layer of the Compact Network in one Triton kernel: product, bias and activation. Imported only where Triton is.
+"""A layer of the Compact Network in one Triton kernel: product, bias and activation.
 
-Products are made of three tf32 products each, which loses next to nothing against float32: queries must lie where the
-keys, made by the same network, lie.
+Imported only where Triton is installed. Each product is three tf32 products, which is almost as exact as float32:
+queries must be mapped to the same places as the keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 
 class Launch(NamedTuple):
-    """Rows, outputs and inputs that a program multiplies at once, its warps, and pieces on their way at once."""
+    """The launch of a kernel.
+
+    Attributes:
+        rows: Rows of a program's tile.
+        outputs: Outputs of a program's tile.
+        inputs: Inputs that are multiplied at once.
+        warps: Warps of a program.
+        stages: Stages of the software pipeline over the inputs.
+    """
 
     rows: int
     outputs: int
@@ -27,7 +35,7 @@ class Launch(NamedTuple):
 
 
 def launches(rows: int) -> list[Launch]:
-    """Layouts that suit so many rows, the one that is used first; a benchmark compares them."""
+    """Return the launches that suit so many rows; the first is used, and a benchmark compares them."""
     if rows <= 64:
         return [Launch(16, 32, 64, 4, 4), Launch(16, 16, 64, 2, 4), Launch(16, 16, 128, 4, 3)]
     return [Launch(16, 32, 128, 4, 3), Launch(32, 32, 64, 4, 4), Launch(64, 32, 64, 4, 3)]
@@ -69,7 +77,17 @@ def _layer(  # type: ignore[no-untyped-def]
 
 
 def apply_layer(x: Tensor, layer: nn.Linear, activation: str | None, launch: Launch | None = None) -> Tensor:
-    """A linear layer with float32 weights, and 'sigmoid', 'tanh' or nothing behind it: [n, d] to [n, c] float32."""
+    """Apply a linear layer and an activation.
+
+    Args:
+        x: Input [n, d], of any float type.
+        layer: The layer, with weights of float32.
+        activation: "sigmoid", "tanh" or None.
+        launch: The launch; the first of `launches` by default.
+
+    Returns:
+        Output [n, c] of float32.
+    """
     rows, inputs = x.shape
     outputs = len(layer.weight)
     shape = launches(rows)[0] if launch is None else launch

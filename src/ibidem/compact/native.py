@@ -1,11 +1,11 @@
-"""A compactor ready for the states of decoding steps."""
+"""Compactors for the states of decoding steps, in native code on the CPU."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ibidem.compact.network import NetworkCompactor
-from ibidem.native import NativeCompactor, native
+from ibidem.compact.compactors import LinearCompactor, NetworkCompactor
+from ibidem.native import CompactorKernel, native
 
 if TYPE_CHECKING:
     from typing import Self
@@ -13,50 +13,59 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ibidem.compact.compactor import Compactor
+    from ibidem.compact.compactors import Compactor
 
 
-class NativeNetworkCompactor:
-    """A Compact Network whose states on the CPU pass through native code, others through torch."""
+class NativeCompactor:
+    """A compactor whose states on the CPU pass through native code, others through torch."""
 
-    def __init__(self, network: NetworkCompactor, *, whole: bool = False) -> None:
-        self._network = network
-        inner, outer = ((layer.weight, layer.bias) for layer in (network.inner, network.outer))
-        self.native = NativeCompactor(inner, outer, network.activation, whole=whole)
+    def __init__(self, compactor: LinearCompactor | NetworkCompactor, kernel: CompactorKernel) -> None:
+        """Join a compactor in torch and its native form."""
+        self._compactor = compactor
+        self.kernel = kernel
 
     @property
     def input_dimension(self) -> int:
-        return self._network.input_dimension
+        return self._compactor.input_dimension
 
     @property
     def dimension(self) -> int:
-        return self._network.dimension
+        return self._compactor.dimension
 
     def __call__(self, states: Tensor, /) -> Tensor:
         """Compact states [n, d] to [n, c]."""
         if states.is_cpu:
-            return self.native(states)
-        compact: Tensor = self._network(states)
+            return self.kernel(states)
+        compact: Tensor = self._compactor(states)
         return compact
 
     def to(self, device: torch.device | str, /) -> Self:
-        self._network.to(device)
+        self._compactor.to(device)
         return self
 
     def summary(self) -> dict[str, object]:
-        return self._network.summary()
+        return self._compactor.summary()
 
     def state_dict(self) -> dict[str, Any]:
-        return self._network.state_dict()
+        return self._compactor.state_dict()
 
 
 def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: bool = False) -> Compactor:
-    """The compactor on a device; on the CPU in native code where that is here.
+    """Move a compactor to a device; on the CPU it runs in native code where that exists.
 
-    whole: there mostly in whole numbers of sixteen bits, for states of a model that computes in int8. What that adds to
-    their error is about what rounding a key to float16 does.
+    Args:
+        compactor: The compactor.
+        device: Where the states are.
+        whole: Whether native code computes a network's first layer in int16, for states of a model that computes in
+            int8. The added error is about that of rounding a key to float16.
     """
     placed = compactor.to(device)
-    if not isinstance(placed, NetworkCompactor) or not placed.inner.weight.is_cpu or native() is None:
+    if native() is None or str(device) != "cpu":
         return placed
-    return NativeNetworkCompactor(placed, whole=whole)
+    if isinstance(placed, LinearCompactor):
+        bias = -(placed.projection.double() @ placed.mean.double())
+        return NativeCompactor(placed, CompactorKernel.linear(placed.projection, bias))
+    if isinstance(placed, NetworkCompactor):
+        inner, outer = ((layer.weight, layer.bias) for layer in (placed.inner, placed.outer))
+        return NativeCompactor(placed, CompactorKernel.network(inner, outer, placed.activation, int16=whole))
+    return placed

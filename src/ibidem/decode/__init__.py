@@ -1,17 +1,21 @@
-"""The one batched beam search over model, index and combiner, and what people call to translate."""
+"""Beam search over model, index and combiner, and the `Translator`."""
 
+from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
-from ibidem.decode.documents import translate_document
-from ibidem.decode.explaining import join_explanations
-from ibidem.decode.explanation import CitedPair, Explanation, Neighbour, Token, Word
-from ibidem.decode.mounting import check_complete, check_identity, load_combiner, load_values, place_combiner
-from ibidem.decode.mounts import LoadedMemory, load_memory
-from ibidem.decode.processor import MemoryLogitsProcessor
-from ibidem.decode.scoring import BaseScorer, EnsembleScorer, MemoryScorer, Retrieved, Scorer
-from ibidem.decode.search import BestTokens, Check, SearchSettings, beam_search, never_stop
-from ibidem.decode.searcher import BeamSearcher
-from ibidem.decode.splitting import Piece
-from ibidem.decode.translator import Translator, Work
+from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word, join_explanations
+from ibidem.decode.loaded_memory import LoadedMemory, load_memory, load_model_for
+from ibidem.decode.logits_processor import MemoryLogitsProcessor
+from ibidem.decode.scorer import (
+    BaseScorer,
+    EnsembleScorer,
+    MemoryScorer,
+    OverlayScorer,
+    Retrieved,
+    Scorer,
+    combine_scorers,
+)
+from ibidem.decode.text_splitter import Piece
+from ibidem.decode.translator import Translator, Work, translate_document
 
 __all__ = [
     "BaseScorer",
@@ -26,6 +30,7 @@ __all__ = [
     "MemoryLogitsProcessor",
     "MemoryScorer",
     "Neighbour",
+    "OverlayScorer",
     "Piece",
     "Retrieved",
     "Scorer",
@@ -35,13 +40,10 @@ __all__ = [
     "Word",
     "Work",
     "beam_search",
-    "check_complete",
-    "check_identity",
+    "combine_scorers",
     "join_explanations",
-    "load_combiner",
     "load_memory",
-    "load_values",
+    "load_model_for",
     "never_stop",
-    "place_combiner",
     "translate_document",
 ]

@@ -1,7 +1,7 @@
-"""Running and finished hypotheses of a batch: who goes on with which token, and who is done.
+"""The hypotheses of a batch in beam search: how they are extended, finished and collected.
 
-Hypotheses are chains of (parent, token): a step writes one of each for every hypothesis, and only what was finished is
-ever put together.
+A hypothesis is a chain of (parent, token): a step stores one of each for every hypothesis, and the tokens are collected
+only for finished hypotheses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ NEVER = -1.0e9
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its tokens without prompt and end of sentence, and its length-normalised log-probability.
+    """A translation that the search found.
 
-    cut: the limit on its length ended it. Its end of sentence was then certain, or is missing, as the model has it.
-    unasked: the tokens, by number, its end counted, about which no memory was asked (see `SearchSettings`).
+    Attributes:
+        tokens: Its token ids, without prompt and end of sentence.
+        score: Its length-normalised log-probability.
+        cut: Whether the limit on its length ended it. Its end of sentence is then forced (probability 1) or missing,
+            depending on the model.
+        skipped: The steps, counted from 0, at which no neighbours were retrieved (see `SearchSettings`).
     """
 
     tokens: list[int]
@@ -34,10 +38,16 @@ class Hypothesis(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a search is told: see `SearchSettings`.
+    """The settings of a search with a given model; see `SearchSettings`.
 
-    eos: the token that ends a translation; force_end: whether it is certain at the limit; given: how many tokens
-    before the translation count in its length; retrieval_margin: how far behind a hypothesis asks the memories.
+    Attributes:
+        beam: The number of hypotheses of a sentence.
+        n_best: The number of translations to return for a sentence.
+        length_penalty: The exponent of the length by which scores are divided.
+        eos: The token that ends a translation.
+        force_end: Whether the end of sentence is forced at the limit.
+        given: How many tokens before the translation count in its length.
+        retrieval_margin: How far below the best one's the score of a hypothesis may be for retrieval.
     """
 
     beam: int
@@ -50,10 +60,15 @@ class Rules(NamedTuple):
 
 
 class Beams:
-    """The hypotheses of the sentences that are still open; closed ones leave the batch."""
+    """The hypotheses of the sentences that are not finished; finished sentences leave the batch.
+
+    Args:
+        rules: The settings of the search.
+        limits: The most tokens of each sentence's translation, its end included.
+        device: The device of all tensors.
+    """
 
     def __init__(self, rules: Rules, limits: Sequence[int], device: torch.device) -> None:
-        """limits: the most tokens of each sentence's translation, its end included."""
         count, beam = len(limits), rules.beam
         self._rules = rules
         self._limits = torch.tensor(limits, device=device)
@@ -63,11 +78,11 @@ class Beams:
         self._scores = torch.full((count, beam), NEVER, device=device)
         self._scores[:, 0] = 0.0
         self._ended_scores = torch.full((count, beam), NEVER, device=device)
-        # Where a finished hypothesis ended: its last step, the hypothesis it went on from, and its last token.
+        # Of each finished hypothesis: its last step, the hypothesis that it extends, and its last token.
         self._ends = torch.zeros(count, beam, 3, dtype=torch.long, device=device)
         self._parents = torch.zeros(max(limits), count, beam, dtype=torch.long, device=device)
         self._tokens = torch.zeros(max(limits), count, beam, dtype=torch.long, device=device)
-        self._silent = torch.zeros(max(limits), count, beam, dtype=torch.bool, device=device)
+        self._skipped = torch.zeros(max(limits), count, beam, dtype=torch.bool, device=device)
         self._last = torch.empty(0, dtype=torch.long, device=device)
         self._results: list[list[Hypothesis]] = [[] for _ in limits]
         self.length = 1
@@ -84,36 +99,43 @@ class Beams:
 
     @property
     def results(self) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence that is done, best first."""
+        """The best hypotheses of each finished sentence, best first."""
         return self._results
 
     def at_limit(self) -> Tensor | None:
-        """Which sentences [open] take their last token now; None where none does."""
+        """Return which sentences [open] take their last token in this step; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits
 
-    def silence(self, states: Tensor) -> Tensor:
-        """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
+    def mask_lagging(self, states: Tensor) -> Tensor:
+        """Set the states [rows, d] of hypotheses beyond the retrieval margin to NaN, and note them as skipped."""
         if self._rules.retrieval_margin == math.inf:
             return states
-        far = behind(self._scores, self._rules)
-        self._silent[self.length - 1, self._sentences] = far
-        return states.masked_fill(far.view(-1, 1), torch.nan)
+        lagging = find_lagging(self._scores, self._rules)
+        self._skipped[self.length - 1, self._sentences] = lagging
+        return states.masked_fill(lagging.view(-1, 1), torch.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
-        """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
+        """Extend all hypotheses by their best candidates.
+
+        Args:
+            candidates: The candidates of every hypothesis, [open * beam, m].
+
+        Returns:
+            The row that each new hypothesis extends, [open * beam]; None when all sentences are finished.
+        """
         last = self.at_limit()
-        grown = extend(candidates, self._scores, self._rules, last)
+        extensions = extend(candidates, self._scores, self._rules, last)
         self._ended_scores, self._ends = finish(
-            grown, self._ended_scores, self._ends, self._rules, self.length - 1, self._normalise(grown.scores)
+            extensions, self._ended_scores, self._ends, self._rules, self.length - 1, self._normalise(extensions.scores)
         )
-        going = go_on(grown, self._rules)
-        self._scores, self._last = going.scores, going.tokens
-        self._parents[self.length - 1, self._sentences] = going.parents
-        self._tokens[self.length - 1, self._sentences] = going.tokens
-        done = hopeless(self._ended_scores, self._normalise(self._scores), self._rules)
+        running = select_running(extensions, self._rules)
+        self._scores, self._last = running.scores, running.tokens
+        self._parents[self.length - 1, self._sentences] = running.parents
+        self._tokens[self.length - 1, self._sentences] = running.tokens
+        done = cannot_improve(self._ended_scores, self._normalise(self._scores), self._rules)
         if last is not None:
             done = done | last
-        rows = self._rows[: len(done)] + going.parents
+        rows = self._rows[: len(done)] + running.parents
         self.length += 1
         if not bool(done.any()):
             return rows.view(-1)
@@ -125,9 +147,9 @@ class Beams:
         return scores / counted
 
     def _close(self, done: Tensor) -> None:
-        """Put the finished hypotheses of some sentences together."""
+        """Collect the finished hypotheses of some sentences."""
         sentences = self._sentences[done]
-        chain = Chain(*(part[: self.length - 1, sentences] for part in (self._parents, self._tokens, self._silent)))
+        chain = Chain(*(part[: self.length - 1, sentences] for part in (self._parents, self._tokens, self._skipped)))
         found = collect(
             chain,
             self._ended_scores[done],
@@ -139,7 +161,7 @@ class Beams:
             self._results[sentence] = hypotheses
 
     def _keep(self, open_: Tensor, rows: Tensor) -> Tensor | None:
-        """Let closed sentences leave the batch."""
+        """Remove finished sentences from the batch."""
         if not bool(open_.any()):
             return None
         self._sentences, self._limits = self._sentences[open_], self._limits[open_]
@@ -149,13 +171,13 @@ class Beams:
         return rows[open_].view(-1)
 
 
-def behind(scores: Tensor, rules: Rules) -> Tensor:
-    """Which hypotheses with scores [n, beam], best first, are too far behind the best to ask the memories."""
+def find_lagging(scores: Tensor, rules: Rules) -> Tensor:
+    """Return which hypotheses with scores [n, beam], best first, are beyond the retrieval margin."""
     return scores < scores[:, :1] - rules.retrieval_margin
 
 
-class Grown(NamedTuple):
-    """The best extensions of each sentence [n, m], best first, and which of them end there."""
+class Extensions(NamedTuple):
+    """The best extensions of the hypotheses of each sentence [n, m], best first, and which of them end there."""
 
     scores: Tensor
     parents: Tensor
@@ -163,15 +185,22 @@ class Grown(NamedTuple):
     ends: Tensor
 
 
-def extend(candidates: Candidates, scores: Tensor, rules: Rules, last: Tensor | None) -> Grown:
-    """The 2 x beam best extensions of hypotheses with scores [n, beam]; last: sentences [n] at their limit."""
+def extend(candidates: Candidates, scores: Tensor, rules: Rules, last: Tensor | None) -> Extensions:
+    """Find the 2 * beam best extensions of the hypotheses of each sentence.
+
+    Args:
+        candidates: The candidates of every hypothesis, [n * beam, m].
+        scores: The log-probabilities of the hypotheses, [n, beam].
+        rules: The settings of the search.
+        last: Which sentences are at their limit, [n]; None for none.
+    """
     count, beam = scores.shape
     width = candidates.tokens.shape[1]
     total = (scores.view(-1, 1) + candidates.log_probs).view(count, beam * width)
     best, places = total.topk(min(2 * beam, beam * width), dim=1)
     tokens = candidates.tokens.view(count, beam * width).gather(1, places)
     ends = tokens.eq(rules.eos)
-    return Grown(
+    return Extensions(
         best,
         places.div(width, rounding_mode="floor"),
         tokens,
@@ -180,50 +209,67 @@ def extend(candidates: Candidates, scores: Tensor, rules: Rules, last: Tensor | 
 
 
 def finish(
-    grown: Grown, ended_scores: Tensor, ends: Tensor, rules: Rules, step: Tensor | int, normalised: Tensor
+    extensions: Extensions, ended_scores: Tensor, ends: Tensor, rules: Rules, step: Tensor | int, normalised: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Merge the extensions that end, among the best `beam` ones, into the best finished hypotheses.
 
-    ended_scores: [n, beam]; ends: [n, beam, 3], last step, parent and last token of each; both are given anew.
+    Args:
+        extensions: The extensions.
+        ended_scores: Normalised scores of the finished hypotheses, [n, beam].
+        ends: Last step, parent and last token of the finished hypotheses, [n, beam, 3].
+        rules: The settings of the search.
+        step: The number of this step.
+        normalised: Normalised scores of the extensions, [n, m].
+
+    Returns:
+        New `ended_scores` and `ends`.
     """
     beam = rules.beam
-    # What grew from a placeholder is no hypothesis, however its length scales the score.
-    allowed = grown.ends[:, :beam] & (grown.scores[:, :beam] > NEVER / 2)
+    # An extension of a placeholder is no hypothesis, however the length scales its score.
+    allowed = extensions.ends[:, :beam] & (extensions.scores[:, :beam] > NEVER / 2)
     pool = torch.cat([ended_scores, normalised[:, :beam] + ~allowed * NEVER], dim=1)
-    now = torch.zeros_like(grown.tokens) + step
-    places = torch.stack([now, grown.parents, grown.tokens], dim=2)[:, :beam]
+    now = torch.zeros_like(extensions.tokens) + step
+    places = torch.stack([now, extensions.parents, extensions.tokens], dim=2)[:, :beam]
     best, order = pool.topk(beam, dim=1)
     return best, torch.cat([ends, places], dim=1).gather(1, order[:, :, None].expand(-1, -1, 3))
 
 
-def go_on(grown: Grown, rules: Rules) -> Grown:
-    """The `beam` best extensions that do not end."""
-    scores, order = (grown.scores + grown.ends * NEVER).topk(rules.beam, dim=1)
-    return Grown(*(scores if column is grown.scores else column.gather(1, order) for column in grown))
+def select_running(extensions: Extensions, rules: Rules) -> Extensions:
+    """Return the `beam` best extensions that do not end."""
+    scores, order = (extensions.scores + extensions.ends * NEVER).topk(rules.beam, dim=1)
+    return Extensions(*(scores if column is extensions.scores else column.gather(1, order) for column in extensions))
 
 
-def hopeless(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
-    """Sentences [n] whose running hypotheses cannot get among the finished ones any more."""
+def cannot_improve(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
+    """Return the sentences [n] whose running hypotheses can no longer replace a finished one."""
     worst = ended_scores[:, -1]
     full = worst > NEVER / 2
     return full if rules.beam == 1 else full & (normalised[:, 0] <= worst)
 
 
 class Chain(NamedTuple):
-    """What hypotheses are put together from: [steps, n, beam], or as lists [steps][beam] of one sentence.
+    """The steps of all hypotheses: tensors [steps, n, beam], or lists [steps][beam] for one sentence.
 
-    parents: whom each went on from, by place; tokens: with what; silent: about which places no memory was asked.
+    Attributes:
+        parents: The place in the beam of the hypothesis that each one extends.
+        tokens: The token by which it extends that hypothesis.
+        skipped: Whether retrieval was skipped for the hypothesis at this place, before it was extended.
     """
 
     parents: Any
     tokens: Any
-    silent: Any
+    skipped: Any
 
 
 def collect(chain: Chain, scores: Tensor, ends: Tensor, limits: Tensor, rules: Rules) -> list[list[Hypothesis]]:
-    """The n best finished hypotheses of each sentence, best first.
+    """Collect the n best finished hypotheses of each sentence, best first.
 
-    scores: [n, beam]; ends: [n, beam, 3], last step, parent and last token of each; limits: [n].
+    Args:
+        chain: The steps of all hypotheses.
+        scores: Normalised scores of the finished hypotheses, [n, beam].
+        ends: Last step, parent and last token of the finished hypotheses, [n, beam, 3].
+        limits: The limits of the sentences, [n].
+        rules: The settings of the search.
     """
     chains = zip(*(part.transpose(0, 1).tolist() for part in chain), strict=True)
     rows = zip(chains, scores.tolist(), ends.tolist(), limits.tolist(), strict=True)
@@ -231,28 +277,35 @@ def collect(chain: Chain, scores: Tensor, ends: Tensor, limits: Tensor, rules: R
     for of_sentence, scores_of, ends_of, limit in rows:
         links = Chain(*of_sentence)
         finished = zip(scores_of[: rules.n_best], ends_of[: rules.n_best], strict=True)
-        found = [follow(links, end, score, limit, rules) for score, end in finished if score > NEVER / 2]
-        # Where nothing was possible at all, the translation is empty.
+        found = [_trace_back(links, end, score, limit, rules) for score, end in finished if score > NEVER / 2]
+        # Without a finished hypothesis the translation is empty.
         results.append(found or [Hypothesis([], scores_of[0])])
     return results
 
 
-def follow(chain: Chain, end: list[int], score: float, limit: int, rules: Rules) -> Hypothesis:
-    """A hypothesis of a sentence from its end to its beginning."""
+def _trace_back(chain: Chain, end: list[int], score: float, limit: int, rules: Rules) -> Hypothesis:
+    """Collect a hypothesis of one sentence from its end to its beginning."""
     step, place, last = end
-    words = [] if last == rules.eos else [last]
-    skipped = [step] if chain.silent[step][place] else []
+    tokens = [] if last == rules.eos else [last]
+    skipped = [step] if chain.skipped[step][place] else []
     for earlier in range(step - 1, -1, -1):
-        words.append(chain.tokens[earlier][place])
+        tokens.append(chain.tokens[earlier][place])
         place = chain.parents[earlier][place]
-        if chain.silent[earlier][place]:
+        if chain.skipped[earlier][place]:
             skipped.append(earlier)
     cut = last != rules.eos or (rules.force_end and step + 1 >= limit)
-    return Hypothesis(words[::-1], score, cut, tuple(skipped[::-1]))
+    return Hypothesis(tokens[::-1], score, cut, tuple(skipped[::-1]))
 
 
-def force(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:
-    """In the given rows [r] only the given token [r] is possible, at the given log-probability [r]."""
+def force_tokens(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs: Tensor) -> Candidates:
+    """Replace the candidates of some rows by one token.
+
+    Args:
+        candidates: The candidates, [r, m].
+        rows: The rows to change, bool [r].
+        tokens: The token of each row, [r].
+        log_probs: Its log-probability, [r].
+    """
     only = torch.full_like(candidates.log_probs, -torch.inf)
     only[:, 0] = log_probs
     forced = torch.where(rows[:, None], only, candidates.log_probs)

@@ -1,13 +1,13 @@
-"""A memory that is asked in native code, which does on the CPU what `MemoryScorer` does by its parts."""
+"""Scorers whose parts run as one native step on the CPU."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.combine import NativeCombiner, Weights
-from ibidem.compact import NativeNetworkCompactor
-from ibidem.decode.scoring import MemoryScorer, Retrieved, only_source
-from ibidem.native import Ivf, NativeConsultation
+from ibidem.combine import NativeCombiner, Weights, to_native
+from ibidem.compact import NativeCompactor
+from ibidem.decode.scorer import MemoryScorer, Retrieved, only_source
+from ibidem.native import Ivf, RetrievalStep
 from ibidem.retrieve import CompactedIndex, NativeIndex
 
 if TYPE_CHECKING:
@@ -19,55 +19,58 @@ if TYPE_CHECKING:
 
 
 class NativeScorer(MemoryScorer):
-    """A scorer whose parts are all native: they are asked as one, as long as nobody exchanges them."""
+    """A scorer whose index, compactor and combiner are native and run as one step, unless one of them is exchanged."""
 
     def __init__(
-        self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None, ask: NativeConsultation
+        self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None, step: RetrievalStep
     ) -> None:
+        """Take the parts, and the step that was made of them."""
         super().__init__(index, values, combiner, memory)
         self._parts = (index, values, combiner)
-        self._ask = ask
+        self._step = step
 
     @property
-    def whole(self) -> NativeConsultation | None:
-        """The parts as one; None where somebody has exchanged one of them."""
+    def step(self) -> RetrievalStep | None:
+        """The parts as one step; None where one of them was exchanged."""
         index, values, combiner = self._parts
         same = self.index is index and self.values is values and self.combiner is combiner
-        return self._ask if same else None
+        return self._step if same else None
 
     def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
-        ask = self.whole
-        if ask is None:
+        step = self.step
+        if step is None:
             return super().retrieve(states)
-        found = ask(states, group_size)
+        found = step(states, group_size)
         weights = Weights(found.base, found.weights)
         return Retrieved(found.distances, found.entries, found.values, weights, only_source(found.entries))
 
 
 def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
-    """A scorer in the fastest form that its parts allow."""
-    ask = _join(index, values, combiner)
-    if ask is None:
+    """Make a scorer in the fastest form that its parts allow."""
+    if values.is_cpu:
+        combiner = to_native(combiner)
+    step = _make_step(index, values, combiner)
+    if step is None:
         return MemoryScorer(index, values, combiner, memory)
-    return NativeScorer(index, values, combiner, memory, ask)
+    return NativeScorer(index, values, combiner, memory, step)
 
 
-def _join(index: Index, values: Tensor, combiner: Combiner) -> NativeConsultation | None:
-    """The parts as one; None where not all of them are native, or there is nothing to find."""
-    if not isinstance(index, CompactedIndex) or not isinstance(combiner, NativeCombiner) or len(values) == 0:
+def _make_step(index: Index, values: Tensor, combiner: Combiner) -> RetrievalStep | None:
+    """Join the parts; None where one of them is not native, or the index is empty."""
+    inner, compactor = (index.index, index.compactor) if isinstance(index, CompactedIndex) else (index, None)
+    if not isinstance(combiner, NativeCombiner) or not isinstance(inner, NativeIndex):
         return None
-    inner, compactor = index.index, index.compactor
-    if not isinstance(inner, NativeIndex) or not isinstance(compactor, NativeNetworkCompactor) or inner.size == 0:
+    if not (compactor is None or isinstance(compactor, NativeCompactor)) or not isinstance(inner.ivf, Ivf):
         return None
-    if not isinstance(inner.ivf, Ivf):
+    if inner.size == 0 or len(values) == 0:
         return None
-    return NativeConsultation(
-        compactor.native,
+    return RetrievalStep(
+        None if compactor is None else compactor.kernel,
         inner.ivf,
         inner.probing(combiner.k),
         inner.probing(combiner.k, brief=True),
         values,
-        combiner.native,
-        live=inner.live,
+        combiner.kernel,
+        alive_mask=inner.live,
         threads=inner.threads,
     )

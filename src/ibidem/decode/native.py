@@ -49,10 +49,12 @@ class NativeBeamState:
         """Which sentences [open] take their last token now; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
 
-    def silence(self, states: Tensor) -> Tensor:
-        """The states [rows, d], NaN where nobody is to be asked about them: a hypothesis too far behind."""
-        within = self._rules.retrieval_margin
-        return states if within == math.inf else states.masked_fill(self.native.silence(within).view(-1, 1), math.nan)
+    def mask_lagging(self, states: Tensor) -> Tensor:
+        """Return the states [rows, d], NaN for hypotheses below the retrieval margin."""
+        margin = self._rules.retrieval_margin
+        if margin == math.inf:
+            return states
+        return states.masked_fill(self.native.mask_lagging(margin).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
         """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""

@@ -1,39 +1,50 @@
-"""Text in, text out: what people call to translate."""
+"""Translation of texts and documents with a base model and memories."""
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ibidem.decode.explaining import Part, explain
-from ibidem.decode.mounts import Given, LoadedMemory, join_scorers, open_memories
-from ibidem.decode.search import SearchSettings, never_stop
-from ibidem.decode.searcher import BeamSearcher
-from ibidem.decode.splitting import PIECE_TOKENS, Piece, split_text
+from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
+from ibidem.decode.explain import Part, explain
+from ibidem.decode.loaded_memory import LoadedMemory, MemoryArgument, load_model_for, open_memories
+from ibidem.decode.scorer import combine_scorers
+from ibidem.decode.text_splitter import PIECE_TOKENS, Piece, split_text
 from ibidem.errors import UsageError
-from ibidem.model import BaseModel, load_model
+from ibidem.model import BaseModel
+from ibidem.progress import Progress, silent
+from ibidem.text import FillReport, FillSettings, check_languages, fill, open_document, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from ibidem.combine import Combiner
+    from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
-    from ibidem.decode.explanation import Explanation
-    from ibidem.decode.scoring import Scorer
-    from ibidem.decode.search import Check
+    from ibidem.decode.explain import Explanation
+    from ibidem.decode.scorer import Scorer
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
-# Batches of one length waste no padding: lines are sorted over this many batches, and answered in order.
+# A stream is read in windows of this many batches. Each window is sorted by length, which saves padding.
 _SORTED_BATCHES = 16
 
 
 @dataclass
 class Work:
-    """What a translator has done so far: sentences, tokens of the best hypotheses with their ends, seconds."""
+    """The work that a translator has done.
+
+    Attributes:
+        sentences: The number of translated sentences (pieces of texts).
+        tokens: The number of tokens of the best hypotheses, their ends included.
+        seconds: The time that the search took.
+    """
 
     sentences: int = 0
     tokens: int = 0
@@ -41,20 +52,56 @@ class Work:
 
 
 class Translator:
-    """Translates with a base model and, if there are any, memories.
+    """Translates with a base model and any number of memories.
 
-    Memories are followed: what is added to them or removed from them, by any thread or process, counts from the next
-    batch on. One thread translates; `ibidem.learn.Scribe` adds and removes in others.
+    The translator follows its memories: pairs that any thread or process adds or removes count from the next batch on.
+    Only one thread may translate; an `ibidem.MemoryWriter` adds and removes pairs in others.
 
-    >>> translator = Translator(memory="memories/it")        # doctest: +SKIP
-    >>> translator.translate(["Zwischenablage einfügen"])    # doctest: +SKIP
-    >>> Translator(memory=["memories/it", ("memories/client", 2)])    # doctest: +SKIP
+    Args:
+        model: A loaded model, or the name or folder of one; None for the model that the first memory was learnt with,
+            or the shipped model without a memory.
+        memory: A memory or its folder, or a list of them, each alone or in a tuple with its weight (by default 1).
+        combiner: A combiner for all memories, or the name of one that every memory holds ("adaptive", "fixed" or
+            "fading"); None for the best one that each memory holds.
+        index: An index over the memory's keys, or an index setting; None for the memory's own.
+        settings: The settings of the beam search.
+        batch_size: How many sentences to translate at once.
+        device: "cpu", "cuda", … or "auto", for a model that is not loaded yet.
+        dtype: "float32", "bfloat16", "int8", … or "auto", for a model that is not loaded yet.
+        source_language: The language to translate from, for a model of several languages; by default the memory's.
+        target_language: The language to translate to.
+        source_prefix: Text to put before every source, such as T5's task; by default the memory's.
+        piece_tokens: A text of more source tokens than this, or than the model reads, is split into pieces that are
+            translated one by one; None for the model's limit only.
+
+    Attributes:
+        model: The base model.
+        mounts: The loaded memories.
+        settings: The settings of the beam search.
+        batch_size: How many sentences are translated at once.
+        piece_tokens: The most source tokens of a piece.
+        work: The work done so far.
+
+    Raises:
+        UsageError: If an argument is invalid, or the model does not have a language.
+        ModelError: If the model cannot be loaded.
+        MismatchError: If a memory was learnt with another model or for other languages.
+
+    >>> from ibidem import Translator
+    >>> translator = Translator(device="cpu")
+    >>> translator.translate(["Guten Morgen."])
+    ['Good morning.']
+
+    With one memory, and with two of which the second has twice the weight:
+
+    >>> translator = Translator(memory="memories/it")  # doctest: +SKIP
+    >>> translator = Translator(memory=["memories/it", ("memories/client", 2)])  # doctest: +SKIP
     """
 
     def __init__(
         self,
         model: BaseModel | str | Path | None = None,
-        memory: Given | None = None,
+        memory: MemoryArgument | None = None,
         *,
         combiner: Combiner | str | None = None,
         index: Index | str | None = None,
@@ -67,83 +114,104 @@ class Translator:
         source_prefix: str = "",
         piece_tokens: int | None = PIECE_TOKENS,
     ) -> None:
-        """Load the model (the memory's own where none is named, else the shipped one) and mount the memory.
-
-        `memory` is a memory or its folder, or a list of them, each alone or in a tuple with its weight (else 1).
-        A named combiner or index setting is every memory's own of that name. A text of more than `piece_tokens` source
-        tokens, or than the model reads, is split and translated in pieces; None: only the model's own limit counts.
-        Raises UsageError or ModelError for a language that the model does not have, and MismatchError for one that
-        differs from a memory's.
-        """
         if piece_tokens is not None and piece_tokens < 2:
-            raise UsageError(f"Pieces of {piece_tokens} tokens hold no text: give 2 or more, or None.")
+            raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
         if batch_size < 1:
-            raise UsageError(f"A batch of {batch_size} sentences cannot be translated: use 1 or more.")
+            raise UsageError(f"Invalid batch size {batch_size}: give 1 or more.")
         opened = open_memories(memory)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             self.model = model
         else:
-            identity = opened[0][0].identity if opened else None
-            self.model = load_model(
-                model if model is not None or identity is None else identity.name,
+            self.model = load_model_for(
+                opened[0][0].identity if opened else None,
+                model,
                 device=device,
                 dtype=dtype,
-                source_language=source_language or (identity.source_language if identity else None),
-                target_language=target_language or (identity.target_language if identity else None),
-                source_prefix=source_prefix or (identity.source_prefix if identity else ""),
+                source_language=source_language,
+                target_language=target_language,
+                source_prefix=source_prefix,
             )
         self.mounts = [
-            LoadedMemory(found, self.model, combiner=combiner, index=index, share=share) for found, share in opened
+            LoadedMemory(found, self.model, combiner=combiner, index=index, share=weight) for found, weight in opened
         ]
-        self.scorer: Scorer = self._join()
-        self._own_scorer = self.scorer
+        self._scorer = self._combine([loaded.scorer for loaded in self.mounts])
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.piece_tokens = piece_tokens
         self.work = Work()
         self._searcher = BeamSearcher(self.model)
 
-    def refresh(self) -> None:
-        """Take up what was added to the memories, or removed from them, by anybody; called before every batch.
-
-        A scorer that somebody else has put in place stays.
-        """
-        changed = [mount.refresh() for mount in self.mounts]
-        if any(changed) and self.scorer is self._own_scorer:
-            self.scorer = self._own_scorer = self._join()
-
-    def _join(self) -> Scorer:
-        return join_scorers([mount.scorer for mount in self.mounts], self.mounts)
+    @property
+    def scorer(self) -> Scorer:
+        """The scorer over all memories, in the state of the last `refresh`."""
+        return self._scorer
 
     @property
     def memories(self) -> list[Memory]:
-        """The memories that are mounted, as they are used now."""
-        return [mount.memory for mount in self.mounts]
+        """The memories, in the state of the last `refresh`."""
+        return [loaded.memory for loaded in self.mounts]
+
+    def refresh(self) -> None:
+        """Load what was added to the memories or removed from them; every batch begins with it."""
+        changed = [loaded.refresh() for loaded in self.mounts]
+        if any(changed):
+            self._scorer = self._combine([loaded.scorer for loaded in self.mounts])
 
     def scorer_with(self, combiner: Combiner | str) -> Scorer:
-        """A scorer over the same memories with another combiner."""
-        return join_scorers([mount.scorer_with(combiner) for mount in self.mounts], self.mounts)
+        """Return a scorer over the same memories with another combiner, or each memory's own of this name."""
+        return self._combine([loaded.scorer_with(combiner) for loaded in self.mounts])
+
+    def _combine(self, scorers: Sequence[Scorer]) -> Scorer:
+        return combine_scorers(scorers, [loaded.share for loaded in self.mounts])
 
     def translate(
-        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = never_stop
+        self,
+        texts: Iterable[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        scorer: Scorer | None = None,
+        check: Check = never_stop,
     ) -> list[str]:
-        """One translation for each text, in order; prefixes are beginnings of the translations, forced.
+        """Translate texts.
 
-        check: is called before every decoding step, in this thread; what it raises ends the work and is raised here.
+        Args:
+            texts: Source texts, each one line; line breaks count as spaces.
+            prefixes: The beginning that each translation is forced to have, "" for none.
+            scorer: Another scorer than `self.scorer`; `BaseScorer()` for the base model alone. The memories are not
+                refreshed then.
+            check: Called before every decoding step, in this thread; an exception that it raises ends the work.
+
+        Returns:
+            One translation for each text, in order; "" for a blank text.
+
+        Raises:
+            UsageError: If there are not as many prefixes as texts, or a prefix is too long for the model.
+
+        >>> translator = Translator(device="cpu")
+        >>> translator.translate(["Guten Morgen.", ""])
+        ['Good morning.', '']
+        >>> translator.translate(["Guten Morgen."], prefixes=["Hello"])[0].startswith("Hello")
+        True
+
+        The base model of a translator with a memory:
+
+        >>> from ibidem.decode import BaseScorer
+        >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
+        ['Good morning.']
         """
-        found = self.search(list(texts), prefixes=prefixes, check=check)
+        found = self.search(list(texts), prefixes=prefixes, scorer=scorer, check=check)
         return [self._text(parts) for parts in found]
 
     def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
-        """One translation for each line, as many lines ahead as fill some batches."""
+        """Yield one translation for each line, in order; lines are read in windows of some batches."""
         for window in self.windows(lines):
             yield from self.translate(window)
 
     def windows(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The lines in lists just long enough that sorting each by length fills the batches well.
+        """Yield the lines in lists just long enough that sorting each by length fills the batches well.
 
-        With batches of one there is nothing to fill, and each line is answered before the next is read.
+        With a batch size of 1 every list has one line, so that it is translated before the next is read.
         """
         source = iter(lines)
         size = self.batch_size * _SORTED_BATCHES if self.batch_size > 1 else 1
@@ -151,11 +219,24 @@ class Translator:
             yield window
 
     def alternatives(
-        self, texts: Sequence[str], count: int, *, prefixes: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        count: int,
+        *,
+        prefixes: Sequence[str] | None = None,
+        scorer: Scorer | None = None,
     ) -> list[list[tuple[str, float]]]:
-        """For each text its best translations with their scores; a blank or a split one has one only."""
+        """Find several translations of each text, best first, with their scores.
+
+        Args:
+            texts: Source texts.
+            count: How many translations to find; the beam is at least as wide. A blank text, or one that is split, has
+                only one.
+            prefixes: See `translate`.
+            scorer: See `translate`.
+        """
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
-        found = self.search(texts, prefixes=prefixes, settings=settings)
+        found = self.search(texts, prefixes=prefixes, settings=settings, scorer=scorer)
         return [
             [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
             if len(parts) == 1
@@ -164,24 +245,53 @@ class Translator:
         ]
 
     def explain(
-        self, texts: Iterable[str], *, prefixes: Sequence[str] | None = None, check: Check = never_stop
+        self,
+        texts: Iterable[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        scorer: Scorer | None = None,
+        check: Check = never_stop,
     ) -> list[Explanation]:
-        """Translate each text as `translate` does, and say for every word who decided on it.
+        """Translate texts as `translate` does, and explain every word of the translations.
 
-        What was found is forced through the model once more: one forward pass, and nothing while it is not asked for.
+        An explanation costs one more forward pass of the model.
+
+        Args:
+            texts: Source texts.
+            prefixes: See `translate`.
+            scorer: See `translate`.
+            check: See `translate`.
+
+        Returns:
+            An explanation for each text: the translation, and for every word and token the weights and probabilities of
+            base model and memories, and the neighbours with the sentence pairs that they come from.
+
+        >>> explanation = Translator(device="cpu").explain(["Guten Morgen."])[0]
+        >>> explanation.translation
+        'Good morning.'
+        >>> [word.text for word in explanation.words]
+        ['Good', 'morning.', '']
+        >>> explanation.words[0].verdict
+        'from the base model: no neighbour'
         """
         given = list(texts)
-        return self.explain_found(given, self.search(given, prefixes=prefixes, check=check), check=check)
+        found = self.search(given, prefixes=prefixes, scorer=scorer, check=check)
+        return self.explain_found(given, found, scorer=scorer, check=check)
 
     def explain_found(
-        self, texts: Sequence[str], found: Sequence[list[list[Hypothesis]]], *, check: Check = never_stop
+        self,
+        texts: Sequence[str],
+        found: Sequence[list[list[Hypothesis]]],
+        *,
+        scorer: Scorer | None = None,
+        check: Check = never_stop,
     ) -> list[Explanation]:
-        """Explain the best hypotheses that `search` found for these texts."""
+        """Explain the best hypotheses that `search` found for these texts with the same scorer."""
         parts = [
             [Part(piece.ids, hypotheses[0]) for piece, hypotheses in zip(pieces, hypotheses_of_text, strict=True)]
             for pieces, hypotheses_of_text in zip(self.split(texts), found, strict=True)
         ]
-        return explain(self.model, self.scorer, texts, parts, self.batch_size, check)
+        return explain(self.model, scorer or self.scorer, texts, parts, self.batch_size, check)
 
     def search(
         self,
@@ -189,13 +299,25 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
+        scorer: Scorer | None = None,
         check: Check = never_stop,
     ) -> list[list[list[Hypothesis]]]:
-        """For each text the hypotheses of each of its parts: none for a blank text, one part unless it is long."""
+        """Find the best hypotheses of texts.
+
+        Args:
+            texts: Source texts.
+            prefixes: See `translate`.
+            settings: Other settings than `self.settings`.
+            scorer: See `translate`.
+            check: See `translate`.
+
+        Returns:
+            For each text the hypotheses of each of its pieces, best first; a blank text has no pieces.
+        """
         pieces = self.split(texts)
         flat = [piece.ids for pieces_of_text in pieces for piece in pieces_of_text]
-        forced = None if prefixes is None else self._force(pieces, prefixes)
-        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, check))
+        forced = None if prefixes is None else self._encode_prefixes(pieces, prefixes)
+        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, scorer, check))
         return [[next(hypotheses) for _ in pieces_of_text] for pieces_of_text in pieces]
 
     def split(self, texts: Sequence[str]) -> list[list[Piece]]:
@@ -212,12 +334,12 @@ class Translator:
             if len(ids) > self._most_tokens:
                 parts = split_text(text, self._fits)
                 cut = [Piece(*piece) for piece in zip(parts, tokens.encode_sources(parts), strict=True)]
-            # With no token but the end of sentence there is nothing to translate, such as in a lone control character.
+            # A text such as a lone control character has no token but the end of sentence: nothing to translate.
             pieces.append([piece for piece in cut if piece.text and len(piece.ids) > 1])
         return pieces
 
-    def _force(self, pieces: Sequence[Sequence[Piece]], prefixes: Sequence[str]) -> list[list[int]]:
-        """The tokens that the translation of each piece begins with: the prefix of its text for the first one."""
+    def _encode_prefixes(self, pieces: Sequence[Sequence[Piece]], prefixes: Sequence[str]) -> list[list[int]]:
+        """Return the forced tokens of each piece: the prefix of its text for the first piece, none for others."""
         if len(prefixes) != len(pieces):
             raise UsageError(f"{len(pieces)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         forced: list[list[int]] = []
@@ -239,17 +361,19 @@ class Translator:
         sources: Sequence[list[int]],
         prefixes: Sequence[list[int]] | None,
         settings: SearchSettings,
+        scorer: Scorer | None,
         check: Check,
     ) -> list[list[Hypothesis]]:
-        """Search in batches of similar length; results in the order of the sources."""
+        """Search in batches of similar length; the results are in the order of the sources."""
         started = time.perf_counter()
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         results: list[list[Hypothesis]] = [[] for _ in sources]
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
             forced = None if prefixes is None else [prefixes[i] for i in rows]
-            self.refresh()
-            found = self._searcher([sources[i] for i in rows], settings, self.scorer, forced, check)
+            if scorer is None:
+                self.refresh()
+            found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
                 self.work.tokens += len(hypotheses[0].tokens) + 1
@@ -262,5 +386,51 @@ class Translator:
 
 
 def _clean(text: str) -> str:
-    """One line of valid Unicode: lone surrogates become U+FFFD, line breaks spaces."""
+    """Turn a text into one line of valid Unicode: lone surrogates become U+FFFD, line breaks spaces."""
     return " ".join(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").split())
+
+
+def translate_document(
+    translator: Translator,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | BinaryIO,
+    *,
+    format: str | None = None,
+    settings: FillSettings | None = None,
+    mark_fuzzy: bool = True,
+    progress: Progress = silent,
+) -> FillReport:
+    """Write a document with the translations that it lacks.
+
+    Args:
+        translator: The translator.
+        path: The document; "-" for standard input.
+        output: The path to write to, which may be that of the document, or an open binary file.
+        format: The format of the document; by default that of its extension.
+        settings: Which segments to translate, and how.
+        mark_fuzzy: Whether to mark the translations in a PO file as fuzzy.
+        progress: Called as the work proceeds.
+
+    Returns:
+        What was translated, kept and lost.
+
+    Raises:
+        UsageError: If the model does not state its languages.
+        TextError: If the document cannot be read, or names other languages than the model's.
+
+    >>> report = translate_document(Translator(memory="memories/it"), "de.xlf", "en.xlf")  # doctest: +SKIP
+    """
+    source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
+    if source is None or target is None:
+        raise UsageError(
+            f"The model {translator.model.name} does not say which languages it translates: name them with "
+            "--source-language and --target-language."
+        )
+    document = open_document(path, format=format, source_language=source, target_language=target, mark_fuzzy=mark_fuzzy)
+    check_languages(document, source, target)
+    with ExitStack() as stack:
+        # The output is opened first, so that a missing folder is reported before the work and not after it.
+        file = stack.enter_context(open_output(output)) if isinstance(output, str | os.PathLike) else output
+        targets, report = fill(document, translator.translate, settings, progress=progress)
+        file.writelines(document.write(targets))
+    return report

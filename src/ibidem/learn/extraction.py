@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.compact import compact_keys
-from ibidem.decode import check_identity
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.digests import COMPACTOR_ARTEFACT, contents, extracted, given_digest

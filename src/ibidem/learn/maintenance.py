@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import check_complete
 from ibidem.errors import LockedMemoryError
 from ibidem.learn.card import write_card
 from ibidem.learn.digests import INDEX_ARTEFACT, digest
-from ibidem.memory import TEMPORARY
+from ibidem.memory import TEMPORARY, check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, accept_states, build_index
 

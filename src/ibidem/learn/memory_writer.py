@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.compact import compact_keys
-from ibidem.decode import check_complete, check_identity
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.digests import COMPACTOR_ARTEFACT
 from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model
 from ibidem.learn.maintenance import maintain
-from ibidem.memory import Memory, remove_pairs
+from ibidem.memory import Memory, check_complete, check_identity, remove_pairs
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys, compactor_of
 from ibidem.text import Counts, Pair, join_lines

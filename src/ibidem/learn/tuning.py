@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, store_adaptive, store_fixed
-from ibidem.decode import Translator, check_complete, check_identity, load_values
+from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card

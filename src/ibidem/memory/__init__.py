@@ -1,9 +1,10 @@
-"""The folder of a memory on disk: manifest, segments, journals, artefacts; independent of models and search."""
+"""The folder of a memory on disk: manifest, segments, journals, artefacts; and the check that it fits a model."""
 
 from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
 from ibidem.memory.edit import Edit, SegmentWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
+from ibidem.memory.identity import check_complete, check_identity, load_values
 from ibidem.memory.integrity import accept_loss, verify_folder
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView
@@ -31,7 +32,10 @@ __all__ = [
     "StoredPair",
     "Tail",
     "accept_loss",
+    "check_complete",
+    "check_identity",
     "link_file",
+    "load_values",
     "make_directory",
     "numbers_among",
     "remove_file",

@@ -1,10 +1,18 @@
-"""Kernels in C++ for what a decoding step does most: optional, called by ctypes, equal to their torch counterparts."""
+"""C++ kernels for the work of a decoding step: optional, called by ctypes, and equal to their torch counterparts."""
 
 from ibidem.native.beams import NativeBeams
-from ibidem.native.compactor import NativeCompactor
-from ibidem.native.consultation import Asking, NativeConsultation
-from ibidem.native.decoder import Layer, NativeDecoder, NativeSteps, Norm
-from ibidem.native.encoder import EncoderLayer, NativeEncoder
+from ibidem.native.combiner import CombinerKernel
+from ibidem.native.compactor import CompactorKernel
+from ibidem.native.engine import (
+    Activation,
+    EncoderLayer,
+    Layer,
+    NativeDecoder,
+    NativeEncoder,
+    NativeLinear,
+    NativeSteps,
+    Norm,
+)
 from ibidem.native.ivf import (
     COARSE_BITS,
     FINE_BITS,
@@ -22,12 +30,9 @@ from ibidem.native.ivf import (
     code_block_bytes,
     pack_centroids,
 )
-from ibidem.native.library import native
-from ibidem.native.linear import Activation, NativeLinear
-from ibidem.native.lookup import look_up
-from ibidem.native.metak import NativeMetaK
+from ibidem.native.library import has_triton, loaded_instructions, native, runs_triton
 from ibidem.native.mixture import Best, best_of_mixture
-from ibidem.native.triton import has_triton, runs_triton
+from ibidem.native.step import RetrievalPolicy, RetrievalStep, look_up
 
 __all__ = [
     "COARSE_BITS",
@@ -37,29 +42,30 @@ __all__ = [
     "NOTHING",
     "NOTHING_HALF",
     "Activation",
-    "Asking",
     "Best",
     "Centroids",
     "Coding",
+    "CombinerKernel",
+    "CompactorKernel",
     "EncoderLayer",
     "Ivf",
     "Layer",
     "Lists",
     "NativeBeams",
-    "NativeCompactor",
-    "NativeConsultation",
     "NativeDecoder",
     "NativeEncoder",
     "NativeLinear",
-    "NativeMetaK",
     "NativeSteps",
     "Norm",
     "Probing",
+    "RetrievalPolicy",
+    "RetrievalStep",
     "arrange",
     "best_of_mixture",
     "block_bytes",
     "code_block_bytes",
     "has_triton",
+    "loaded_instructions",
     "look_up",
     "native",
     "pack_centroids",

@@ -1,4 +1,4 @@
-"""Beam search's own bookkeeping for all sentences of a batch, one call a step."""
+"""The hypotheses of a beam search in native code, one call a step for all sentences of a batch."""
 
 from __future__ import annotations
 
@@ -17,27 +17,39 @@ if TYPE_CHECKING:
 
 
 class _Rules(ctypes.Structure):
-    """BeamRules of native/beams.cpp."""
+    """BeamRules of native/step/beams.h."""
 
     _fields_ = (("beam", ctypes.c_int64), ("eos", ctypes.c_int64), ("force_end", ctypes.c_int64))
 
 
 class Finished(NamedTuple):
-    """A finished hypothesis: its tokens without the end of sentence, its score, and whether the limit ended it.
+    """A finished hypothesis.
 
-    silent: the tokens, by number, about which nobody was asked; see `silence`.
+    Attributes:
+        tokens: Its tokens without the end of sentence.
+        score: Its normalised log-probability.
+        cut: Whether the limit ended it.
+        skipped: The positions of tokens that were predicted without retrieval; see `NativeBeams.mask_lagging`.
     """
 
     tokens: list[int]
     score: float
     cut: bool
-    silent: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
 
 
 class NativeBeams:
-    """`beam` hypotheses of each open sentence, and the best finished ones; limits: the most tokens of each sentence."""
+    """`beam` running hypotheses of each open sentence, and the best finished ones."""
 
     def __init__(self, limits: Sequence[int], *, beam: int, eos: int, force_end: bool) -> None:
+        """Begin with empty hypotheses.
+
+        Args:
+            limits: The most tokens of each sentence.
+            beam: Hypotheses of a sentence.
+            eos: The end-of-sentence token.
+            force_end: Whether the end of sentence is forced at the limit.
+        """
         self.beam = beam
         self._sentences = len(limits)
         self._longest = max(limits, default=0)
@@ -46,9 +58,9 @@ class NativeBeams:
         counts = torch.tensor(limits, dtype=torch.int64)
         self.handle = library.beams_new(ctypes.byref(_Rules(beam, eos, force_end)), counts.data_ptr(), len(limits))
         if not self.handle:
-            raise MemoryError("there is no room for the hypotheses of these sentences")
+            raise MemoryError(f"Out of memory for the hypotheses of {len(limits)} sentences.")
         self._advance, self._numbers, self._result = library.beams_advance, library.beams_numbers, library.beams_result
-        self._silence = library.beams_silence
+        self._mask_lagging = library.beams_mask_lagging
         weakref.finalize(self, library.beams_free, self.handle)
 
     @property
@@ -56,60 +68,69 @@ class NativeBeams:
         """The number of running hypotheses."""
         return self.open * self.beam
 
-    def advance(self, log_probs: Tensor, tokens: Tensor, counted: float) -> tuple[Tensor, Tensor]:
-        """Extend all hypotheses by one of their candidates [rows, m], best first in a row or not.
+    def advance(self, log_probs: Tensor, tokens: Tensor, divisor: float) -> tuple[Tensor, Tensor]:
+        """Extend all hypotheses by one of their candidates; finished sentences leave.
 
-        counted: what scores are divided by at this length. Gives the rows to go on with and their new tokens; sentences
-        that are done leave.
+        Args:
+            log_probs: Of the candidates [rows, m], in any order.
+            tokens: The candidates [rows, m].
+            divisor: Of scores at this length.
+
+        Returns:
+            The rows that continue and their new tokens.
         """
         given, ids = dense(log_probs), dense(tokens, torch.int64)
         rows = self.rows
         if given.shape != ids.shape or given.ndim != 2 or len(given) != rows or given.shape[1] < 1:
             raise ValueError(f"candidates of shape {list(given.shape)} were given to {rows} hypotheses")
-        going, last = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
+        running, last = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
         still = self._advance(
             self.handle,
             given.data_ptr(),
             ids.data_ptr(),
             given.shape[1],
-            counted,
-            going.data_ptr(),
+            divisor,
+            running.data_ptr(),
             last.data_ptr(),
         )
         if still < 0:
-            raise MemoryError("there is no room to go on with these translations")
+            raise MemoryError(f"Out of memory for {rows} hypotheses.")
         if still == self.open:
-            return going, last
+            return running, last
         self.open = still
-        return going[: still * self.beam], last[: still * self.beam]
+        return running[: still * self.beam], last[: still * self.beam]
 
-    def silence(self, most: float) -> Tensor:
-        """Which hypotheses [rows] are more than `most` below the best of their sentence, and ask nobody."""
-        silent = torch.empty(self.rows, dtype=torch.bool)
-        if not self._silence(self.handle, most, silent.data_ptr()):
-            raise MemoryError("there is no room to go on with these translations")
-        return silent
+    def mask_lagging(self, margin: float) -> Tensor:
+        """Return which hypotheses [rows] score more than `margin` below the best of their sentence, and record it."""
+        skipped = torch.empty(self.rows, dtype=torch.bool)
+        if not self._mask_lagging(self.handle, margin, skipped.data_ptr()):
+            raise MemoryError(f"Out of memory for {self.rows} hypotheses.")
+        return skipped
 
     def numbers(self) -> Tensor:
-        """The numbers of the open sentences [open]."""
+        """Return the numbers of the open sentences [open]."""
         numbers = torch.empty(self.open, dtype=torch.int64)
         self._numbers(self.handle, numbers.data_ptr())
         return numbers
 
     def results(self, n_best: int) -> list[list[Finished]]:
-        """The best finished hypotheses of every sentence, once all are done; an empty one where none was possible."""
+        """Return the best finished hypotheses of every sentence, an empty one where none was possible.
+
+        Raises:
+            ValueError: A sentence is still open, or n_best is not between 1 and the beam.
+        """
         if self.open or not 1 <= n_best <= self.beam:
             raise ValueError(f"{self.open} sentences are open, {n_best} of {self.beam} hypotheses were asked for")
-        room, silent = (ctypes.c_int64 * self._longest)(), (ctypes.c_uint8 * self._longest)()
+        tokens, skipped = (ctypes.c_int64 * self._longest)(), (ctypes.c_uint8 * self._longest)()
         score, cut = ctypes.c_float(), ctypes.c_int()
 
         def read(sentence: int, rank: int) -> Finished | None:
-            ctypes.memset(silent, 0, self._longest)
-            count = self._result(self.handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), room, silent)
+            ctypes.memset(skipped, 0, self._longest)
+            count = self._result(self.handle, sentence, rank, ctypes.byref(score), ctypes.byref(cut), tokens, skipped)
             if count < 0:
                 return None
-            skipped = tuple(i for i, one in enumerate(silent) if one) if any(silent) else ()
-            return Finished(room[:count], score.value, bool(cut.value), skipped)
+            positions = tuple(i for i, one in enumerate(skipped) if one) if any(skipped) else ()
+            return Finished(tokens[:count], score.value, bool(cut.value), positions)
 
         found = []
         for sentence in range(self._sentences):

@@ -1,32 +1,39 @@
-"""An inverted file over codes of two bits: its arrays as the library takes them, search, assignment and packing."""
+"""The inverted file (IVF) with 2-bit residual codes: its arrays, search, assignment and packing in native code."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 import sys
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ibidem.native.library import dense, require, threads_for
-from ibidem.native.pages import in_large_pages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
     from torch import Tensor
 
-# Points of a block, bits of their dimensions, and the norm of a region and of a point where there is none; as in
-# native/blocks.h and native/codes.h.
+# Points of a block, bits of a dimension, and the norms of an empty place among regions and among other points; as in
+# native/index/blocks.h and native/index/codes.h.
 LANES = 16
 COARSE_BITS, FINE_BITS = 4, 2
 NOTHING, NOTHING_HALF = 1 << 30, 0x7C00
 MOST_DIMENSIONS = 1024
 
-# Queries that a thread should have at least, and keys to be assigned or packed.
+# The least queries of a thread, and the least keys when keys are assigned or packed.
 _LEAST_QUERIES = 2
 _LEAST_KEYS = 1024
+
+_CACHE_LINE = 64
+_HUGE_PAGE = 2 << 20
 
 
 class _Coding(ctypes.Structure):
@@ -34,7 +41,7 @@ class _Coding(ctypes.Structure):
 
 
 class _Ivf(ctypes.Structure):
-    """Ivf of native/ivf.h."""
+    """Ivf of native/index/ivf.h."""
 
     _fields_ = (
         ("coding", _Coding),
@@ -43,7 +50,7 @@ class _Ivf(ctypes.Structure):
         ("group_blocks", ctypes.c_void_p),
         ("centroid_blocks", ctypes.c_void_p),
         ("lists", ctypes.c_void_p),
-        ("guides", ctypes.c_void_p),
+        ("block_means", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
         ("slots", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
@@ -55,20 +62,24 @@ class _Ivf(ctypes.Structure):
 class _SearchSettings(ctypes.Structure):
     _fields_ = (
         ("k", ctypes.c_int64),
-        ("probes", ctypes.c_int64),
-        ("pool", ctypes.c_int64),
-        ("patience", ctypes.c_float),
-        ("block_patience", ctypes.c_float),
+        ("nprobe", ctypes.c_int64),
+        ("refine", ctypes.c_int64),
+        ("gamma", ctypes.c_float),
+        ("block_gamma", ctypes.c_float),
         ("groups", ctypes.c_int64),
     )
 
 
 @dataclass(frozen=True)
 class Probing:
-    """How far a search looks: at most `probes` lists, none farther than `patience` times the worst of the pool, and in
-    them no block farther than `block_patience` times it.
+    """How much of an index a search reads.
 
-    pool: candidates by codes whose distance is then measured exactly; groups: of centroids, looked into at most.
+    Attributes:
+        probes: The most lists that are probed.
+        pool: Candidates by codes whose exact distances are computed.
+        patience: Lists farther than this times the worst candidate are skipped.
+        block_patience: Blocks farther than this times the worst candidate are skipped.
+        groups: The most groups of centroids that are opened.
     """
 
     probes: int
@@ -78,38 +89,42 @@ class Probing:
     groups: int
 
     def pool_for(self, k: int) -> int:
-        """Enough candidates for k neighbours, even if every key is found in both of its places."""
+        """Return enough candidates for k neighbours even if every key is found in both of its places."""
         return max(self.pool, 2 * k)
 
 
 def search_settings(k: int, probing: Probing) -> ctypes.Structure:
-    """How to search for k neighbours, as the library takes it."""
+    """Pack the settings of a search for k neighbours for the library."""
     pool = probing.pool_for(k)
     return _SearchSettings(k, probing.probes, pool, probing.patience, probing.block_patience, probing.groups)
 
 
 def search_threads(queries: int, most: int | None) -> int:
-    """How many threads so many queries are worth; most: at most these, given None all that torch has."""
+    """Return the number of threads for a number of queries; most: their limit, None: all that torch has."""
     return min(most or sys.maxsize, threads_for(queries, _LEAST_QUERIES))
 
 
 @dataclass(frozen=True)
 class Coding:
-    """How numbers become codes: round((x - mean) * scale), from -127 to 127; mean: [d] float32."""
+    """The codes of numbers: round((x - mean) * scale), from -127 to 127; mean: [d] float32."""
 
     mean: NDArray[np.float32]
     scale: float
 
     def packed(self) -> Any:
+        """Pack it for the library."""
         return _Coding(len(self.mean), self.mean.ctypes.data, self.scale)
 
 
 @dataclass(frozen=True)
 class Centroids:
-    """Centroids in groups and groups in regions of at most 16: the place of a centroid is the number of its list.
+    """Centroids in groups and groups in regions of at most 16; the place of a centroid is the number of its list.
 
-    region_blocks: [regions / 16, code_block_bytes], of the centres of regions; group_blocks: [regions, block_bytes], of
-    those of groups; centroid_blocks: [16 x regions, block_bytes].
+    Attributes:
+        coding: The codes of keys.
+        region_blocks: Centres of regions [regions / 16, code_block_bytes].
+        group_blocks: Centres of groups [regions, block_bytes].
+        centroid_blocks: Centroids [16 x regions, block_bytes].
     """
 
     coding: Coding
@@ -119,17 +134,22 @@ class Centroids:
 
     @property
     def places(self) -> int:
-        """Of centroids, and so of lists; some are empty."""
+        """The number of places of centroids, which is that of lists; some are empty."""
         return LANES * len(self.centroid_blocks)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Keys in lists, two for each, in blocks of such as lie close together.
+    """Keys in lists, each key in two of them, in blocks of 16 keys that lie close together.
 
-    list_offsets, guide_offsets: [places + 1] int32, in blocks and in guides; guides: [guides, block_bytes], each of the
-    means of 16 blocks; blocks: [blocks, block_bytes]; both as in native/blocks.h; slots: [16 x blocks] int32, where the
-    key of each place stands, -1 where there is none; entries: [n] int32, of the keys [n, d] float16 or float32.
+    Attributes:
+        list_offsets: The first block of each list [places + 1] int32.
+        guide_offsets: The first block of means of each list [places + 1] int32.
+        guides: Blocks of the means of 16 blocks each [n, block_bytes], as in native/index/blocks.h.
+        blocks: Blocks of keys [blocks, block_bytes].
+        slots: The row in `keys` of each place's key [16 x blocks] int32, -1 for an empty place.
+        entries: Entry numbers [n] int32.
+        keys: [n, d] float16 or float32.
     """
 
     list_offsets: NDArray[np.int32]
@@ -142,21 +162,25 @@ class Lists:
 
 
 class Ivf:
-    """Centroids, with or without the lists of keys.
-
-    at_hand: for many searches, what these read most of is copied into large pages; that is all but the keys and their
-    entries, a quarter of an index.
-    """
+    """An index of keys in lists, or only centroids that keys are assigned to."""
 
     def __init__(self, centroids: Centroids, lists: Lists | None = None, *, at_hand: bool = False) -> None:
+        """Take the arrays.
+
+        Args:
+            centroids: The tree of centroids.
+            lists: The keys; None: the index only assigns keys to lists.
+            at_hand: Whether all arrays but keys and entries, a quarter of an index, are copied into huge pages. This
+                pays for many searches.
+        """
         arrays = {name: getattr(centroids, name) for name in ("region_blocks", "group_blocks", "centroid_blocks")}
         rest = {}
         if lists is not None:
-            arrays["lists"] = _facts(lists)
-            arrays |= {name: getattr(lists, name) for name in ("guides", "blocks", "slots")}
+            arrays["lists"] = _pack_list_info(lists)
+            arrays |= {"block_means": lists.guides, "blocks": lists.blocks, "slots": lists.slots}
             rest = {"entries": lists.entries, "keys": lists.keys}
-        arrays = (in_large_pages(arrays) if at_hand else arrays) | rest
-        # What the library points to must live as long as this.
+        arrays = (copy_to_huge_pages(arrays) if at_hand else arrays) | rest
+        # The library points to these.
         self._kept = (centroids, lists, arrays)
         self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_blocks))
         for name, array in arrays.items():
@@ -173,11 +197,18 @@ class Ivf:
         threads: int | None = None,
         group_size: int = 1,
     ) -> tuple[Tensor, Tensor]:
-        """Distances [q, k] float32 and entries [q, k] int64 of about the nearest keys; inf and -1 where there are none.
+        """Find about the k nearest keys of each query.
 
-        queries: [q, d]; one that is not finite or too long has no neighbours. live: a bit for each place, 16 a block,
-        0 for an entry that is to be passed over; threads: at most, given None all that torch has; together: so many
-        queries are of one sentence, and those that are nearly the same look among what one of them has found.
+        Args:
+            queries: [q, d]; a query that is not finite or too long has no neighbours.
+            k: Neighbours of a query.
+            probing: How much of the index is read.
+            live: One bit for each place [blocks], 0 for an entry that is skipped; None: no entry is.
+            threads: The most threads; None: all that torch has.
+            group_size: Consecutive queries that belong to one sentence. Those that are nearly equal share a search.
+
+        Returns:
+            Squared distances [q, k] float32 and entries [q, k] int64; inf and -1 where there are fewer keys.
         """
         plain = dense(queries)
         settings = search_settings(k, probing)
@@ -198,16 +229,21 @@ class Ivf:
         return distances, entries
 
     @property
+    def dimension(self) -> int:
+        """The number of components of a key."""
+        return int(self._parts.coding.dimension)
+
+    @property
     def address(self) -> int:
-        """Where the library finds it."""
+        """The address of the arrays' descriptor."""
         return ctypes.addressof(self._parts)
 
     def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
-        """The list [n] of the nearest centroid found for each key [n, d]; groups: those looked into, at least."""
+        """Return the list [n] of the nearest centroid found for each key [n, d]; groups: how many are opened."""
         return self._assign(keys, groups, 1).reshape(-1)
 
     def assign_twice(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
-        """Two lists [2, n] for each key: as `assign`, and one that makes up for the first, -1 where there is none."""
+        """Return two lists [2, n] for each key: that of `assign`, and one with a nearly orthogonal residual, or -1."""
         return self._assign(keys, groups, 2)
 
     def _assign(self, keys: NDArray[np.float32], groups: int, times: int) -> NDArray[np.int32]:
@@ -227,7 +263,7 @@ class Ivf:
         return lists
 
     def pack(self) -> None:
-        """Write the guides and blocks of all lists, whose keys are in their slots and these in their places."""
+        """Write the blocks of all lists and their means, from the slots and keys."""
         lists = self._kept[1]
         assert lists is not None
         done = require().ivf_pack_lists(
@@ -240,14 +276,14 @@ class Ivf:
         _check(done)
 
 
-def _facts(lists: Lists) -> NDArray[np.int32]:
-    """ListFacts of native/ivf.h for every list: what lies in one line of a cache is one wait, and not three."""
+def _pack_list_info(lists: Lists) -> NDArray[np.int32]:
+    """Return ListInfo of native/index/ivf.h for every list."""
     parts = (lists.list_offsets[:-1], lists.guide_offsets[:-1], lists.guide_offsets[1:])
     return np.stack(parts, axis=1)
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
-    """Put the slots of each list, sizes [places] of them from its beginning on, in an order that makes close blocks."""
+    """Order the slots of each list so that blocks are close; sizes: the number of slots in each list [places]."""
     done = require().ivf_arrange(
         lists.keys.ctypes.data,
         lists.keys.itemsize,
@@ -262,12 +298,12 @@ def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
 
 
 def code_block_bytes(dimension: int) -> int:
-    """Of the centres of 16 regions: their norms in int32, and codes of eight bits."""
+    """Return the bytes of 16 centres of regions: norms in int32 and 8-bit codes."""
     return LANES * (4 + dimension)
 
 
 def block_bytes(dimension: int, bits: int) -> int:
-    """Of 16 points as in native/blocks.h: norms and steps in float16, and numbers of so many bits in whole spans."""
+    """Return the bytes of 16 points as in native/index/blocks.h: norms and steps in float16, and codes."""
     return LANES * (4 + 4 * -(-dimension // (32 // bits)))
 
 
@@ -279,7 +315,16 @@ def pack_centroids(
     centroids: NDArray[np.float32],
     places: NDArray[np.int64],
 ) -> Centroids:
-    """Centroids [n, d] in their places [n] in groups [g, d], and these in their places [g] in regions [r, d]."""
+    """Pack a tree of centroids.
+
+    Args:
+        coding: The codes of keys.
+        regions: Centres of regions [r, d].
+        groups: Centres of groups [g, d].
+        group_places: The place of each group in the regions [g].
+        centroids: [n, d].
+        places: The place of each centroid in the groups [n].
+    """
     dimension = len(coding.mean)
     packed = Centroids(
         coding,
@@ -304,4 +349,25 @@ def pack_centroids(
 
 def _check(done: int) -> None:
     if not done:
-        raise MemoryError("there is no room to search in")
+        raise MemoryError("Out of memory in the native index.")
+
+
+def copy_to_huge_pages(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Copy arrays next to each other into huge pages where the system has them, which saves TLB misses.
+
+    Returns:
+        The copies by name; the arrays themselves where they would not fill one page.
+    """
+    ends = list(accumulate(-(-array.nbytes // _CACHE_LINE) * _CACHE_LINE for array in arrays.values()))
+    if not ends or ends[-1] < _HUGE_PAGE:
+        return dict(arrays)
+    pages = mmap.mmap(-1, ends[-1] + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a hint: without huge pages small ones are used
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    space = np.frombuffer(pages, np.uint8)
+    space = space[-space.ctypes.data % _HUGE_PAGE :]
+    copies = {}
+    for (name, array), begin in zip(arrays.items(), [0, *ends], strict=False):
+        copies[name] = space[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+        copies[name][...] = array
+    return copies

@@ -1,10 +1,10 @@
-"""The native library: found beside this file, checked against the CPU, given torch's threads, called by ctypes.
+"""Loads the native library and calls it by ctypes; tells whether Triton kernels can run.
 
-It is optional. Where it was not built, the CPU lacks the instructions, or IBIDEM_NATIVE=0 is set, `native()` is None
-and callers take their other way, which does the same in torch or faiss. IBIDEM_NATIVE=avx2 takes that build on a CPU
-that could do more. IBIDEM_NATIVE_FOLDER names another folder with builds, such as those with sanitizers.
+The library is optional. `native()` is None where it was not built, where the CPU lacks the instructions, or where
+IBIDEM_NATIVE=0 is set; callers then use torch or faiss. IBIDEM_NATIVE=avx2 selects that build on a CPU that supports
+AVX-512. IBIDEM_NATIVE_FOLDER names another folder with builds, such as those with sanitizers.
 
-AMX is never used: machines exist whose CPU announces it and whose system makes it an illegal instruction.
+AMX is never used: on some machines the CPU announces it and the operating system does not allow it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 # The best first.
 BUILDS = ("avx512", "avx2")
-# As `ibidem_interface` in native/library.cpp.
-_INTERFACE = 12
+# As `ibidem_interface` in native/base/library.cpp.
+_INTERFACE = 13
 _FOLDER = Path(os.environ.get("IBIDEM_NATIVE_FOLDER") or Path(__file__).parent)
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "ibidem_instructions": (ctypes.c_char_p, []),
     "ibidem_linear_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_linear_free": (None, [_POINTER]),
     "ibidem_linear_apply": (_INT, [_POINTER, _POINTER, _LONG, _INT, _POINTER, _INT]),
@@ -47,11 +49,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "ibidem_ivf_pack_lists": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_arrange": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT]),
-    "ibidem_compactor_new": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT, _INT]),
+    "ibidem_compactor_new_network": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT, _INT]),
+    "ibidem_compactor_new_linear": (_POINTER, [_POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
-    "ibidem_consult": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, _INT]),
-    "ibidem_choose": (
+    "ibidem_retrieve": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, _INT]),
+    "ibidem_retrieve_and_mix": (
         _INT,
         [
             *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
@@ -63,10 +66,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_beams_new": (_POINTER, [_POINTER, _POINTER, _LONG]),
     "ibidem_beams_free": (None, [_POINTER]),
     "ibidem_beams_advance": (_LONG, [_POINTER, _POINTER, _POINTER, _LONG, _FLOAT, _POINTER, _POINTER]),
-    "ibidem_beams_silence": (_INT, [_POINTER, _FLOAT, _POINTER]),
+    "ibidem_beams_mask_lagging": (_INT, [_POINTER, _FLOAT, _POINTER]),
     "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
     "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 4]),
-    "ibidem_metak_weigh": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
+    "ibidem_combiner_weigh": (_INT, [*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         _INT,
         [
@@ -79,7 +82,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Library:
-    """A build of the library whose functions may be called."""
+    """A loaded build of the library; its functions are attributes."""
 
     def __init__(self, build: str, functions: ctypes.CDLL) -> None:
         self.build = build
@@ -89,22 +92,36 @@ class Library:
             setattr(self, name.removeprefix("ibidem_"), function)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the native library has no function {name!r}")
+        raise AttributeError(f"The native library has no function {name!r}.")
 
 
 @cache
 def native() -> Library | None:
-    """The best build that is here and that this CPU can run."""
+    """Load the best build that exists and that this CPU supports; None where there is none."""
     wanted = os.environ.get("IBIDEM_NATIVE", "")
     builds = (wanted,) if wanted in BUILDS else () if wanted == "0" else BUILDS
     return next((library for build in builds if (library := _load(build)) is not None), None)
 
 
+def loaded_instructions() -> str | None:
+    """Name the instruction set of the loaded library, as the compiled code itself reports it.
+
+    Returns:
+        "avx512" or "avx2"; None where no native library is used.
+    """
+    library = native()
+    return None if library is None else str(library.instructions().decode())
+
+
 def require() -> Library:
-    """The library, for callers who have made sure that it is here."""
+    """Return the library; for callers that have checked `native()`.
+
+    Raises:
+        RuntimeError: There is no native library.
+    """
     library = native()
     if library is None:
-        raise RuntimeError("the native library is not here: ask native() first")
+        raise RuntimeError("The native library is not loaded: check native() first.")
     return library
 
 
@@ -113,31 +130,43 @@ def _load(build: str) -> Library | None:
         functions = ctypes.CDLL(str(_FOLDER / f"libibidem_{build}.so"))
         if functions.ibidem_interface() != _INTERFACE or not functions[f"ibidem_supported_{build}"]():
             return None
-        _share_threads(functions)
+        _use_torch_threads(functions)
         return Library(build, functions)
     except (OSError, AttributeError):  # not built, or not for this system
         return None
 
 
-def _share_threads(functions: ctypes.CDLL) -> None:
-    """Hand over the OpenMP that torch is linked to; without one the library works on the calling thread only."""
+def _use_torch_threads(functions: ctypes.CDLL) -> None:
+    """Pass the OpenMP entry points that torch is linked to; without them the library uses the calling thread only."""
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
-        # A symbol is looked up in the library itself and then in those it needs, so this finds torch's own OpenMP.
+        # A symbol is looked up in a library and then in those that it needs, so this finds torch's own OpenMP.
         entries = [ctypes.cast(ctypes.CDLL(torch._C.__file__)[name], _POINTER) for name in names]
     except (OSError, AttributeError):
         return
-    functions.ibidem_use_team.argtypes = [_POINTER, _POINTER, _POINTER]
-    functions.ibidem_use_team(*entries)
+    functions.ibidem_use_omp.argtypes = [_POINTER, _POINTER, _POINTER]
+    functions.ibidem_use_omp(*entries)
 
 
 def threads_for(work: int, least: int) -> int:
-    """How many of torch's threads to use, so that each has at least so much work."""
+    """Return how many of torch's threads to use so that each has at least `least` units of work."""
     return max(1, min(torch.get_num_threads(), work // least))
 
 
 def dense(tensor: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
-    """The tensor on the CPU, contiguous and of a type; itself where it is that already."""
+    """Return the tensor on the CPU, contiguous and of a type; the tensor itself where it is that already."""
+    # Called thousands of times a second: the conversions of torch would cost more than some kernels.
     if tensor.dtype is kind and tensor.is_cpu and not tensor.requires_grad and tensor.is_contiguous():
-        return tensor  # asked thousands of times a second: three calls of torch would cost more than some kernels
+        return tensor
     return tensor.detach().to("cpu", kind).contiguous()
+
+
+@cache
+def has_triton() -> bool:
+    """Tell whether Triton is installed; it comes with PyTorch's CUDA builds for Linux."""
+    return find_spec("triton") is not None
+
+
+def runs_triton(tensor: Tensor) -> bool:
+    """Tell whether a Triton kernel can run on the tensor's device."""
+    return tensor.is_cuda and has_triton()

@@ -1,4 +1,4 @@
-"""The best tokens of the base model mixed with weighted neighbours, in one pass over the logits."""
+"""The best tokens of the base model's distribution mixed with weighted neighbours, in native code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Logits that a thread should have at least.
+# The least logits of a thread.
 _LEAST = 1 << 15
 
 
@@ -34,12 +34,19 @@ def best_of_mixture(
     values: Tensor | None = None,
     banned: Sequence[int] = (),
 ) -> Best:
-    """The `count` best tokens of each row with their log-probabilities, equals by token.
+    """Find the best tokens of each row; of equal scores the lower token comes first.
 
-    logits: [rows, V]; base: [rows], the base model's weight; weights, values: [rows, K] of the neighbours. Without
-    these three the base model stands alone. A neighbour whose weight is not above zero or whose value is no token has
-    no vote. Banned tokens never come, but count in the sum of all probabilities. A row whose logits have no
-    distribution (NaN, inf, or all -inf) gets the lowest allowed tokens, with scores NaN.
+    Args:
+        logits: [rows, V] of the base model. A row without a distribution (NaN, inf, or all -inf) gets the lowest
+            allowed tokens, with the score NaN.
+        count: The number of tokens.
+        base: The base model's weight [rows]; None, with the next two: the base model alone.
+        weights: Of the neighbours [rows, K]; a weight that is not positive does not count.
+        values: Tokens of the neighbours [rows, K]; a value outside of the vocabulary does not count.
+        banned: Tokens that are never returned. They keep their part of the probability.
+
+    Raises:
+        ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
     """
     if logits.stride(1) != 1 or logits.dtype != torch.float32 or not logits.is_cpu:
         logits = dense(logits)
@@ -70,12 +77,16 @@ def best_of_mixture(
         mixture_threads(rows, size),
     )
     if not done:
-        raise MemoryError(f"there is no room to look for the best tokens of {rows} rows")
+        raise MemoryError(f"Out of memory to find the best tokens of {rows} rows.")
     return Best(scores, tokens)
 
 
 def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, int]:
-    """[size] uint8, 1 for banned tokens, and how many they are, where `count` others are left."""
+    """Return a mask [size] uint8 of banned tokens and their number.
+
+    Raises:
+        ValueError: Fewer than `count` tokens are allowed.
+    """
     mask, banned_count = _mask(tuple(banned), size)
     if not 1 <= count <= size - banned_count:
         raise ValueError(f"{count} tokens were asked for, but {size - banned_count} are there and not banned")
@@ -83,7 +94,7 @@ def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, i
 
 
 def mixture_threads(rows: int, size: int) -> int:
-    """How many threads so many logits are worth."""
+    """Return the number of threads for this many logits."""
     return threads_for(rows * size, _LEAST)
 
 
@@ -95,7 +106,7 @@ def _checked(tensor: Tensor | None, shape: tuple[int, ...], kind: torch.dtype) -
 
 @lru_cache(maxsize=8)
 def _mask(banned: tuple[int, ...], size: int) -> tuple[Tensor, int]:
-    """[size] uint8, 1 for banned tokens, and how many they are."""
+    """Return a mask [size] uint8 of banned tokens and their number."""
     mask = torch.zeros(size, dtype=torch.uint8)
     mask[list(banned)] = 1
     return mask, int(mask.sum())

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster.clustering import cluster_keys
 from ibidem.learn.digests import contents, digest, extracted, is_done
+from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

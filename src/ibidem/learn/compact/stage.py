@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ibidem.compact import compact_keys, load_compactor, store_compactor
-from ibidem.decode import check_complete, check_identity
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.compact.pca_svd import train_pca, train_svd

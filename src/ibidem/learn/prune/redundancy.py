@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from ibidem.decode import load_combiner, place_combiner
+from ibidem.combine import load_combiner, place_combiner
 from ibidem.errors import UsageError
 from ibidem.learn.prune.allocation import round_share
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, count_needed, ensure_neighbour_graph

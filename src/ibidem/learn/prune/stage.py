@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.decode import check_complete
 from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
@@ -17,6 +16,7 @@ from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
 from ibidem.learn.prune.redundancy import make_predictor
 from ibidem.learn.prune.strategies import PruneEntries, prune_entries
+from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

@@ -74,8 +74,8 @@ class Timing:
         speeds: list[list[Speed]] = [[] for _ in scorers]
         for _ in range(self.rounds):
             for scorer, found in zip(scorers, speeds, strict=True):
-                translator.scorer, translator.work = scorer, Work()
-                translator.translate(chosen)
+                translator.work = Work()
+                translator.translate(chosen, scorer=scorer)
                 work = translator.work
                 found.append(Speed(work.sentences, work.tokens, work.seconds))
         figures = [

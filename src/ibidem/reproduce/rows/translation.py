@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from safetensors.torch import load_file
 
-from ibidem.decode import BaseScorer, SearchSettings, Translator, load_combiner, load_memory
+from ibidem.combine import load_combiner
+from ibidem.decode import BaseScorer, SearchSettings, Translator, load_memory
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.model import load_model

@@ -1,0 +1,55 @@
+// The inverted file: keys in lists by nearest centroid, and in each list in blocks of 16 keys that lie close together.
+//
+// Each key is stored in two lists, so that a search finds it when it probes either of them. Above the lists stands a tree of
+// blocks (blocks.h): regions hold groups, groups hold centroids, and every point is coded relative to its parent.
+#pragma once
+
+#include <cstdint>
+
+#include "index/codes.h"
+
+namespace ibidem {
+
+// Loads 16 components of a key, which is stored in float32 or float16.
+inline Floats load_key(const float* key) { return load(key); }
+inline Floats load_key(const uint16_t* key) { return load_half(key); }
+
+// The offsets of a list. They lie side by side, so that reading them costs one cache miss.
+struct ListInfo {
+  int32_t first_block;  // of its keys
+  int32_t first_means, end_means;
+};
+
+// The arrays of an index; the layout is that of ibidem/native/ivf.py, which owns them. A region is a block of groups, a group
+// is a block of centroids, and list i belongs to the centroid in place i; lists of empty places are empty. A block of means
+// holds the means of 16 blocks of keys. The distance to a mean is lowered by a part of the spread of the block's keys, and the
+// keys' own norms make up for that (pack.cpp).
+struct Ivf {
+  Coding coding;
+  int64_t regions;
+  const int8_t* region_blocks;     // codes.h: centres of regions
+  const uint8_t* group_blocks;     // [regions], blocks.h: centres of groups, as all below
+  const uint8_t* centroid_blocks;  // [16 x regions]
+  const ListInfo* lists;           // [16 x 16 x regions]
+  const uint8_t* block_means;      // ordered by list
+  const uint8_t* blocks;           // of keys
+  const int32_t* slots;            // [16 x blocks], the row of each place's key in `keys`, -1 for an empty place
+  const int32_t* entries;          // [keys], entry numbers
+  const void* keys;                // [keys, dimension], float16 or float32
+  int64_t key_bytes;               // 2 or 4, of a component
+};
+
+// Decodes the centroid of a list, in units of codes; centroid: [dimension].
+void read_centroid(const Ivf& ivf, int64_t list, float* centroid);
+
+// How many lists, blocks and keys a search reads. The layout is that of ibidem/native/ivf.py.
+struct SearchSettings {
+  int64_t k;
+  int64_t nprobe;     // lists probed at most, and those at the distance of the last one
+  int64_t refine;     // candidates by codes whose exact distances are computed, at least k
+  float gamma;        // lists farther than gamma x the worst candidate are skipped
+  float block_gamma;  // blocks farther than block_gamma x the worst candidate are skipped
+  int64_t groups;     // groups of centroids opened at most, and those at the distance of the last one
+};
+
+}  // namespace ibidem

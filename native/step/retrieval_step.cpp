@@ -1,0 +1,217 @@
+#include "step/retrieval_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/exports.h"
+#include "base/noexcept_call.h"
+#include "base/parallel.h"
+#include "step/beams.h"
+#include "step/values.h"
+
+namespace ibidem {
+namespace {
+
+// Rows that one thread compacts at a time, while others continue with the next work.
+constexpr int64_t kRowsOfPart = 16;
+// Rows of logits that are left for threads which would otherwise wait.
+constexpr int64_t kRankedLater = 8;
+
+float* compact_buffer(const RetrievalContext& context, int64_t rows) {
+  static thread_local Scratch<float> buffer;
+  return context.compactor == nullptr ? nullptr : buffer.of(rows * context.ivf->coding.dimension);
+}
+
+int64_t* row_buffer(int64_t rows) {
+  static thread_local Scratch<int64_t> buffer;
+  return buffer.of(rows);
+}
+
+}  // namespace
+
+RetrievalStep::RetrievalStep(const RetrievalContext& context, const StateBatch& states, const Retrieved& out,
+                             const BeamMixture* beam)
+    : context_(context),
+      states_(states),
+      out_(out),
+      beam_(beam),
+      compact_(compact_buffer(context, states.rows)),
+      searched_rows_(row_buffer(states.rows)),
+      groups_(*context.ivf, context.settings->k,
+              {compact_ == nullptr ? states.states : compact_, states.rows, states.group_size, states.skipped, out.distances,
+               out.entries}) {
+  for (int64_t row = 0; row < states.rows; ++row)
+    if (!states.skipped[row]) searched_rows_[searched_count_++] = row;
+  parts_left_ = part_count();
+}
+
+bool RetrievalStep::run(int threads) {
+  parallel_run(threads, [&](int, int) { run_thread(); });
+  return !unknown_entry_;
+}
+
+// The work of each thread. No thread waits while it could rank logits, and each stage begins as soon as its input is there.
+void RetrievalStep::run_thread() {
+  if (make_queries()) {
+    groups_.plan();
+    planned_.store(true, std::memory_order_release);
+  }
+  rank_logits();
+  while (!planned_.load(std::memory_order_acquire)) do_other_work();
+  IvfSearcher& searcher = IvfSearcher::of_thread(*context_.ivf, context_.alive_mask);
+  search_groups(searcher);
+  steal_members(searcher);
+  finish();
+}
+
+// At least one part, so that some thread finishes the last one.
+int64_t RetrievalStep::part_count() const {
+  if (compact_ == nullptr) return 1;
+  return std::max<int64_t>(1, (searched_count_ + kRowsOfPart - 1) / kRowsOfPart);
+}
+
+// Compacts parts of the states until none is left. Returns true to the one thread that finished the last part.
+bool RetrievalStep::make_queries() {
+  bool last = false;
+  for (int64_t part = next_part_++; part < part_count(); part = next_part_++) {
+    if (compact_ != nullptr) {
+      const int64_t begin = part * kRowsOfPart, count = std::min(kRowsOfPart, searched_count_ - begin);
+      context_.compactor->compact(states_.states, searched_rows_ + begin, count, compact_, 1);
+    }
+    last = --parts_left_ == 0;
+  }
+  return last;
+}
+
+// Ranks most rows now, while their logits are in the caches.
+void RetrievalStep::rank_logits() {
+  if (beam_ == nullptr) return;
+  while (beam_->mixture->unranked() > kRankedLater) beam_->mixture->rank_next();
+}
+
+void RetrievalStep::do_other_work() {
+  if (beam_ == nullptr || !beam_->mixture->rank_next()) std::this_thread::yield();
+}
+
+void RetrievalStep::search_groups(IvfSearcher& searcher) {
+  for (QueryGroup* group = groups_.take_group(); group != nullptr; group = groups_.take_group()) {
+    const int64_t row = group->representative();
+    groups_.search_representative(searcher, *group, settings_of(row));
+    fetch_values(row);
+    search_members(searcher, *group);
+  }
+}
+
+void RetrievalStep::search_members(IvfSearcher& searcher, QueryGroup& group) {
+  for (int64_t row = groups_.take_member(group); row >= 0; row = groups_.take_member(group)) {
+    if (!groups_.search_member(searcher, group, row)) groups_.search(searcher, row, settings_of(row));
+    fetch_values(row);
+  }
+}
+
+// Takes members of groups whose representatives other threads search for, as soon as these are ready.
+void RetrievalStep::steal_members(IvfSearcher& searcher) {
+  for (bool waiting = true; waiting;) {
+    waiting = false;
+    for (QueryGroup& group : groups_.groups()) {
+      if (group.all_taken()) continue;
+      if (group.ready())
+        search_members(searcher, group);
+      else
+        waiting = true;
+    }
+    if (waiting) do_other_work();
+  }
+}
+
+const SearchSettings& RetrievalStep::settings_of(int64_t row) const {
+  return use_reduced(row) ? *context_.reduced : *context_.settings;
+}
+
+// Low-ranked and confident hypotheses gain little from a full search.
+bool RetrievalStep::use_reduced(int64_t row) const {
+  if (beam_ == nullptr) return false;
+  return beam_->score_gaps[row] > beam_->policy.reduced_gap || beam_->mixture->max_prob(row) > beam_->policy.reduced_above;
+}
+
+// The values are scattered: they are loaded while other rows are searched for.
+void RetrievalStep::fetch_values(int64_t row) const {
+  const int64_t* entries = out_.entries + row * k();
+  for (int64_t i = 0; i < k(); ++i)
+    if (entries[i] >= 0) __builtin_prefetch(context_.values + entries[i]);
+}
+
+// Weighs and mixes rows until none is left; other threads may still be searching for some of them.
+void RetrievalStep::finish() {
+  for (int64_t row = next_row_++; row < states_.rows; row = next_row_++) {
+    while (!groups_.done(row)) std::this_thread::yield();
+    if (!weigh_row(row)) {
+      unknown_entry_ = true;
+      continue;
+    }
+    if (beam_ != nullptr) mix_row(row);
+  }
+}
+
+bool RetrievalStep::weigh_row(int64_t row) {
+  const int64_t first = row * k();
+  int64_t* values = out_.values + first;
+  if (!look_up_values(context_.values, context_.value_count, out_.entries + first, k(), values)) return false;
+  weigh(*context_.combiner, {k(), out_.distances + first, values}, {out_.base + row, out_.weights + first});
+  return true;
+}
+
+void RetrievalStep::mix_row(int64_t row) {
+  beam_->mixture->mix(row, {out_.base, out_.values, out_.weights, k()}, beam_->scores + row * beam_->wanted,
+                      beam_->tokens + row * beam_->wanted);
+}
+
+}  // namespace ibidem
+
+// Retrieves and weighs the neighbours of states [rows, inputs], of which each group_size are of one sentence; a row that begins
+// with NaN does not retrieve. For the rest see Retrieved. Returns 1, 0 when out of memory, -1 where an entry has no value.
+IBIDEM_EXPORT int ibidem_retrieve(const ibidem::RetrievalContext* context, const float* states, int64_t rows,
+                                  int64_t group_size, float* distances, int64_t* entries, int64_t* values, float* base,
+                                  float* weights, int threads) {
+  using namespace ibidem;
+  return noexcept_call([&] {
+    std::vector<uint8_t> skipped(rows);
+    for (int64_t row = 0; row < rows; ++row) skipped[row] = std::isnan(states[row * context->inputs]);
+    const StateBatch batch{states, rows, group_size, skipped.data()};
+    const Retrieved out{distances, entries, values, base, weights};
+    return RetrievalStep(*context, batch, out, nullptr).run(threads) ? 1 : -1;
+  });
+}
+
+// Retrieves for the hypotheses of `beams` and returns the best tokens of the mixture, as ibidem_best_of_mixture does. Returns
+// 1, 0 or -1 as above.
+IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* context, const ibidem::RetrievalPolicy* policy,
+                                          void* beams, const float* states, int64_t rows, int64_t group_size,
+                                          const float* logits, int64_t size, const uint8_t* banned, int64_t banned_count,
+                                          int64_t wanted, float* scores, int64_t* tokens, int threads) {
+  using namespace ibidem;
+  return noexcept_call([&] {
+    static thread_local Scratch<float> floats;
+    static thread_local Scratch<int64_t> numbers;
+    static thread_local Scratch<uint8_t> flags;
+    auto& hypotheses = *static_cast<Beams*>(beams);
+    const int64_t k = context->settings->k;
+    float* distances = floats.of(rows * (2 * k + 2));
+    int64_t* entries = numbers.of(2 * rows * k);
+    const Retrieved out{distances, entries, entries + rows * k, distances + 2 * rows * k, distances + rows * k};
+    float* score_gaps = out.base + rows;
+    uint8_t* skipped = flags.of(rows);
+    Mixture mixture(logits, rows, size, size, banned, banned_count, wanted);
+    mixture.allocate();
+    hypotheses.score_gaps(score_gaps);
+    std::fill_n(skipped, rows, 0);
+    if (policy->margin < std::numeric_limits<float>::infinity()) hypotheses.mask_lagging(policy->margin, skipped);
+    const StateBatch batch{states, rows, group_size, skipped};
+    const BeamMixture beam{*policy, score_gaps, &mixture, wanted, scores, tokens};
+    return RetrievalStep(*context, batch, out, &beam).run(threads) ? 1 : -1;
+  });
+}

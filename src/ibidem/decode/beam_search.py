@@ -1,0 +1,286 @@
+"""Batched beam search over a base model and a scorer.
+
+Without a memory, the search finds token for token what `generate()` of transformers finds with the same beam, length
+penalty, limits and prefix and with early stopping off; other generation settings are not read. As there, the score of a
+hypothesis is its log-probability divided by length ** length_penalty. A sentence is finished when its best running
+hypothesis, scored at its present length, cannot replace the worst of `beam` finished ones. With beam 1 the search is
+greedy and stops at the first end of sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
+from ibidem.decode.beams import Beams, Hypothesis, Rules, force_tokens
+from ibidem.decode.consulting import NativeScorer
+from ibidem.decode.cuda_graph import CudaGraphSearch
+from ibidem.decode.native import NativeBeamState, begin_beams
+from ibidem.errors import UsageError
+from ibidem.native import RetrievalPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.decode.scorer import Scorer
+    from ibidem.model import BaseModel, Step
+
+
+# The largest margin that saves searches without a measurable loss of BLEU (docs/results/speed.md).
+RETRIEVAL_MARGIN = 3.0
+# Beyond this gap to the best score, or above this probability of the best token, a search is reduced.
+_REDUCED_GAP, _REDUCED_ABOVE = 0.25, 0.85
+
+# Called before every decoding step; an exception that it raises ends the search.
+Check = Callable[[], None]
+
+# (logits [r, V], weights, values [r, K], count, banned tokens) -> the best tokens of the mixture
+BestTokens = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
+
+
+def never_stop() -> None:
+    """Do nothing: the check of a search that is not interrupted."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of beam search.
+
+    Args:
+        beam: The number of hypotheses of a sentence, at least 1; 1 is greedy search.
+        length_penalty: The exponent of the length by which log-probabilities are divided; 0 for no normalisation.
+        max_length_ratio: A translation has at most `max_length_ratio` * source tokens + `max_length_extra` tokens, its
+            end included.
+        max_length_extra: See `max_length_ratio`.
+        n_best: The number of translations to return for a sentence, 1 to `beam`.
+        retrieval_margin: A hypothesis whose log-probability is more than this below the best one of its sentence skips
+            the search in the memories. With a finite margin, native indexes also probe fewer lists for hypotheses a
+            little below the best, and where the model's best token is very probable. None for the default: 3 on a CPU;
+            inf, a full search for every hypothesis, on a GPU.
+
+    Raises:
+        UsageError: If a setting is out of range.
+
+    >>> SearchSettings(beam=5, max_length_ratio=1.5, max_length_extra=10).limit(source_length=20, longest=512)
+    40
+    """
+
+    beam: int = 4
+    length_penalty: float = 1.0
+    max_length_ratio: float = 2.0
+    max_length_extra: int = 30
+    n_best: int = 1
+    retrieval_margin: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.beam < 1 or not 1 <= self.n_best <= self.beam:
+            raise UsageError(
+                f"Invalid search settings: beam = {self.beam}, n-best = {self.n_best}. Give a beam of at least 1, and "
+                "n-best between 1 and the beam."
+            )
+        if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
+            raise UsageError(f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit.")
+
+    def limit(self, source_length: int, longest: int) -> int:
+        """Return the most tokens of a translation, its end included.
+
+        Args:
+            source_length: The number of source tokens.
+            longest: The most tokens that the model can write.
+        """
+        return max(1, min(int(self.max_length_ratio * source_length) + self.max_length_extra, longest))
+
+
+@torch.inference_mode()
+def beam_search(
+    model: BaseModel,
+    sources: Sequence[Sequence[int]],
+    settings: SearchSettings,
+    scorer: Scorer,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    best: BestTokens = best_candidates,
+    check: Check = never_stop,
+) -> list[list[Hypothesis]]:
+    """Find the n best translations of each source, best first.
+
+    Args:
+        model: The base model.
+        sources: Token ids of the sources, all in one batch.
+        settings: The settings of the search.
+        scorer: Retrieves and weights neighbours; `BaseScorer()` for the base model alone.
+        prefixes: Token ids that each translation is forced to begin with.
+        best: Finds the best tokens of the mixture; another function than ours is for benchmarks.
+        check: Called before the sources are encoded and before every step; an exception that it raises ends the search.
+
+    Raises:
+        UsageError: If a prefix is too long for the model.
+    """
+    if not sources:
+        return []
+    limits = length_limits(model, sources, settings)
+    if prefixes is not None:
+        longest = model.tokens.longest_target
+        if any(len(prefix) >= longest for prefix in prefixes):
+            raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
+        limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
+    rules = make_rules(model, settings)
+    beams = begin_beams(rules, limits, model.device)
+    select = CandidateSelector(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
+    check()
+    decoding = model.start(sources, settings.beam)
+    tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
+    while True:
+        check()
+        rows = beams.advance(select(decoding.step(tokens), beams))
+        if rows is None:
+            return beams.results
+        decoding.reorder(rows)
+        tokens = beams.last_tokens
+
+
+class BeamSearcher:
+    """Searches with one model, as a CUDA graph where model, scorer and request allow it, else by `beam_search`.
+
+    Captured graphs are kept until the scorer changes.
+
+    >>> from ibidem.decode import BaseScorer
+    >>> from ibidem.model import load_model
+    >>> model = load_model(device="cpu")
+    >>> sources = model.tokens.encode_sources(["Guten Morgen."])
+    >>> found = BeamSearcher(model)(sources, SearchSettings(beam=4), BaseScorer())
+    >>> len(found)
+    1
+    """
+
+    def __init__(self, model: BaseModel) -> None:
+        self._model = model
+        self._captured: tuple[Scorer, CudaGraphSearch] | None = None
+
+    def __call__(
+        self,
+        sources: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        scorer: Scorer,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        check: Check = never_stop,
+    ) -> list[list[Hypothesis]]:
+        """Find the n best translations of each source; see `beam_search`."""
+        captured = self._graph_search(scorer) if prefixes is None and sources else None
+        if captured is None:
+            return beam_search(self._model, sources, settings, scorer, prefixes, check=check)
+        model = self._model
+        return captured.search(sources, make_rules(model, settings), length_limits(model, sources, settings), check)
+
+    def _graph_search(self, scorer: Scorer) -> CudaGraphSearch | None:
+        """Return the search by CUDA graphs, or None where it is not possible."""
+        network = self._model.lean
+        if self._model.device.type != "cuda" or network is None or not scorer.supports_cuda_graph:
+            return None
+        if self._captured is None or self._captured[0] is not scorer:
+            self._captured = (scorer, CudaGraphSearch(self._model, network, scorer))
+        return self._captured[1]
+
+
+def length_limits(model: BaseModel, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[int]:
+    """Return the most tokens of each source's translation, its end included."""
+    return [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
+
+
+def make_rules(model: BaseModel, settings: SearchSettings) -> Rules:
+    """Complete the settings of a search by what the model determines."""
+    default_margin = RETRIEVAL_MARGIN if model.device.type == "cpu" else math.inf
+    return Rules(
+        beam=settings.beam,
+        n_best=settings.n_best,
+        length_penalty=settings.length_penalty,
+        eos=model.tokens.eos,
+        force_end=model.forces_eos,
+        # Tokens forced after the decoder's start token count as part of the translation, as in `generate()`.
+        given=len(model.tokens.start) - 1,
+        retrieval_margin=default_margin if settings.retrieval_margin is None else settings.retrieval_margin,
+    )
+
+
+class CandidateSelector:
+    """Selects the candidates for the next token of every hypothesis.
+
+    Args:
+        model: The base model.
+        scorer: Retrieves and weights neighbours.
+        rules: The settings of the search.
+        prefixes: Forced tokens [sentences, longest], -1 after the end of each prefix; None without prefixes.
+        best: Finds the best tokens of the mixture.
+    """
+
+    def __init__(
+        self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None, best: BestTokens
+    ) -> None:
+        self._scorer = scorer
+        self._best = best
+        self._rules = rules
+        self._prefixes = prefixes
+        self._policy = _make_policy(rules.retrieval_margin)
+        self._left_out = tuple(model.banned)
+        self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
+
+    def __call__(self, step: Step, beams: Beams | NativeBeamState) -> Candidates:
+        """Select the 2 * beam best candidates of every hypothesis, [rows, 2 * beam]."""
+        forced = None
+        if self._prefixes is not None and beams.length <= self._prefixes.shape[1]:
+            forced = self._prefixes[beams.sentences, beams.length - 1].repeat_interleave(self._rules.beam)
+        candidates = self._select_native(step, beams)
+        if candidates is not None and forced is None:
+            return self._force_end(candidates, beams)
+        beam, logits = self._rules.beam, step.logits
+        queries = beams.mask_lagging(step.states) if self._scorer.memories else step.states
+        retrieved = self._scorer.retrieve(queries, beam)
+        if candidates is None:
+            candidates = self._best(logits, retrieved.weights, retrieved.values, 2 * beam, self._banned)
+        candidates = self._force_end(candidates, beams)
+        if forced is None:
+            return candidates
+        # Sentences without a prefix keep the candidates that they would have in a batch of their own.
+        tokens = forced.clamp_min(0)
+        log_probs = score_tokens(logits, retrieved.weights, retrieved.values, tokens)
+        return force_tokens(candidates, forced >= 0, tokens, log_probs)
+
+    def _select_native(self, step: Step, beams: Beams | NativeBeamState) -> Candidates | None:
+        """Retrieve, weight and mix in one native call where all parts are native; else return None."""
+        if not isinstance(self._scorer, NativeScorer) or not isinstance(beams, NativeBeamState):
+            return None
+        native_step = self._scorer.step
+        if native_step is None or self._best is not best_candidates:
+            return None
+        count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
+        best = native_step.best_tokens(step.states, step.logits, beams.native, self._policy, count, self._left_out)
+        return Candidates(*best)
+
+    def _force_end(self, candidates: Candidates, beams: Beams | NativeBeamState) -> Candidates:
+        """Force the end of sentences at their limit, where the model does so."""
+        last = beams.at_limit() if self._rules.force_end else None
+        if last is None:
+            return candidates
+        rows = last.repeat_interleave(self._rules.beam)
+        end = torch.full_like(rows, self._rules.eos, dtype=torch.long)
+        return force_tokens(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
+
+
+def _make_policy(margin: float) -> RetrievalPolicy:
+    """Return which hypotheses skip retrieval or use a reduced search: with an infinite margin none does either."""
+    if margin == math.inf:
+        return RetrievalPolicy(math.inf, math.inf, math.inf)
+    return RetrievalPolicy(margin, _REDUCED_GAP, _REDUCED_ABOVE)
+
+
+def _pad_prefixes(prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> Tensor | None:
+    """Pad prefixes to [n, longest] with -1."""
+    if prefixes is None or not any(prefixes):
+        return None
+    longest = max(len(prefix) for prefix in prefixes)
+    return torch.tensor([[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes], device=device)

@@ -1,0 +1,352 @@
+"""Memories loaded for decoding: each with its index, its combiner and the weight that the user gave it.
+
+A loaded memory follows its folder: pairs that any process adds or removes there count from the next batch on. Added
+entries are searched with all others and weighted by the same combiner. If that combiner was tuned before they were
+added, those at a very small distance are weighted once more on top, by a `DistanceDecayCombiner`: a corrected sentence
+is then translated as it was corrected, whatever older entries there are.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from ibidem.combine import (
+    BANDWIDTH,
+    SHORT_BANDWIDTH,
+    DistanceDecayCombiner,
+    load_combiner,
+    place_combiner,
+    typical_distance,
+)
+from ibidem.compact import place_compactor
+from ibidem.decode.consulting import make_scorer
+from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer
+from ibidem.errors import UsageError
+from ibidem.memory import Memory, check_complete, check_identity
+from ibidem.model import SHIPPED, load_model
+from ibidem.retrieve import EXACT_BELOW, BaseIndex, CompactedIndex, Index, compactor_of, exact_part, join, open_sealed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ibidem.combine import Combiner
+    from ibidem.compact import Compactor
+    from ibidem.memory import ModelIdentity
+    from ibidem.model import BaseModel
+    from ibidem.retrieve import IndexPart
+
+# A memory or its folder; or several, each alone or in a tuple with its weight.
+MemoryLike = Memory | str | Path
+MemoryArgument = MemoryLike | Sequence[MemoryLike | tuple[MemoryLike, float]]
+
+# The typical distance is estimated from this many keys, read in so many runs: each run is one read from the disk, and
+# only the blocks that it touches are verified.
+_SAMPLE, _RUNS = 512, 8
+# The typical squared distance between two states of the shipped model, measured on text of several domains.
+_SHIPPED_TYPICAL = 800.0
+# Places after the last value, so that an added pair does not copy the table.
+_SPARE = 1 << 16
+
+
+def open_memories(memories: MemoryArgument | None) -> list[tuple[Memory, float]]:
+    """Open the memories that a user named, and return each with its weight (by default 1).
+
+    Raises:
+        UsageError: If a weight is not above 0 and finite, or a memory was given twice.
+    """
+    if memories is None:
+        return []
+    several = [memories] if isinstance(memories, MemoryLike) else list(memories)
+    weighted = [item if isinstance(item, tuple) else (item, 1.0) for item in several]
+    opened = [(found if isinstance(found, Memory) else Memory.open(found), float(weight)) for found, weight in weighted]
+    for memory, weight in opened:
+        if not 0 < weight < math.inf:
+            raise UsageError(f"Invalid weight {weight:g} of the memory {memory.path}: give one above 0.")
+        if sum(memory.path.resolve() == other.path.resolve() for other, _ in opened) > 1:
+            raise UsageError(f"The memory {memory.path} was given twice: give it once, with the weight it shall have.")
+    return opened
+
+
+def load_model_for(
+    identity: ModelIdentity | None,
+    model: str | Path | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    source_language: str | None = None,
+    target_language: str | None = None,
+    source_prefix: str = "",
+) -> BaseModel:
+    """Load the base model that a memory was learnt with; options that are not given default to the memory's.
+
+    Args:
+        identity: The identity of the memory's model (`Memory.identity`), or None without a memory.
+        model: The name or folder of a model; None for the memory's own, or the shipped one without a memory.
+        device: "cpu", "cuda", … or "auto".
+        dtype: "float32", "bfloat16", "int8", … or "auto".
+        source_language: The language to translate from, for a model of several languages.
+        target_language: The language to translate to.
+        source_prefix: Text to put before every source, such as T5's task.
+
+    Raises:
+        UsageError, ModelError: If the model cannot be loaded, or does not have a language.
+
+    >>> from ibidem.memory import Memory
+    >>> load_model_for(Memory.open("memories/it").identity)  # doctest: +SKIP
+    """
+    return load_model(
+        model if model is not None or identity is None else identity.name,
+        device=device,
+        dtype=dtype,
+        source_language=source_language or (identity.source_language if identity else None),
+        target_language=target_language or (identity.target_language if identity else None),
+        source_prefix=source_prefix or (identity.source_prefix if identity else ""),
+    )
+
+
+class ValueTable:
+    """The token id of every entry, sealed ones and those of the tail, in one tensor that grows with the memory.
+
+    An added pair costs only its own entries. A `table` that was handed out is never changed: new values are written
+    behind its end.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._buffer = torch.empty(0, dtype=torch.long, device=device)
+        self._generation = 0
+        self._filled = 0
+        self.table: Tensor = self._buffer
+
+    def update(self, memory: Memory) -> None:
+        """Set the table to the values of this state of the memory."""
+        total = memory.entries + memory.tail.entries
+        if memory.generation != self._generation or total > len(self._buffer):
+            self._buffer = torch.empty(total + _SPARE, dtype=torch.long, device=self._buffer.device)
+            self._buffer[: memory.entries] = torch.from_numpy(memory.values().copy())
+            self._generation, self._filled = memory.generation, memory.entries
+        new = memory.tail.values[self._filled - memory.entries :]
+        self._buffer[self._filled : total] = torch.from_numpy(new)
+        self._filled = total
+        self.table = self._buffer[:total]
+
+
+class IndexParts(NamedTuple):
+    """The parts of an index that stay the same while pairs are only added.
+
+    Attributes:
+        generation: The generation of the memory that they belong to.
+        removed: The pairs that were removed from it since.
+        sealed: The parts of all sealed entries.
+        added: The parts of the sealed entries that were added after tuning.
+    """
+
+    generation: int
+    removed: frozenset[int]
+    sealed: list[IndexPart]
+    added: list[IndexPart]
+
+
+class LoadedMemory:
+    """A memory loaded for decoding with a model.
+
+    `refresh` may be called by the decoding thread only, `reload` by any other.
+
+    Args:
+        memory: The memory.
+        model: The model; it must be the one that the memory was learnt with.
+        combiner: A combiner for all entries, or the name of one that the memory holds; see `load_combiner`.
+        index: An index over the memory's keys, or an index setting; None for the memory's own.
+        share: The weight of this memory beside other ones.
+
+    Attributes:
+        memory: The state of the memory that `scorer` uses.
+        scorer: The scorer over all its entries.
+
+    Raises:
+        MismatchError: If the memory was learnt with another model.
+        UsageError: If the memory is unfinished, or does not hold the combiner.
+    """
+
+    memory: Memory
+    scorer: Scorer
+    _compactor: Compactor | None
+    _tuned: Combiner | None
+    _base: BaseIndex
+    _reloaded: BaseIndex | None
+    _shelves: IndexParts | None
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: BaseModel,
+        *,
+        combiner: Combiner | str | None = None,
+        index: Index | str | None = None,
+        share: float = 1.0,
+    ) -> None:
+        check_identity(memory, model)
+        if memory.entries:
+            check_complete(memory)
+        self.share = share
+        self._model = model
+        self._given_combiner = combiner
+        self._given_index = index
+        self._reloading = threading.Lock()
+        self._load(memory.held())
+
+    def refresh(self) -> bool:
+        """Load what has changed in the folder, and return whether anything has; two calls of stat if not."""
+        newest = self.memory.refresh()
+        base = self._reloaded
+        if newest is self.memory and base is None:
+            return False
+        newest = newest.held()
+        if _space(newest) != _space(self.memory):
+            check_identity(newest, self._model)
+            self._load(newest)
+            return True
+        if base is not None:
+            self._base, self._reloaded, self._shelves = base, None, None
+        if newest.manifest.artefacts != self.memory.manifest.artefacts:
+            self._tuned = self._choose(newest, self._given_combiner)
+        self._update(newest)
+        return True
+
+    def reload(self) -> None:
+        """Open the newest index, such as one that was merged in the background, for the next refresh to use.
+
+        Until then the old index is used, with exact search of all entries that were added after it was built.
+        """
+        with self._reloading:
+            newest = self.memory.held()
+            given = self._given_index is not None and not isinstance(self._given_index, str)
+            if _space(newest) == _space(self.memory) and not given:
+                self._reloaded = self._open_base(newest)
+
+    def scorer_with(self, combiner: Combiner | str) -> Scorer:
+        """Return a scorer over the same index with another combiner, or the memory's own of this name."""
+        return self._make_scorer(self.memory, self._parts_of(self.memory), self._choose(self.memory, combiner))
+
+    def _load(self, memory: Memory) -> None:
+        """Open everything that depends on the space of the memory's keys."""
+        compactor = compactor_of(memory)
+        whole = self._model.arithmetic == "int8"
+        self._compactor = None if compactor is None else place_compactor(compactor, self._device, whole=whole)
+        self._tuned = self._choose(memory, self._given_combiner)
+        self._values = ValueTable(self._device)
+        self._shelves = self._reloaded = None
+        self._base = self._open_base(memory)
+        if self._tuned is None and self._given_combiner is None and memory.entries >= EXACT_BELOW:
+            note = f"{memory.path} is not tuned, so its neighbours are weighted by their distance alone;"
+            warnings.warn(f"{note} `ibidem tune -m {memory.path}` improves the weights.", stacklevel=2)
+        self._update(memory)
+
+    @property
+    def _device(self) -> torch.device:
+        return self._model.device
+
+    def _choose(self, memory: Memory, combiner: Combiner | str | None) -> Combiner | None:
+        """Return the given combiner, or the memory's own of this name; None for the distance decay."""
+        if combiner is None or isinstance(combiner, str):
+            chosen = load_combiner(memory, combiner)
+            return None if chosen is None else place_combiner(chosen, self._device)
+        return place_combiner(combiner, self._device)
+
+    def _open_base(self, memory: Memory) -> BaseIndex:
+        given = self._given_index
+        if given is None or isinstance(given, str):
+            return open_sealed(memory, given, self._device)
+        inner = given.index if isinstance(given, CompactedIndex) else given
+        return BaseIndex(inner, memory.entries, len(memory.removed_entries))
+
+    def _update(self, memory: Memory) -> None:
+        """Make a scorer of this state of the memory; within a generation the cost depends only on what was added."""
+        self._values.update(memory)
+        self.scorer = self._make_scorer(memory, self._parts_of(memory), self._tuned)
+        self.memory = memory
+
+    def _parts_of(self, memory: Memory) -> IndexParts:
+        known, removed = self._shelves, memory.tail.removed
+        if known is None or known.generation != memory.generation or known.removed is not removed:
+            hidden, border = memory.hidden_entries(), memory.merged_entries
+            sealed = self._base.parts(memory, hidden, self._device)
+            added = sealed[-1:]
+            if memory.entries == border:
+                added = []
+            elif sealed[-1].first != border:
+                keys, inside = memory.search_keys.read(border, memory.entries), hidden[hidden >= border] - border
+                added = [exact_part(keys, border, inside, self._base.index, self._device)]
+            self._shelves = known = IndexParts(memory.generation, removed, sealed, added)
+        return known
+
+    def _make_scorer(self, memory: Memory, known: IndexParts, tuned: Combiner | None) -> Scorer:
+        tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
+        parts, added = [*known.sealed, *tail], [*known.added, *tail]
+        typical = _typical_distance(memory)
+        if not parts or not (tuned or typical):
+            return BaseScorer()
+        if tuned is None:
+            return self._scorer_over(memory, parts, DistanceDecayCombiner(BANDWIDTH * typical))
+        under = self._scorer_over(memory, parts, tuned)
+        by_hand = self._given_combiner is not None and not isinstance(self._given_combiner, str)
+        if by_hand or not (added and typical):
+            return under
+        return OverlayScorer(under, self._scorer_over(memory, added, DistanceDecayCombiner(SHORT_BANDWIDTH * typical)))
+
+    def _scorer_over(self, memory: Memory, parts: list[IndexPart], combiner: Combiner) -> MemoryScorer:
+        """Make a scorer over parts of the index that takes the model's states."""
+        index = join(parts, sum(part.index.size for part in parts), memory.dimension)
+        whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
+        return make_scorer(whole, self._values.table, combiner, memory)
+
+
+def load_memory(
+    memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
+) -> MemoryScorer:
+    """Load a memory, and return the scorer over all its entries.
+
+    Args:
+        memory: The memory.
+        model: The model that it was learnt with.
+        combiner: A combiner, or the name of one that the memory holds; see `load_combiner`.
+        index: An index over the memory's keys, or an index setting; None for the memory's own.
+
+    Raises:
+        MismatchError: If the memory was learnt with another model.
+        UsageError: If the memory is empty or unfinished, or pairs were added after it was tuned, so that more than one
+            combiner is needed.
+    """
+    scorer = LoadedMemory(memory, model, combiner=combiner, index=index).scorer
+    if not isinstance(scorer, MemoryScorer):
+        raise UsageError(f"{memory.path} has entries that no combiner was tuned for: run `ibidem tune` on it.")
+    return scorer
+
+
+def _typical_distance(memory: Memory) -> float:
+    """Estimate the mean squared distance between two of the memory's keys from a sample.
+
+    Few keys come from few sentences and lie closer together than keys of many sentences, so with few keys of the
+    shipped model a known distance is used.
+    """
+    sealed, length = memory.search_keys, _SAMPLE // _RUNS
+    if sealed.size >= _SAMPLE:
+        starts = np.linspace(0, sealed.size - length, _RUNS, dtype=np.int64).tolist()
+        return typical_distance(np.concatenate([sealed.read(start, start + length) for start in starts]))
+    if memory.identity.name == SHIPPED and memory.layout.compact is None:
+        return _SHIPPED_TYPICAL
+    tail = memory.tail_keys()[: _SAMPLE - sealed.size]
+    return typical_distance(np.concatenate([sealed.read(0, sealed.size), tail]))
+
+
+def _space(memory: Memory) -> tuple[object, ...]:
+    """Return what must stay the same for an open index to stay valid."""
+    manifest = memory.manifest
+    return manifest.identity, manifest.numbering, manifest.layout, manifest.artefacts.get("compactor")

@@ -1,0 +1,82 @@
+"""A memory inside `generate()` of transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ibidem.combine import mix
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ibidem.decode.scorer import Scorer
+    from ibidem.model import BaseModel
+
+
+class MemoryLogitsProcessor:
+    """A logits processor for `generate(logits_processor=[…])` that mixes in the neighbours of a memory.
+
+    It is for programs that call `generate()` of transformers themselves; `Translator` is much faster. The processor
+    reads the decoder states with a hook on the model's output projection; leaving the context removes the hook.
+
+    `generate()` passes raw logits in greedy search and log-probabilities in beam search, and earlier processors may
+    have changed both. The neighbours are mixed with the model's own distribution, and the changes of earlier
+    processors are then applied to the mixture: forbidden tokens stay forbidden, and forced tokens stay forced.
+
+    Args:
+        model: The base model.
+        scorer: Retrieves and weights neighbours: `LoadedMemory.scorer`, `Translator.scorer` or your own.
+
+    >>> import torch
+    >>> from ibidem.decode import BaseScorer
+    >>> from ibidem.model import load_model
+    >>> model = load_model(device="cpu", dtype="float32")
+    >>> sources = torch.tensor(model.tokens.encode_sources(["Guten Morgen."]))
+    >>> with MemoryLogitsProcessor(model, BaseScorer()) as processor:  # or Translator(memory="…").scorer
+    ...     output = model.network.generate(sources, num_beams=4, logits_processor=[processor])
+    >>> output.shape[0]
+    1
+    """
+
+    def __init__(self, model: BaseModel, scorer: Scorer) -> None:
+        self._model = model
+        self._scorer = scorer
+        self._states: Tensor | None = None
+        self._hook = model.projection.register_forward_pre_hook(self._remember)
+
+    def _remember(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._states = inputs[0][:, -1]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002 - generate()'s protocol
+        """Mix the neighbours of the last decoder states into scores [r, V].
+
+        Raises:
+            RuntimeError: If it is called outside of `generate()` of its model.
+        """
+        if self._states is None:
+            raise RuntimeError("MemoryLogitsProcessor was called outside of the generate() of its model.")
+        states = self._states
+        logits = self._model.project(states)
+        self._states = None  # this projection has passed the hook as well
+        log_probs = logits.log_softmax(dim=1)
+        # In greedy search the scores are logits, so the changes are off by a constant, which changes no maximum.
+        changes = scores.float() - log_probs
+        retrieved = self._scorer.retrieve(states)
+        changed = (mix(log_probs, retrieved.weights, retrieved.values) + changes).to(scores.dtype)
+        forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
+        return torch.where(forced, scores, changed)
+
+    def __enter__(self) -> MemoryLogitsProcessor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the hook from the model."""
+        self._hook.remove()

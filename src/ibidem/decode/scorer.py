@@ -1,0 +1,206 @@
+"""Scorers, which retrieve neighbours of decoder states and weight them against the base model."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ibidem.combine import Combiner, Weights, average_weights, overlay_weights
+from ibidem.native import look_up, native
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.memory import Memory
+    from ibidem.retrieve import Index
+
+
+class Retrieved(NamedTuple):
+    """The neighbours of r states and their weights in the mixture.
+
+    Attributes:
+        distances: Squared distances, [r, K].
+        entries: Numbers of the entries in their memories, [r, K]; -1 for an absent neighbour.
+        values: Token ids of the entries, [r, K].
+        weights: The weights of the base model [r] and of the neighbours [r, K].
+        sources: The place in `Scorer.memories` of the memory that each column's neighbours come from, [K].
+    """
+
+    distances: Tensor
+    entries: Tensor
+    values: Tensor
+    weights: Weights
+    sources: Tensor
+
+
+class Scorer(Protocol):
+    """Retrieves and weights the neighbours that decide, with the base model, on the next token."""
+
+    @property
+    def memories(self) -> Sequence[Memory | None]:
+        """The memories that `Retrieved.sources` refers to; None for entries that are not in a folder."""
+        ...
+
+    @property
+    def supports_cuda_graph(self) -> bool:
+        """Whether `retrieve` can be captured in a CUDA graph."""
+        ...
+
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
+        """Retrieve the neighbours of decoder states.
+
+        Args:
+            states: Decoder states [r, d]; a state of NaN has no neighbours.
+            group_size: This many consecutive rows are hypotheses of one sentence. A scorer may search once for those
+                of a group whose states are nearly equal.
+
+        Returns:
+            The neighbours and the weights of the mixture.
+        """
+        ...
+
+
+class BaseScorer:
+    """Scores with the base model alone."""
+
+    memories: Sequence[Memory | None] = ()
+    supports_cuda_graph = True
+
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
+        return no_neighbours(states)
+
+
+class MemoryScorer:
+    """Scores with the nearest entries of one index, weighted by one combiner.
+
+    Args:
+        index: The index of the entries' keys; it takes decoder states.
+        values: The token id of every entry, [n].
+        combiner: The combiner.
+        memory: The memory that the entries belong to, where they can be looked up.
+    """
+
+    def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
+        self.index = index
+        self.memories: Sequence[Memory | None] = (memory,)
+        self.supports_cuda_graph = index.supports_cuda_graph
+        self.values = values
+        self.combiner = combiner
+
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
+        # An index may still hold entries, all hidden, of a memory from which the last pair was removed.
+        if self.index.size == 0 or len(self.values) == 0:
+            return no_neighbours(states)
+        distances, entries = self.index.search(states, self.combiner.k)
+        values = values_of(self.values, entries)
+        return Retrieved(distances, entries, values, self.combiner.weigh(distances, values), only_source(entries))
+
+
+class OverlayScorer:
+    """Scores with the neighbours of one scorer, over the mixture of another in the place of the base model.
+
+    Args:
+        under: The scorer whose mixture takes the place of the base model.
+        over: The scorer over it.
+    """
+
+    def __init__(self, under: Scorer, over: Scorer) -> None:
+        self.memories: Sequence[Memory | None] = [*under.memories, *over.memories]
+        self.supports_cuda_graph = under.supports_cuda_graph and over.supports_cuda_graph
+        self._under = under
+        self._over = over
+
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
+        under, over = self._under.retrieve(states, group_size), self._over.retrieve(states, group_size)
+        return _concatenate([under, over], [self._under, self._over], overlay_weights(under.weights, over.weights))
+
+
+class EnsembleScorer:
+    """Scores with several memories, each weighted by its own combiner; see `average_weights`.
+
+    Args:
+        scorers: A scorer for each memory.
+        memory_weights: The weight of each memory beside the others, above 0.
+    """
+
+    def __init__(self, scorers: Sequence[Scorer], memory_weights: Sequence[float]) -> None:
+        self.memories: Sequence[Memory | None] = [memory for scorer in scorers for memory in scorer.memories]
+        self.supports_cuda_graph = all(scorer.supports_cuda_graph for scorer in scorers)
+        self._scorers = scorers
+        self._memory_weights = memory_weights
+
+    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
+        found = [scorer.retrieve(states, group_size) for scorer in self._scorers]
+        weights = average_weights([retrieved.weights for retrieved in found], self._memory_weights)
+        return _concatenate(found, self._scorers, weights)
+
+
+def combine_scorers(scorers: Sequence[Scorer], memory_weights: Sequence[float]) -> Scorer:
+    """Combine the scorers of several memories to one.
+
+    Args:
+        scorers: A scorer for each memory.
+        memory_weights: The weight of each memory beside the others, above 0.
+
+    Returns:
+        The scorer itself where there is one, an `EnsembleScorer` for several, and a `BaseScorer` for none.
+    """
+    if not scorers:
+        return BaseScorer()
+    return scorers[0] if len(scorers) == 1 else EnsembleScorer(scorers, memory_weights)
+
+
+def _concatenate(found: Sequence[Retrieved], scorers: Sequence[Scorer], weights: Weights) -> Retrieved:
+    """Put the neighbours of several scorers side by side, with these weights."""
+    firsts = accumulate((len(scorer.memories) for scorer in scorers), initial=0)
+    return Retrieved(
+        torch.cat([retrieved.distances for retrieved in found], dim=1),
+        torch.cat([retrieved.entries for retrieved in found], dim=1),
+        torch.cat([retrieved.values for retrieved in found], dim=1),
+        weights,
+        torch.cat([retrieved.sources + first for retrieved, first in zip(found, firsts, strict=False)]),
+    )
+
+
+def values_of(table: Tensor, entries: Tensor) -> Tensor:
+    """Look up the values [r, K] of entries [r, K] in a table [n]; an absent entry (-1) gets any value."""
+    if entries.is_cpu and table.is_cpu and native() is not None:
+        return look_up(table, entries)
+    return table[entries.clamp_min(0)]
+
+
+def only_source(entries: Tensor) -> Tensor:
+    """Return the sources [K] of entries [r, K] that all come from the first memory."""
+    width = entries.shape[1]
+    return _zeros(width) if entries.is_cpu else torch.zeros(width, dtype=torch.long, device=entries.device)
+
+
+def no_neighbours(states: Tensor) -> Retrieved:
+    """Return a result without neighbours for states [r, d]: the base model has weight 1."""
+    return _cached_empty(len(states)) if states.is_cpu else _make_empty(len(states), states.device)
+
+
+def _make_empty(rows: int, device: torch.device) -> Retrieved:
+    nothing = torch.empty(rows, 0, device=device)
+    numbers = torch.empty(rows, 0, dtype=torch.long, device=device)
+    return Retrieved(nothing, numbers, numbers, Weights(torch.ones(rows, device=device), nothing), numbers.new_empty(0))
+
+
+# Results are never written to, so on the CPU every step shares the same tensors. They are made outside of inference
+# mode, so that they can be used in any mode. A CUDA graph needs tensors of its own.
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _cached_empty(rows: int) -> Retrieved:
+    return _make_empty(rows, torch.device("cpu"))
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(mode=False)
+def _zeros(width: int) -> Tensor:
+    return torch.zeros(width, dtype=torch.long)

@@ -1,0 +1,148 @@
+"""Combiners in native code: the data of each kind as the library takes it, and their weights for rows of neighbours."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch.nn.functional import pad
+
+from ibidem.native.library import dense, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LANES = 16
+# As CombinerKind of native/step/combiner.h.
+_FIXED, _META_K, _DISTANCE_DECAY = range(3)
+
+
+class _Combiner(ctypes.Structure):
+    """Combiner of native/step/combiner.h."""
+
+    _fields_ = (("kind", ctypes.c_int64), ("k", ctypes.c_int64), ("data", ctypes.c_void_p))
+
+
+class _Fixed(ctypes.Structure):
+    _fields_ = (
+        ("k", ctypes.c_int64),
+        ("weight", ctypes.c_float),
+        ("base_weight", ctypes.c_float),
+        ("temperature", ctypes.c_float),
+    )
+
+
+class _MetaK(ctypes.Structure):
+    _fields_ = (
+        ("k", ctypes.c_int64),
+        ("hidden", ctypes.c_int64),
+        ("sizes", ctypes.c_int64),
+        ("inner_weight", ctypes.c_void_p),
+        ("inner_bias", ctypes.c_void_p),
+        ("outer_weight", ctypes.c_void_p),
+        ("outer_bias", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+        ("temperature", ctypes.c_float),
+    )
+
+
+class _DistanceDecay(ctypes.Structure):
+    _fields_ = (
+        ("bandwidth", ctypes.c_float),
+        ("slope", ctypes.c_float),
+        ("temperature", ctypes.c_float),
+        ("weight", ctypes.c_float),
+        ("agreement", ctypes.c_int64),
+    )
+
+
+class CombinerKernel:
+    """The weights of the base model and of k neighbours; made by `fixed`, `meta_k` or `distance_decay`."""
+
+    def __init__(self, kind: int, k: int, data: Any, tensors: tuple[Tensor, ...] = ()) -> None:
+        """Take the data of a kind, and the tensors that it points to."""
+        self.k = k
+        # The library points to these.
+        self._data, self._tensors = data, tensors
+        self._parts = _Combiner(kind, k, ctypes.addressof(data))
+        self.address = ctypes.addressof(self._parts)
+        self._exact_width = kind == _META_K
+
+    @classmethod
+    def fixed(cls, k: int, weight: float, temperature: float) -> Self:
+        """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`."""
+        # A trace of the base model stays, so that a forced token without a neighbour is not impossible.
+        return cls(_FIXED, k, _Fixed(k, weight, max(1 - weight, 1e-12), temperature))
+
+    @classmethod
+    def meta_k(
+        cls, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], *, scale: float, temperature: float
+    ) -> Self:
+        """Choose among 0, 1, 2, 4, … k neighbours by a network; see `combine.AdaptiveCombiner`.
+
+        Args:
+            inner: Weight [hidden, 2 k] and bias [hidden].
+            outer: Weight [2 + log2 k, hidden] and bias [2 + log2 k].
+            scale: A typical squared distance.
+            temperature: Of the softmax over neighbours, in squared distance.
+        """
+        hidden, features = inner[0].shape
+        spare = -hidden % _LANES
+        tensors = (
+            dense(pad(inner[0].T, (0, spare))),
+            dense(pad(inner[1], (0, spare))),
+            dense(pad(outer[0], (0, spare))),
+            dense(outer[1]),
+        )
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        sizes = len(outer[1]) - 1
+        data = _MetaK(features // 2, hidden + spare, sizes, *addresses, scale, temperature)
+        return cls(_META_K, features // 2, data, tensors)
+
+    @classmethod
+    def distance_decay(
+        cls, k: int, *, bandwidth: float, slope: float, temperature: float, weight: float, agreement: int
+    ) -> Self:
+        """Let the neighbours' weight decay with distance; see `combine.DistanceDecayCombiner`.
+
+        Args:
+            k: Neighbours.
+            bandwidth: Squared distance of the nearest neighbour at which the weight is half of the largest one.
+            slope: Of the sigmoid, in squared distance.
+            temperature: Of the softmax over neighbours, in squared distance.
+            weight: The largest weight of the neighbours.
+            agreement: Exponent of the largest share that one token has.
+        """
+        return cls(_DISTANCE_DECAY, k, _DistanceDecay(bandwidth, slope, temperature, weight, agreement))
+
+    def weigh(self, distances: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the weights of the base model [r] and of the neighbours [r, K].
+
+        Args:
+            distances: Squared distances [r, K], ascending; not finite where a neighbour is absent.
+            values: Tokens [r, K].
+
+        Raises:
+            ValueError: The shapes differ, or are not [r, k] where the combiner needs that.
+        """
+        if distances.shape != values.shape or (self._exact_width and distances.shape[1] != self.k):
+            raise ValueError(
+                f"distances {list(distances.shape)} and values {list(values.shape)} are not [rows, {self.k}]"
+            )
+        near, tokens = dense(distances), dense(values, torch.int64)
+        rows, width = near.shape
+        base, neighbours = torch.empty(rows), torch.empty(rows, width)
+        done = require().combiner_weigh(
+            self.address,
+            near.data_ptr(),
+            tokens.data_ptr(),
+            rows,
+            width,
+            base.data_ptr(),
+            neighbours.data_ptr(),
+            torch.get_num_threads(),
+        )
+        if not done:
+            raise MemoryError(f"Out of memory to weigh the neighbours of {rows} rows.")
+        return base, neighbours

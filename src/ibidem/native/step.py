@@ -1,0 +1,221 @@
+"""The retrieval step in native code: from decoder states to the best tokens of the mixture in one call."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ibidem.native.ivf import search_settings, search_threads
+from ibidem.native.library import dense, require
+from ibidem.native.mixture import Best, check_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from ibidem.native.beams import NativeBeams
+    from ibidem.native.combiner import CombinerKernel
+    from ibidem.native.compactor import CompactorKernel
+    from ibidem.native.ivf import Ivf, Probing
+
+
+class StepResult(NamedTuple):
+    """What a step retrieves: distances, entries (-1: none), values and weights [rows, k]; base: [rows]."""
+
+    distances: Tensor
+    entries: Tensor
+    values: Tensor
+    base: Tensor
+    weights: Tensor
+
+
+class RetrievalPolicy(NamedTuple):
+    """Which hypotheses retrieve, and for which a reduced search is enough.
+
+    Attributes:
+        margin: A hypothesis whose log-probability is more than this below the best of its sentence does not retrieve.
+        reduced_gap: A hypothesis that is more than this below the best one searches with the reduced settings.
+        reduced_above: So does one for which the base model gives some token more than this probability.
+    """
+
+    margin: float
+    reduced_gap: float
+    reduced_above: float
+
+
+class _Policy(ctypes.Structure):
+    """RetrievalPolicy of native/step/retrieval_step.h."""
+
+    _fields_ = tuple((name, ctypes.c_float) for name in RetrievalPolicy._fields)
+
+
+class _Context(ctypes.Structure):
+    """RetrievalContext of native/step/retrieval_step.h."""
+
+    _fields_ = (
+        ("compactor", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64),
+        ("ivf", ctypes.c_void_p),
+        ("settings", ctypes.c_void_p),
+        ("reduced", ctypes.c_void_p),
+        ("alive_mask", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("value_count", ctypes.c_int64),
+        ("combiner", ctypes.c_void_p),
+    )
+
+
+class RetrievalStep:
+    """A compactor, an index, the values of its entries and a combiner, called as one.
+
+    The results equal those of the parts called one after another. For the few rows of a decoding step that costs much
+    Python; here the arguments are checked and the results wrapped once, and one group of threads does all the work.
+    """
+
+    def __init__(
+        self,
+        compactor: CompactorKernel | None,
+        ivf: Ivf,
+        probing: Probing,
+        reduced: Probing,
+        values: Tensor,
+        combiner: CombinerKernel,
+        *,
+        alive_mask: NDArray[np.uint16] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """Join the parts.
+
+        Args:
+            compactor: Makes queries from states; None where the states are the queries.
+            ivf: The index.
+            probing: How far a search goes.
+            reduced: How far a reduced search goes.
+            values: The token of each entry [n].
+            combiner: Weighs the neighbours.
+            alive_mask: As for `Ivf.search`.
+            threads: The most threads; None: all that torch has.
+        """
+        # The library points to these.
+        self._compactor, self._ivf, self._combiner, self._alive_mask = compactor, ivf, combiner, alive_mask
+        self._settings, self._reduced = search_settings(combiner.k, probing), search_settings(combiner.k, reduced)
+        self._values = dense(values, torch.int64)
+        self._threads = threads
+        self._inputs = ivf.dimension if compactor is None else compactor.inputs
+        self._parts = _Context(
+            None if compactor is None else compactor.address,
+            self._inputs,
+            ivf.address,
+            ctypes.addressof(self._settings),
+            ctypes.addressof(self._reduced),
+            None if alive_mask is None else alive_mask.ctypes.data,
+            self._values.data_ptr(),
+            len(self._values),
+            combiner.address,
+        )
+        self._address = ctypes.addressof(self._parts)
+        self._retrieve, self._retrieve_and_mix = require().retrieve, require().retrieve_and_mix
+
+    def __call__(self, states: Tensor, group_size: int = 1) -> StepResult:
+        """Retrieve and weigh the neighbours of states [rows, d].
+
+        Args:
+            states: Decoder states; a row that begins with NaN has no neighbours.
+            group_size: As for `Ivf.search`.
+
+        Raises:
+            ValueError: The states have the wrong dimension.
+            IndexError: An entry was found that has no value.
+        """
+        plain, k = self._checked(states), self._combiner.k
+        rows = len(plain)
+        near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+        values, base, weights = torch.empty_like(entries), torch.empty(rows), torch.empty_like(near)
+        done = self._retrieve(
+            self._address,
+            plain.data_ptr(),
+            rows,
+            group_size,
+            *(one.data_ptr() for one in (near, entries, values, base, weights)),
+            search_threads(rows, self._threads),
+        )
+        self._check(done, rows)
+        return StepResult(near, entries, values, base, weights)
+
+    def best_tokens(
+        self,
+        states: Tensor,
+        logits: Tensor,
+        beams: NativeBeams,
+        policy: RetrievalPolicy,
+        count: int,
+        banned: Sequence[int],
+    ) -> Best:
+        """Find the best tokens of the mixture for the hypotheses of `beams`; see `best_of_mixture`.
+
+        Args:
+            states: [rows, d], the hypotheses of each sentence adjacent.
+            logits: [rows, V] of the base model.
+            beams: The hypotheses.
+            policy: Which of them retrieve.
+            count: The number of tokens.
+            banned: Tokens that are never returned.
+
+        Raises:
+            ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
+            IndexError: An entry was found that has no value.
+        """
+        plain, given = self._checked(states), dense(logits)
+        rows, size = given.shape
+        if len(plain) != rows or rows != beams.rows:
+            raise ValueError(f"{len(plain)} states and {rows} rows of logits were given of {beams.rows} hypotheses")
+        mask, banned_count = check_count(count, size, banned)
+        scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
+        done = self._retrieve_and_mix(
+            self._address,
+            ctypes.byref(_Policy(*policy)),
+            beams.handle,
+            plain.data_ptr(),
+            rows,
+            beams.beam,
+            given.data_ptr(),
+            size,
+            mask.data_ptr(),
+            banned_count,
+            count,
+            scores.data_ptr(),
+            tokens.data_ptr(),
+            search_threads(rows, self._threads),
+        )
+        self._check(done, rows)
+        return Best(scores, tokens)
+
+    def _checked(self, states: Tensor) -> Tensor:
+        if states.shape[1] != self._inputs:
+            raise ValueError(f"States of {states.shape[1]} numbers were given; this memory takes {self._inputs}.")
+        return dense(states)
+
+    def _check(self, done: int, rows: int) -> None:
+        if done < 0:
+            raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
+        if not done:
+            raise MemoryError(f"Out of memory to search for {rows} states.")
+
+
+def look_up(table: Tensor, entries: Tensor) -> Tensor:
+    """Look up the value of each entry [r, k] in a table [n] int64, n at least 1; table[0] for an absent entry (-1).
+
+    Raises:
+        IndexError: An entry is beyond the table.
+    """
+    plain, wanted = dense(table, torch.int64), dense(entries, torch.int64)
+    values = torch.empty(wanted.shape, dtype=torch.int64)
+    done = require().look_up(plain.data_ptr(), len(plain), wanted.data_ptr(), wanted.numel(), values.data_ptr())
+    if not done:
+        raise IndexError(f"an entry is none of the {len(plain)} whose values are known")
+    return values
