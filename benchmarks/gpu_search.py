@@ -20,9 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from ibidem.retrieve.held import TILE
-from ibidem.retrieve.kernels import choice, lists, minima
-from ibidem.retrieve.scan import SPARE_TILES
 
 from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates, plain_candidates
 from ibidem.compact import NetworkCompactor
@@ -30,6 +27,9 @@ from ibidem.compact import kernels as compacting
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
 from ibidem.retrieve import ArrayKeys, ListIndex, ScanIndex, build_index
+from ibidem.retrieve.gpu import list_kernels, scan_kernels
+from ibidem.retrieve.gpu.scan import SPARE_TILES
+from ibidem.retrieve.keys import TILE
 from ibidem.retrieve.recall import draw_probe, recall_at
 
 if TYPE_CHECKING:
@@ -124,17 +124,19 @@ def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]
     for one in compacting.launches(len(queries)):
         stages[f"compactor {tuple(one)}"] = compact(one)
     stages["compactor, plain"] = lambda: network.outer(network.activate(states))
-    for launch in minima.launches(*queries.shape):
-        stages[f"minima, float16 {tuple(launch)}"] = _bind(minima.halves_minima, queries, keys, squares, TILE, launch)
-        stages[f"minima, int8 {tuple(launch)}"] = _bind(minima.codes_minima, queries, codes, TILE, launch)
-    lows, groups = minima.halves_minima(queries, keys, squares, TILE)
+    for launch in scan_kernels.launches(*queries.shape):
+        stages[f"minima, float16 {tuple(launch)}"] = _bind(
+            scan_kernels.float16_minima, queries, keys, squares, TILE, launch
+        )
+        stages[f"minima, int8 {tuple(launch)}"] = _bind(scan_kernels.int8_minima, queries, codes, TILE, launch)
+    lows, groups = scan_kernels.float16_minima(queries, keys, squares, TILE)
     width = min(k + SPARE_TILES, lows.shape[1])
-    stages["tiles"] = _bind(choice.choose_tiles, lows, groups, index._starts, width, minima.GROUP)
-    tiles = choice.choose_tiles(lows, groups, index._starts, width, minima.GROUP)
+    stages["tiles"] = _bind(scan_kernels.choose_tiles, lows, groups, index._starts, width, scan_kernels.GROUP)
+    tiles = scan_kernels.choose_tiles(lows, groups, index._starts, width, scan_kernels.GROUP)
     stages["tiles, plain"] = lambda: lows.topk(width, dim=1, largest=False, sorted=False)
-    stages["distances"] = _bind(choice.measure_tiles, queries, keys, squares, tiles, TILE)
-    distances = choice.measure_tiles(queries, keys, squares, tiles, TILE)
-    stages["nearest"] = _bind(choice.pick, distances, tiles, None, k)
+    stages["distances"] = _bind(scan_kernels.measure_tiles, queries, keys, squares, tiles, TILE)
+    distances = scan_kernels.measure_tiles(queries, keys, squares, tiles, TILE)
+    stages["nearest"] = _bind(scan_kernels.pick_nearest, distances, tiles, None, k)
     stages["search, plain torch"] = _bind(index.without_codes()._find, queries, k, width)
     return stages
 
@@ -166,19 +168,19 @@ def list_stages(index: ListIndex, queries: Tensor) -> dict[str, Timed]:
     """The parts of a search in lists, each with all before it: a later one overwrites what an earlier one made."""
 
     def coarse() -> Tensor:
-        return lists.score_lists(queries, index._centroids, index._centroid_squares)
+        return list_kernels.score_lists(queries, index._centroids, index._centroid_squares)
 
     def queue() -> tuple[Tensor, Tensor, Tensor]:
         scores = coarse()
-        return scores, *lists.queue_queries(scores, lists.limit_probes(scores, index.nprobe))
+        return scores, *list_kernels.queue_queries(scores, list_kernels.limit_scores(scores, index.nprobe))
 
     def scan() -> Tensor:
         scores, queued, lengths = queue()
-        return lists.scan_lists(queries, index._codes, index._starts, queued, lengths, scores, TILE)
+        return list_kernels.scan_lists(queries, index._codes, index._starts, queued, lengths, scores, TILE)
 
     return {
         "coarse": coarse,
-        "coarse and limit": lambda: lists.limit_probes(coarse(), index.nprobe),
+        "coarse and limit": lambda: list_kernels.limit_scores(coarse(), index.nprobe),
         "coarse, limit and queue": queue,
         "coarse, limit, queue and minima": scan,
     }

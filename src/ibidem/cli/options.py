@@ -156,16 +156,17 @@ class ModelOptions:
         Args:
             identity: The model identity of a memory; unset options default to it.
         """
-        from ibidem.model import load_model
+        from ibidem.decode import load_model_for
 
         use_threads(self.threads)
-        loaded = load_model(
-            self.model if self.model is not None or identity is None else identity.name,
+        loaded = load_model_for(
+            identity,
+            self.model,
             device=self.device,
             dtype=self.dtype,
-            source_language=self.source_language or (identity.source_language if identity else None),
-            target_language=self.target_language or (identity.target_language if identity else None),
-            source_prefix=self.source_prefix or (identity.source_prefix if identity else ""),
+            source_language=self.source_language,
+            target_language=self.target_language,
+            source_prefix=self.source_prefix,
         )
         self.note_assumed(loaded)
         return loaded

@@ -98,7 +98,7 @@ def evaluate_systems(
     Each system first translates some lines untimed, because caches, threads and buffers are cold at first.
 
     Args:
-        translator: The translator; it keeps the last scorer.
+        translator: The translator.
         scorers: The scorer of each system by name; the first is the baseline.
         sources: The source sentences.
         references: A reference for each, in the same order.
@@ -118,10 +118,9 @@ def evaluate_systems(
     """
     results: list[SystemResult] = []
     for name, scorer in scorers.items():
-        translator.scorer = scorer
-        translator.translate(_spread(sources, WARM_UP_LINES))
+        translator.translate(_spread(sources, WARM_UP_LINES), scorer=scorer)
         translator.work = type(translator.work)()
-        translations = translator.translate(sources)
+        translations = translator.translate(sources, scorer=scorer)
         work = translator.work
         first = results[0].translations if results else None
         results.append(

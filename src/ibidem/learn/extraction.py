@@ -13,7 +13,7 @@ from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.digests import COMPACTOR_ARTEFACT, contents, extracted, given_digest
-from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory import Memory, ModelIdentity, SegmentData, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
 

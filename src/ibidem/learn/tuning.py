@@ -23,6 +23,7 @@ from ibidem.learn.digests import (
     stored,
 )
 from ibidem.learn.examples import gather_examples
+from ibidem.memory import check_complete, check_identity, load_values
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.decode import BaseScorer, EnsembleScorer, Piece, Translator, join_explanations, never_stop
+from ibidem.decode import Piece, Translator, combine_scorers, join_explanations, never_stop
 from ibidem.errors import UsageError
 from ibidem.text import primary_language
 
@@ -122,15 +122,15 @@ class Engine:
             check: Called before every decoding step; it may raise an exception to end the work.
         """
         translator = self._translator
-        translator.scorer = self._make_scorer(options.memories)
+        scorer = self._make_scorer(options.memories)
         settings = translator.settings
         count = options.alternatives + 1
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
-        found = translator.search(lines, settings=settings, check=check)
+        found = translator.search(lines, settings=settings, check=check, scorer=scorer)
         explanations: Sequence[Explanation | None] = [None] * len(lines)
         if options.explain:
-            explanations = translator.explain_found(lines, found, check=check)
+            explanations = translator.explain_found(lines, found, check=check, scorer=scorer)
         texts = [self._decode_hypotheses(parts) for parts in found]
         return [
             LineTranslation(best, tuple(others), explanation)
@@ -149,7 +149,4 @@ class Engine:
         selected = [self.memories[name] for name, _ in memories]
         for loaded in selected:
             loaded.refresh()
-        scorers = [loaded.scorer for loaded in selected]
-        if len(scorers) == 1:
-            return scorers[0]
-        return EnsembleScorer(scorers, [weight for _, weight in memories]) if scorers else BaseScorer()
+        return combine_scorers([loaded.scorer for loaded in selected], [weight for _, weight in memories])

@@ -29,6 +29,7 @@ from ibidem.learn.digests import (
     is_done,
     stored,
 )
+from ibidem.memory import check_complete, check_identity
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

@@ -69,8 +69,7 @@ class Timing:
         translator = Translator(workspace.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
         scorers = [open_scorer(workspace, system) for system in self.systems]
         for scorer in scorers:  # the first call compiles and allocates
-            translator.scorer = scorer
-            translator.translate(chosen[: self.batch])
+            translator.translate(chosen[: self.batch], scorer=scorer)
         speeds: list[list[Speed]] = [[] for _ in scorers]
         for _ in range(self.rounds):
             for scorer, found in zip(scorers, speeds, strict=True):

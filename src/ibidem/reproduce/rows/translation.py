@@ -86,8 +86,8 @@ class Translation(_SystemRow):
     def measure(self, workspace: Workspace) -> Measured:
         sources, references = workspace.pairs(self.test, self.part)
         translator = make_translator(workspace, workspace.model, self.search)
-        translator.scorer = open_scorer(workspace, self.system)
-        return score_translations(translator.translate(sources), references, describe_stages(workspace, self.stages))
+        translations = translator.translate(sources, scorer=open_scorer(workspace, self.system))
+        return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class OwnTranslation(_SystemRow):
         chosen = [sentence for sentence in own_sentences() if sentence.domain == self.domain]
         sources, references = [sentence.german for sentence in chosen], [sentence.english for sentence in chosen]
         translator = make_translator(workspace, workspace.model, self.search)
-        translator.scorer = open_scorer(workspace, self.system)
-        return score_translations(translator.translate(sources), references, describe_stages(workspace, self.stages))
+        translations = translator.translate(sources, scorer=open_scorer(workspace, self.system))
+        return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
 @dataclass(frozen=True)
