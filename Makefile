@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow sanitize lock clean
+.PHONY: demo test lint slow sanitize docs lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -25,6 +25,10 @@ slow: $(VENV)/.installed-dev
 # Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
 sanitize: $(VENV)/.installed-dev
 	$(BIN)/python scripts/sanitize.py
+
+# The documentation site, in build/site.
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict
 
 $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard native/*/*)
 	$(PYTHON) -m venv $(VENV)

@@ -36,7 +36,7 @@ PACKAGES = (
     "learn",
     "reproduce",
     "serve",
-    "facade",
+    "api",
     "cli",
 )
 SHARED = ("errors", "progress", "wording")

@@ -13,7 +13,7 @@ from ibidem.errors import IbidemError
 
 if TYPE_CHECKING:
     from ibidem.decode import Translator
-    from ibidem.facade import Memory
+    from ibidem.api import Memory
     from ibidem.learn import MemoryWriter
 
 __version__ = "0.1.0"
@@ -23,7 +23,7 @@ __all__ = ["IbidemError", "Memory", "MemoryWriter", "Translator", "__version__"]
 def __getattr__(name: str) -> Any:
     """Load the heavy rooms only when somebody enters them."""
     if name == "Memory":
-        from ibidem.facade import Memory
+        from ibidem.api import Memory
 
         return Memory
     if name == "MemoryWriter":

@@ -11,7 +11,7 @@ import pytest
 from ibidem import Memory
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, ModelError, UsageError
-from ibidem.facade import open_corpus
+from ibidem.api import open_corpus
 from ibidem.learn import MemoryWriter
 from ibidem.model import BaseModel, load_model
 

@@ -43,7 +43,7 @@ def add(
     json: options.Json = False,
 ) -> None:
     """Add a pair, a file or stdin to a memory; the next translation uses it. A missing memory is created."""
-    from ibidem.facade import open_corpus
+    from ibidem.api import open_corpus
 
     given = _exactly(pair, 2, "a source and a target") if pair else None
     if given and file:

@@ -43,7 +43,7 @@ def learn(
 
     The stages are extract, cluster, compact, tune, prune and index. All other settings: `ibidem settings learn`.
     """
-    from ibidem.facade import open_corpus
+    from ibidem.api import open_corpus
     from ibidem.learn import LearnSettings
     from ibidem.learn import learn as run
 
@@ -96,7 +96,7 @@ def extract(
 
     Run the same command again to resume after an interruption.
     """
-    from ibidem.facade import open_corpus
+    from ibidem.api import open_corpus
     from ibidem.learn import ExtractSettings
     from ibidem.learn import extract as run
 
@@ -141,7 +141,7 @@ def tune(
     json: options.Json = False,
 ) -> None:
     """Tune the combiners of a memory on a dev set: the fixed one and the adaptive one (Meta-k)."""
-    from ibidem.facade import open_corpus
+    from ibidem.api import open_corpus
     from ibidem.learn import MetaKSettings, TuneSettings
     from ibidem.learn import tune as run
     from ibidem.memory import Memory

@@ -92,7 +92,7 @@ def export(
     json: options.Json = False,
 ) -> None:
     """Write a memory's pairs to a file, with where each came from, for other tools and for learn."""
-    from ibidem.facade import export_pairs
+    from ibidem.api import export_pairs
     from ibidem.memory import Memory
 
     opened = Memory.open(memory)
