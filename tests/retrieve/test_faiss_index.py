@@ -13,7 +13,7 @@ import torch
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve import ArrayKeys, ExactIndex, FaissIndex, build_index, faiss_index, measure_recall
 from ibidem.retrieve import settings as settings_module
-from ibidem.retrieve.faiss_index import load_index
+from ibidem.retrieve.faiss_index import load_faiss_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def test_save_and_load(clustered: ArrayKeys, tmp_path: Path) -> None:
     info = json.loads(json.dumps(index.save(path)))
     assert list(tmp_path.iterdir()) == [path]
     assert (info["factory"], info["nprobe"], info["size"], info["dimension"]) == ("IVF32,SQ8", 7, 6000, 32)
-    loaded = load_index(path, info, clustered)
+    loaded = load_faiss_index(path, info, clustered)
     assert loaded.settings == index.settings
     queries = torch.from_numpy(clustered.gather(np.arange(40)).astype(np.float32))
     for mine, other in zip(index.search(queries, 8), loaded.search(queries, 8), strict=True):
@@ -146,17 +146,17 @@ def test_an_index_of_other_keys_is_rejected(clustered: ArrayKeys, tmp_path: Path
     info = build(clustered, "IVF32,SQ8").save(path)
     fewer = ArrayKeys(clustered.gather(np.arange(5999)))
     with pytest.raises(MemoryFolderError, match=r"6000 keys of 32.*has 5999 of 32.*ibidem index"):
-        load_index(path, info, fewer)
+        load_faiss_index(path, info, fewer)
     with pytest.raises(MemoryFolderError, match="file of the index"):
-        load_index(path, {**info, "size": 5999}, fewer)
+        load_faiss_index(path, {**info, "size": 5999}, fewer)
     with pytest.raises(MemoryFolderError, match="6000 of 31"):
-        load_index(path, info, ArrayKeys(clustered.gather(np.arange(6000))[:, :31]))
+        load_faiss_index(path, info, ArrayKeys(clustered.gather(np.arange(6000))[:, :31]))
     for wrong in ({}, {**info, "nprobe": -4}, {**info, "size": "many"}):
         with pytest.raises(MemoryFolderError, match=r"incomplete.*ibidem index"):
-            load_index(path, wrong, clustered)
+            load_faiss_index(path, wrong, clustered)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(MemoryFolderError, match=r"cannot be read.*ibidem index"):
-        load_index(path, info, clustered)
+        load_faiss_index(path, info, clustered)
 
 
 def test_save_into_a_missing_folder(clustered: ArrayKeys, tmp_path: Path) -> None:

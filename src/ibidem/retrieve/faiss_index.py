@@ -138,7 +138,7 @@ class FaissIndex:
             path: the file to write or replace.
 
         Returns:
-            The description that `load_index` needs, for JSON.
+            The description that `load_faiss_index` needs, for JSON.
 
         Raises:
             MemoryFolderError: The file cannot be written.
@@ -166,7 +166,9 @@ class FaissIndex:
         }
 
 
-def load_index(path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None) -> FaissIndex:
+def load_faiss_index(
+    path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None
+) -> FaissIndex:
     """Read an index that `FaissIndex.save` wrote.
 
     Args:

@@ -16,7 +16,7 @@ from ibidem.native import native
 from ibidem.retrieve.builder import build_index, exact_index
 from ibidem.retrieve.composite import IndexPart, exact_part, join, main_part
 from ibidem.retrieve.faiss import Recoder
-from ibidem.retrieve.faiss_index import FaissIndex, load_index
+from ibidem.retrieve.faiss_index import FaissIndex, load_faiss_index
 from ibidem.retrieve.index import check_search
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.keys import FirstKeys
@@ -222,7 +222,7 @@ def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
     ever = memory.entries + len(memory.removed_entries) - removals
     keys = FirstKeys(memory.search_keys, min(size, ever))
     if stored.info.get("kind") != NATIVE:
-        return BaseIndex(load_index(stored.path, stored.info, keys), size, removals)
+        return BaseIndex(load_faiss_index(stored.path, stored.info, keys), size, removals)
     index = load_native(stored.path, stored.info, keys)
     if native() is None:
         warnings.warn(
