@@ -185,39 +185,54 @@ class BlockQuery {
   // Calls visit(i, distances) for every block of the list.
   template <int Bits, class Visit>
   void measure(const uint8_t* blocks, const BlockList& list, Visit visit) const {
-    constexpr int kQuads = 8 / Bits, kSpans = Dimension / kSpan<Bits>;
-    const int64_t count = Dimension > 0 ? kSpans : spans<Bits>(dimension_), stride = kHeadBytes + count * kSpanBytes;
-    SignedPacked4 query[kQuads * std::max(1, kSpans)];
-    if constexpr (Dimension > 0) {
+    constexpr int kQuads = 8 / Bits * kSpans<Bits>;
+    SignedPacked4 query[std::max(1, kQuads)];
 #pragma GCC unroll 16
-      for (int g = 0; g < kQuads * kSpans; ++g) query[g] = spread_signed(quads_[g]);
-    }
+    for (int q = 0; q < kQuads; ++q) query[q] = spread_signed(quads_[q]);
+    const int64_t stride = block_bytes<Bits>(Dimension > 0 ? Dimension : dimension_);
     // The blocks are scattered, which the hardware prefetcher cannot predict.
     for (size_t i = 0; i < std::min(kAhead, list.count()); ++i) fetch(blocks + list.block(i) * stride, stride);
-    for (size_t i = 0; i < list.count(); ++i) {
-      if (i + kAhead < list.count()) fetch(blocks + list.block(i + kAhead) * stride, stride);
-      const uint8_t* bytes = blocks + list.block(i) * stride;
-      CodeSums<Bits> sums = no_code_sums<Bits>();
-      if constexpr (Dimension > 0) {
-#pragma GCC unroll 16
-        for (int s = 0; s < kSpans; ++s) add_codes<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query + kQuads * s);
-      } else {
-        for (int64_t s = 0; s < count; ++s) {
-          for (int g = 0; g < kQuads; ++g) query[g] = spread_signed(quads_[kQuads * s + g]);
-          add_codes<Bits>(sums, bytes + kHeadBytes + s * kSpanBytes, query);
-        }
-      }
-      const auto* head = reinterpret_cast<const uint16_t*>(bytes);
-      const Floats bases = fma(load_half(head), splat(unit_), splat(list.distance(i)));
-      const Floats products = fma(splat(-2.0f), to_floats(total<Bits>(sums)), splat(kLargest<Bits> * sum_));
-      const Floats distances = fma(load_half(head + kLanes), products, bases);
-      visit(i, round_to_ints(min(splat(kEmptyDistance), distances)));
-    }
+    size_t i = 0;
+    if constexpr (Dimension == 0)
+      for (; i + kBlocksAtOnce <= list.count(); i += kBlocksAtOnce)
+        measure_some<Bits, kBlocksAtOnce>(blocks, list, i, stride, query, visit);
+    for (; i < list.count(); ++i) measure_some<Bits, 1>(blocks, list, i, stride, query, visit);
   }
 
  private:
   static constexpr size_t kAhead = 4;
   static constexpr int64_t kSpanQuads = 8 / kFineBits;
+  template <int Bits>
+  static constexpr int kSpans = Dimension / kSpan<Bits>;
+
+  // Measures some blocks of the list from the first one on; query: all quads where the dimension is known.
+  template <int Bits, int Count, class Visit>
+  __attribute__((always_inline)) void measure_some(const uint8_t* blocks, const BlockList& list, size_t first, int64_t stride,
+                                                   const SignedPacked4* query, Visit& visit) const {
+    const uint8_t* bytes[Count];
+    Ints products[Count];
+#pragma GCC unroll 4
+    for (int b = 0; b < Count; ++b) {
+      if (first + b + kAhead < list.count()) fetch(blocks + list.block(first + b + kAhead) * stride, stride);
+      bytes[b] = blocks + list.block(first + b) * stride + kHeadBytes;
+    }
+    if constexpr (Dimension > 0) {
+      CodeSums<Bits> sums = no_code_sums<Bits>();
+#pragma GCC unroll 16
+      for (int s = 0; s < kSpans<Bits>; ++s) add_codes<Bits>(sums, bytes[0] + s * kSpanBytes, query + 8 / Bits * s);
+      products[0] = total<Bits>(sums);
+    } else {
+      sum_codes<Bits>(bytes, spans<Bits>(dimension_), quads_.data(), products);
+    }
+#pragma GCC unroll 4
+    for (int b = 0; b < Count; ++b) {
+      const auto* head = reinterpret_cast<const uint16_t*>(bytes[b] - kHeadBytes);
+      const Floats bases = fma(load_half(head), splat(unit_), splat(list.distance(first + b)));
+      const Floats both = fma(splat(-2.0f), to_floats(products[b]), splat(kLargest<Bits> * sum_));
+      const Floats distances = fma(load_half(head + kLanes), both, bases);
+      visit(first + b, round_to_ints(min(splat(kEmptyDistance), distances)));
+    }
+  }
 
   std::vector<uint32_t> quads_;
   int64_t dimension_ = 0;

@@ -267,6 +267,9 @@ struct SignedPacked4 {
 };
 inline SignedPacked4 spread_signed(uint32_t four) { return {_mm256_set1_epi32(static_cast<int32_t>(four))}; }
 
+// Blocks of codes whose sums are computed at once: as many as fit into the registers.
+constexpr int kBlocksAtOnce = 2;
+
 // Sixteen sums of products of few-bit codes from memory with signed bytes.
 template <int Bits>
 struct CodeSums {
@@ -296,6 +299,36 @@ void add_codes(CodeSums<Bits>& sums, const uint8_t* bytes, const SignedPacked4* 
 template <int Bits>
 Ints total(CodeSums<Bits> sums) {
   return {sums.part[0], sums.part[1]};
+}
+
+// The sums of products of blocks of codes, `spans` groups of 64 bytes each, with the quads of a query. Several blocks at once,
+// so that each quad is loaded once. The loops must be unrolled to keep the sums in registers.
+template <int Bits, int Count>
+void sum_codes(const uint8_t* const (&bytes)[Count], int64_t spans, const uint32_t* quads, Ints (&totals)[Count]) {
+  constexpr int kParts = 8 / Bits;
+  const __m256i mask = _mm256_set1_epi8((1 << Bits) - 1), ones = _mm256_set1_epi16(1);
+  __m256i sums[2 * Count];
+#pragma GCC unroll 4
+  for (int b = 0; b < 2 * Count; ++b) sums[b] = _mm256_setzero_si256();
+  for (int64_t s = 0; s < spans; ++s, quads += kParts) {
+    __m256i query[kParts];
+#pragma GCC unroll 4
+    for (int i = 0; i < kParts; ++i) query[i] = _mm256_set1_epi32(static_cast<int32_t>(quads[i]));
+#pragma GCC unroll 4
+    for (int b = 0; b < 2 * Count; ++b) {
+      const auto* half = reinterpret_cast<const __m256i*>(bytes[b / 2] + s * 4 * kLanes) + b % 2;
+      const __m256i all = _mm256_loadu_si256(half);
+      __m256i pairs = _mm256_maddubs_epi16(_mm256_and_si256(all, mask), query[0]);
+#pragma GCC unroll 4
+      for (int i = 1; i < kParts; ++i) {
+        const __m256i codes = _mm256_and_si256(_mm256_srli_epi16(all, Bits * i), mask);
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes, query[i]));
+      }
+      sums[b] = _mm256_add_epi32(sums[b], _mm256_madd_epi16(pairs, ones));
+    }
+  }
+#pragma GCC unroll 4
+  for (int b = 0; b < Count; ++b) totals[b] = {sums[2 * b], sums[2 * b + 1]};
 }
 
 }  // namespace ibidem

@@ -149,6 +149,9 @@ struct SignedPacked4 {
 };
 inline SignedPacked4 spread_signed(uint32_t four) { return {_mm512_set1_epi32(static_cast<int32_t>(four))}; }
 
+// Blocks of codes whose sums are computed at once: as many as fit into the registers.
+constexpr int kBlocksAtOnce = 4;
+
 // Sixteen sums of products of few-bit codes from memory with signed bytes; sums of upper bits are scaled down at the end.
 template <int Bits>
 struct CodeSums {
@@ -176,6 +179,40 @@ Ints total(CodeSums<Bits> sums) {
 #pragma GCC unroll 4
   for (int i = 1; i < 8 / Bits; ++i) all = _mm512_add_epi32(all, _mm512_srai_epi32(sums.part[i], Bits * i));
   return {all};
+}
+
+// The sums of products of blocks of codes, `spans` groups of 64 bytes each, with the quads of a query. Several blocks at once,
+// so that a product need not wait for the one before it and each quad is loaded once. The loops must be unrolled to keep the
+// sums in registers.
+template <int Bits, int Count>
+void sum_codes(const uint8_t* const (&bytes)[Count], int64_t spans, const uint32_t* quads, Ints (&totals)[Count]) {
+  constexpr int kParts = 8 / Bits;
+  __m512i sums[Count][kParts], masks[kParts];
+#pragma GCC unroll 4
+  for (int i = 0; i < kParts; ++i) {
+    masks[i] = _mm512_set1_epi8(static_cast<char>(((1 << Bits) - 1) << Bits * i));
+#pragma GCC unroll 4
+    for (int b = 0; b < Count; ++b) sums[b][i] = _mm512_setzero_si512();
+  }
+  for (int64_t s = 0; s < spans; ++s, quads += kParts) {
+    __m512i query[kParts];
+#pragma GCC unroll 4
+    for (int i = 0; i < kParts; ++i) query[i] = _mm512_set1_epi32(static_cast<int32_t>(quads[i]));
+#pragma GCC unroll 4
+    for (int b = 0; b < Count; ++b) {
+      const __m512i all = _mm512_loadu_si512(bytes[b] + s * 4 * kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < kParts; ++i)
+        sums[b][i] = _mm512_dpbusd_epi32(sums[b][i], _mm512_and_si512(all, masks[i]), query[i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int b = 0; b < Count; ++b) {
+    __m512i all = sums[b][0];
+#pragma GCC unroll 4
+    for (int i = 1; i < kParts; ++i) all = _mm512_add_epi32(all, _mm512_srai_epi32(sums[b][i], Bits * i));
+    totals[b].v = all;
+  }
 }
 
 }  // namespace ibidem
