@@ -1,7 +1,8 @@
 """What the fast path costs in quality: against transformers' own `generate()` in float32, the memory searched exactly.
 
     python benchmarks/fast_path.py -m memories/it --text DE EN --device cuda --out fast_path.json
-    python benchmarks/fast_path.py -m memories/it --text DE EN --oracle-index 'native;nprobe=5000;gamma=2.6;refine=80'
+    python benchmarks/fast_path.py -m memories/it --text DE EN \
+        --oracle-index 'native;nprobe=5000;prune_ratio=2.6;rerank=80'
 
 The fast path translates as `ibidem translate` does without any options. On a CPU exact search through millions of keys
 takes hours: --oracle-device cuda lets a GPU do that part, or an index that looks so far that it misses next to nothing

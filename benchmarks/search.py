@@ -1,7 +1,7 @@
 """Recall, time and size of indexes over a memory's keys, asked for the decoder states of real text.
 
     python benchmarks/search.py -m memories/it --text dev.de.xz dev.en.xz --threads 1 \\
-        --index exact paper native 'native;nprobe=32;gamma=1.5' 'IVF8192,SQ8;nprobe=16' 'IVF8192,SQ8;nprobe=64'
+        --index exact paper native 'native;nprobe=32;prune_ratio=1.5' 'IVF8192,SQ8;nprobe=16' 'IVF8192,SQ8;nprobe=64'
 
 The queries are the states that the text itself, forced through the model, asks the memory for, after its compactor.
 Recall@k is the share of the k true nearest neighbours that an index finds, where of equally near ones any will do;

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ibidem.errors import IbidemError
 
 if TYPE_CHECKING:
-    from ibidem.decode import Translator
     from ibidem.api import Memory
+    from ibidem.decode import Translator
     from ibidem.learn import MemoryWriter
 
 __version__ = "0.1.0"

@@ -292,7 +292,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--dtype", "int7"), r"Unknown dtype 'int7': use one of auto, float32"),
         (("--weight", 2), r"'--weight'.*`ibidem translate --help`"),
         (("--weight", 0.5), r"all three of --k, --weight and --temperature"),
-        (("--k", 2, "--weight", 0.5, "--temperature", 0), r"the temperature above 0"),
+        (("--k", 2, "--weight", 0.5, "--temperature", 0), r"a temperature above 0"),
         (("--beam", 0), r"'--beam'"),
         (("--batch-size", "many"), r"'--batch-size'"),
         (("--n-best", 2), r"--n-best needs --json"),

@@ -46,7 +46,7 @@ def hasty_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -
     index, values, combiner = parts
     inner = index.index
     assert isinstance(inner, NativeIndex)
-    inner = replace(inner, settings=replace(inner.settings, nprobe=4, gamma=1.0, refine=1))
+    inner = replace(inner, settings=replace(inner.settings, nprobe=4, prune_ratio=1.0, rerank=1))
     scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     return scorer
@@ -144,12 +144,12 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
 def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     index, values, combiner = parts
     # A brief search that finds other neighbours: one list of few keys.
-    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, gamma=1.0, refine=1))
+    inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, prune_ratio=1.0, rerank=1))
     scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None
     brief = make_scorer(
-        replace(index, index=replace(inner, settings=inner.settings.brief)), values, to_native(combiner)
+        replace(index, index=replace(inner, settings=inner.settings.reduced)), values, to_native(combiner)
     )
     torch.manual_seed(2)
     beams = NativeBeams([9] * 20, beam=1, eos=0, force_end=True)

@@ -14,6 +14,7 @@ from ibidem.evaluate.evaluation import WARM_UP_LINES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ibidem.decode import Scorer
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
@@ -43,9 +44,9 @@ def test_every_system_translates_some_lines_untimed_first(
     calls: list[tuple[Any, list[str]]] = []
     translate = translator.translate
 
-    def spy(texts: Iterable[str]) -> list[str]:
-        calls.append((translator.scorer, list(texts)))
-        return translate(calls[-1][1])
+    def spy(texts: Iterable[str], scorer: Scorer) -> list[str]:
+        calls.append((scorer, list(texts)))
+        return translate(calls[-1][1], scorer=scorer)
 
     monkeypatch.setattr(translator, "translate", spy)
     sources = [f"Wort {number}" for number in range(lines)]

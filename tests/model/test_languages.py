@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ibidem import Memory
+from ibidem.api import open_corpus
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, ModelError, UsageError
-from ibidem.api import open_corpus
 from ibidem.learn import MemoryWriter
 from ibidem.model import BaseModel, load_model
 

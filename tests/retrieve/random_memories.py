@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from ibidem.retrieve.neighbours import LARGEST_SQUARE
 
 from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK
 from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
@@ -24,7 +23,8 @@ from ibidem.decode import MemoryScorer
 from ibidem.decode.consulting import NativeScorer, make_scorer
 from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
-from ibidem.retrieve.ivf import building
+from ibidem.retrieve.index import LARGEST_SQUARE
+from ibidem.retrieve.ivf import builder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +40,9 @@ DIMENSIONS = (4, 8, 12, 20, 36, 64, 64, 64, 100, 128, 256, 512, 512, 1024)
 MOST_KEYS = 300_000
 # Components of all keys of a memory: more would take minutes to build.
 MOST_NUMBERS = 1 << 24
-EVERYWHERE = "native;nprobe=1000000;gamma=1000000;refine=4000"
+EVERYWHERE = "native;nprobe=1000000;prune_ratio=1000000;rerank=4000"
 DEFAULT = "native"
-SETTINGS = (DEFAULT, DEFAULT, "native;nprobe=1;refine=1", "native;nprobe=3;gamma=1.5;refine=200", EVERYWHERE)
+SETTINGS = (DEFAULT, DEFAULT, "native;nprobe=1;rerank=1", "native;nprobe=3;prune_ratio=1.5;rerank=200", EVERYWHERE)
 
 
 @dataclass
@@ -261,7 +261,7 @@ def search_random_memories(seconds: float, seed: int, most_keys: int = MOST_KEYS
         generator = np.random.default_rng(seed)
         try:
             # Building measures recall by exact search, which takes minutes where many keys tie.
-            with patch.object(building, "_tune", lambda index, *_: index):
+            with patch.object(builder, "_tune", lambda index, *_: index):
                 if seed % 4 == 3:
                     decode_steps(generator, totals)
                 else:

@@ -122,12 +122,14 @@ def test_native_settings() -> None:
     chosen = resolve("native", 4_000_000, 64)
     assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.98)
     given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
-    assert (given_ones.lists, given_ones.nprobe, given_ones.gamma, given_ones.refine) == (100, 128, 1.5, 64)
+    assert (given_ones.lists, given_ones.nprobe, given_ones.prune_ratio, given_ones.rerank) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
     # Memories store the names 'gamma' and 'refine'.
     renamed = resolve("native;nprobe=128;prune_ratio=1.5;lists=100;rerank=64", 10_000, 64)
     assert renamed == given_ones
-    assert resolve("native;nprobe=512", 10_000, 64).gamma > resolve("native;nprobe=32", 10_000, 64).gamma >= 1
+    assert (
+        resolve("native;nprobe=512", 10_000, 64).prune_ratio > resolve("native;nprobe=32", 10_000, 64).prune_ratio >= 1
+    )
     assert [native_lists(size) for size in (1, 48, 2000, 500_000, 1_080_000, 154_000_000)] == [
         1,
         1,
@@ -141,7 +143,7 @@ def test_native_settings() -> None:
         "native;nprobe=0",
         "native;nprobe=1.5",
         "native;probes=3",
-        "native;gamma=nan",
+        "native;prune_ratio=nan",
         "native;",
     ):
         with pytest.raises(UsageError, match="Invalid parameter"):

@@ -41,9 +41,9 @@ def evaluate(
     json: options.Json = False,
 ) -> None:
     """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
+    from ibidem.api import open_corpus
     from ibidem.decode import BaseScorer
     from ibidem.evaluate import describe_machine, evaluate_systems
-    from ibidem.api import open_corpus
 
     names = list(combiner or ())
     by_hand = translator_options.fixed_combiner

@@ -68,7 +68,7 @@ def _make_step(index: Index, values: Tensor, combiner: Combiner) -> RetrievalSte
         None if compactor is None else compactor.kernel,
         inner.ivf,
         inner.probing(combiner.k),
-        inner.probing(combiner.k, brief=True),
+        inner.probing(combiner.k, reduced=True),
         values,
         combiner.kernel,
         alive_mask=inner.live,

@@ -53,7 +53,7 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MemoryFolderError(
-            f"cannot lock {folder / LOCK}: {reason}; keep the memory on a file system that has locks"
+            f"cannot lock {folder / LOCK}: {reason}; keep the memory on a file system with locks and free space"
         ) from error
     try:
         _write_holder(holder)

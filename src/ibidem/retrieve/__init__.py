@@ -12,7 +12,7 @@ from ibidem.retrieve.index import Index, Neighbours
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
 from ibidem.retrieve.memory_index import (
-    INDEX_ARTEFACT,
+    COMPACTOR_ARTEFACT,
     BaseIndex,
     CompactedIndex,
     accept_states,
@@ -30,8 +30,8 @@ from ibidem.retrieve.settings import (
 )
 
 __all__ = [
+    "COMPACTOR_ARTEFACT",
     "EXACT_BELOW",
-    "INDEX_ARTEFACT",
     "ArrayKeys",
     "BaseIndex",
     "CompactedIndex",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ibidem.retrieve.index import Index, Neighbours
 
 ARTEFACT = "index"
-INDEX_ARTEFACT = "compactor"
+COMPACTOR_ARTEFACT = "compactor"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def compactor_of(memory: Memory) -> Compactor | None:
     """
     if memory.layout.compact is None:
         return None
-    stored = memory.artefact(INDEX_ARTEFACT)
+    stored = memory.artefact(COMPACTOR_ARTEFACT)
     if stored is None:
         raise DamagedMemoryError(f"{memory.path} has compact keys, but no compactor: restore it from a copy.")
     compactor = restore_compactor(stored.path.read_bytes())

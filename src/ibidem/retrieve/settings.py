@@ -66,13 +66,13 @@ _LIST_PARAMETERS = {"nprobe": "nprobe", "lists": "lists"}
 # Memories store settings with the names 'gamma' and 'refine'.
 _NATIVE_PARAMETERS = {
     "nprobe": "nprobe",
-    "rerank": "refine",
+    "rerank": "rerank",
     "lists": "lists",
-    "prune_ratio": "gamma",
-    "gamma": "gamma",
-    "refine": "refine",
+    "prune_ratio": "prune_ratio",
+    "gamma": "prune_ratio",
+    "refine": "rerank",
 }
-_REAL_PARAMETERS = ("k_factor", "gamma")
+_REAL_PARAMETERS = ("k_factor", "prune_ratio")
 
 
 @dataclass(frozen=True)
@@ -131,17 +131,17 @@ class NativeSettings:
     Attributes:
         lists: the number of lists.
         nprobe: about the most lists searched for each query.
-        gamma: the prune ratio. A list is skipped if its centroid is farther than this times the worst candidate
+        prune_ratio: a list is skipped if its centroid is farther than this times the worst candidate
             (squared distances); a block of keys is skipped by a smaller ratio.
-        refine: candidates that are reranked by their exact distance, for 16 neighbours.
+        rerank: candidates that are reranked by their exact distance, for 16 neighbours.
         target_recall: after building, search wider until recall@16 reaches this.
         notes: messages for the user.
     """
 
     lists: int
     nprobe: int
-    gamma: float
-    refine: int = NATIVE_RERANK
+    prune_ratio: float
+    rerank: int = NATIVE_RERANK
     target_recall: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -153,23 +153,23 @@ class NativeSettings:
     @property
     def block_prune_ratio(self) -> float:
         """The prune ratio of blocks, which are tighter than their lists."""
-        return max(1.0, 0.85 * self.gamma)
+        return max(1.0, 0.85 * self.prune_ratio)
 
     def rerank_for(self, k: int) -> int:
         """Return how many candidates are reranked for k neighbours."""
-        return max(LEAST_CANDIDATES * k, self.refine * (16 + k) // 32)
+        return max(LEAST_CANDIDATES * k, self.rerank * (16 + k) // 32)
 
     @property
-    def brief(self) -> NativeSettings:
+    def reduced(self) -> NativeSettings:
         """Settings that search a quarter of the lists, for queries whose neighbours matter less."""
         nprobe = max(1, self.nprobe // 4)
-        ratio = max(1.0, self.gamma * math.pow(nprobe / self.nprobe, 1 / _PRUNE_ROOT))
-        return replace(self, nprobe=nprobe, gamma=ratio)
+        ratio = max(1.0, self.prune_ratio * math.pow(nprobe / self.nprobe, 1 / _PRUNE_ROOT))
+        return replace(self, nprobe=nprobe, prune_ratio=ratio)
 
     def wider(self) -> NativeSettings:
         """Return settings that search about a tenth more lists, with the prune ratio that belongs to them."""
         nprobe = min(self.lists, max(self.nprobe + 1, round(self.nprobe * 2**0.125)))
-        return replace(self, nprobe=nprobe, gamma=self.gamma * math.pow(2, 0.125 / _PRUNE_ROOT))
+        return replace(self, nprobe=nprobe, prune_ratio=self.prune_ratio * math.pow(2, 0.125 / _PRUNE_ROOT))
 
 
 IndexSettings = ExactSettings | FaissSettings | ListSettings | NativeSettings
@@ -325,9 +325,9 @@ def _read_native(setting: str, size: int, dimension: int) -> NativeSettings:
     return NativeSettings(
         lists=lists,
         nprobe=nprobe,
-        gamma=given.get("gamma", prune_ratio_for(nprobe)),
-        refine=int(given.get("refine", NATIVE_RERANK)),
-        target_recall=None if given.keys() & {"nprobe", "gamma", "refine"} else NATIVE_RECALL,
+        prune_ratio=given.get("prune_ratio", prune_ratio_for(nprobe)),
+        rerank=int(given.get("rerank", NATIVE_RERANK)),
+        target_recall=None if given.keys() & {"nprobe", "prune_ratio", "rerank"} else NATIVE_RECALL,
     )
 
 

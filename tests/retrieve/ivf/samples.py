@@ -5,7 +5,7 @@ from __future__ import annotations
 from ibidem.retrieve import ArrayKeys, NativeIndex, build_index
 
 # Every list is searched and every candidate reranked.
-EVERYWHERE = "native;nprobe=1000000;gamma=1000000;refine=1000"
+EVERYWHERE = "native;nprobe=1000000;prune_ratio=1000000;rerank=1000"
 
 
 def build(keys: ArrayKeys, setting: str = "native", seed: int = 1) -> NativeIndex:

@@ -80,11 +80,11 @@ def test_equal_distances_are_ordered_by_entry() -> None:
 
 def test_parameters_change_the_search_and_not_the_index() -> None:
     keys = ArrayKeys(np.random.default_rng(0).standard_normal((4000, 32)).astype(np.float16))
-    narrow, wide = build(keys, "native;nprobe=1"), build(keys, "native;nprobe=64;gamma=100")
+    narrow, wide = build(keys, "native;nprobe=1"), build(keys, "native;nprobe=64;prune_ratio=100")
     recalls = [measure_recall(index, keys, seed=0) for index in (narrow, wide)]
     assert recalls[0] < recalls[1] - 0.05
     assert np.array_equal(narrow.file.bytes, wide.file.bytes)
-    patient = build(keys, "native;nprobe=64;gamma=1")
+    patient = build(keys, "native;nprobe=64;prune_ratio=1")
     assert measure_recall(patient, keys, seed=0) < recalls[1]
 
 
@@ -139,7 +139,7 @@ def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Ca
 
 
 def test_save_and_load(clustered: ArrayKeys, tmp_path: Path) -> None:
-    index = build(clustered, "native;nprobe=7;gamma=2.5;refine=40")
+    index = build(clustered, "native;nprobe=7;prune_ratio=2.5;rerank=40")
     path = tmp_path / "index.native"
     path.write_text("an older index")
     info = json.loads(json.dumps(index.save(path)))

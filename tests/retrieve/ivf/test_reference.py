@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("native_build")
 
 
-@pytest.mark.parametrize("setting", ["native;nprobe=6", "native;lists=40;nprobe=40;gamma=1.2", "native;refine=300"])
+@pytest.mark.parametrize(
+    "setting", ["native;nprobe=6", "native;lists=40;nprobe=40;prune_ratio=1.2", "native;rerank=300"]
+)
 def test_a_loaded_index_finds_the_same_without_the_library(
     clustered: ArrayKeys, tmp_path: Path, request: pytest.FixtureRequest, setting: str
 ) -> None:
@@ -77,7 +79,7 @@ def test_the_library_finds_what_the_reference_finds(data: st.DataObject) -> None
 def test_a_key_in_two_lists_is_returned_once(k: int, lists: int, seed: int) -> None:
     """However few the candidates are, k different neighbours are returned."""
     keys = np.random.default_rng(seed).standard_normal((120, 8)).astype(np.float32)
-    index = build(ArrayKeys(keys), f"native;nprobe={lists};gamma=1000;lists={lists};refine=1")
+    index = build(ArrayKeys(keys), f"native;nprobe={lists};prune_ratio=1000;lists={lists};rerank=1")
     for ivf in (index.ivf, ReferenceIvf(index.file.centroids, index.file.lists)):
         _, entries = ivf.search(torch.from_numpy(keys[:20]) + 0.1, k, index.probing(k))
         assert (entries >= 0).all()

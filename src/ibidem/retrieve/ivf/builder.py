@@ -376,7 +376,7 @@ def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int,
     target = index.settings.target_recall
     recall = recall_at(index, keys, probe)
     tried = [(recall, index)]
-    while target is not None and recall < target and index.settings.gamma < MOST_PRUNE_RATIO:
+    while target is not None and recall < target and index.settings.prune_ratio < MOST_PRUNE_RATIO:
         index = replace(index, settings=index.settings.wider())
         recall = recall_at(index, keys, probe)
         tried.append((recall, index))

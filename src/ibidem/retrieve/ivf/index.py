@@ -70,7 +70,7 @@ class NativeIndex:
         parts = [
             f"native IVF of {settings.lists} lists, 2-bit residuals",
             f"{self.size} keys of {self.dimension} dimensions",
-            f"nprobe {settings.nprobe}, prune ratio {settings.gamma:.3g}, rerank {settings.refine}",
+            f"nprobe {settings.nprobe}, prune ratio {settings.prune_ratio:.3g}, rerank {settings.rerank}",
         ]
         parts += [] if self.recall is None else [f"recall@16 {self.recall:.3f}"]
         return ", ".join(parts)
@@ -86,19 +86,19 @@ class NativeIndex:
         distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
-    def probing(self, k: int, *, brief: bool = False) -> Probing:
+    def probing(self, k: int, *, reduced: bool = False) -> Probing:
         """Return the search parameters of the native library.
 
         Args:
             k: neighbours for each query.
-            brief: search a quarter of the lists.
+            reduced: search a quarter of the lists.
 
         Returns:
             The parameters.
         """
-        settings = self.settings.brief if brief else self.settings
+        settings = self.settings.reduced if reduced else self.settings
         return Probing(
-            settings.nprobe, settings.rerank_for(k), settings.gamma, settings.block_prune_ratio, settings.groups
+            settings.nprobe, settings.rerank_for(k), settings.prune_ratio, settings.block_prune_ratio, settings.groups
         )
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
@@ -133,8 +133,8 @@ class NativeIndex:
             "kind": NATIVE,
             "lists": settings.lists,
             "nprobe": settings.nprobe,
-            "gamma": settings.gamma,
-            "refine": settings.refine,
+            "gamma": settings.prune_ratio,
+            "refine": settings.rerank,
             "notes": list(settings.notes),
             "size": self.size,
             "dimension": self.dimension,
@@ -178,8 +178,8 @@ def load_native(path: str | Path, info: Mapping[str, Any], keys: Keys, *, thread
         settings = NativeSettings(
             lists=_at_least_one(int(info["lists"])),
             nprobe=_at_least_one(int(info["nprobe"])),
-            gamma=_at_least_one(float(info["gamma"])),
-            refine=_at_least_one(int(info["refine"])),
+            prune_ratio=_at_least_one(float(info["gamma"])),
+            rerank=_at_least_one(int(info["refine"])),
             notes=tuple(str(note) for note in info["notes"]),
         )
         recall = None if info["recall"] is None else float(info["recall"])
