@@ -115,8 +115,14 @@ def imported_modules(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def is_front(name: str) -> bool:
-    """Return whether an imported name is reached without naming a module inside a package."""
+    """Return whether an imported name is reached without naming a module inside a package.
+
+    A name that the front exports counts as exported even if a module has the same name.
+    """
     parts = name.split(".")[1:]
+    front = SOURCE.joinpath(*parts[:-1], "__init__.py")
+    if front.exists() and f'    "{parts[-1]}",' in front.read_text("utf-8"):
+        return True
     return not any(SOURCE.joinpath(*parts[:n]).with_suffix(".py").exists() for n in range(2, len(parts) + 1))
 
 

@@ -165,8 +165,8 @@ def _probing(index: NativeIndex, setting: str, k: int) -> Probing:
     settings = replace(
         index.settings,
         nprobe=int(numbers["nprobe"]),
-        refine=int(numbers["refine"]),
-        gamma=float(numbers.get("gamma", index.settings.gamma)),
+        rerank=int(numbers["rerank"]),
+        prune_ratio=float(numbers.get("prune_ratio", index.settings.prune_ratio)),
     )
     return replace(index, settings=settings).probing(k)
 
