@@ -346,9 +346,9 @@ def test_verify_names_a_journal_that_keeps_the_memory_from_opening(case: Case) -
 
 
 def test_a_newer_file_of_committed_ends_is_refused_as_newer(case: Case) -> None:
-    from ibidem.memory.json_document import seal_document
+    from ibidem.memory.json_document import encode_document
 
-    (case.path / ENDS).write_bytes(seal_document({"format": 2, "first": 1, "journals": []}, "it"))
+    (case.path / ENDS).write_bytes(encode_document({"format": 2, "first": 1, "journals": []}, "it"))
     with pytest.raises(MemoryFolderError, match="upgrade ibidem") as caught:
         Memory.open(case.path)
     assert not isinstance(caught.value, DamagedMemoryError)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Manifest, Memory
-from ibidem.memory.generations import seal, unseal
+from ibidem.memory.generations import decode_manifest, encode_manifest
 
 from .samples import IDENTITY, append
 
@@ -38,12 +38,12 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     document = json.loads(file.read_text("utf-8"))
     del document["checksum"]
     change(document)
-    file.write_bytes(seal(Document(document)))
+    file.write_bytes(encode_manifest(Document(document)))
 
 
 def test_round_trip(path: Path) -> None:
     manifest = append(path, 1, 2).manifest
-    assert unseal(seal(manifest), path) == manifest
+    assert decode_manifest(encode_manifest(manifest), path) == manifest
     assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 4
 
 
@@ -168,4 +168,4 @@ def test_no_changed_bit_of_a_manifest_goes_unseen(sealed: Path, data: st.DataObj
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DamagedMemoryError):
-        unseal(bytes(content), sealed / "manifest.json")
+        decode_manifest(bytes(content), sealed / "manifest.json")

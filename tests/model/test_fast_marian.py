@@ -9,7 +9,7 @@ import torch
 
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.fast_marian import _alike
+from ibidem.model.fast_marian import _group_by_length
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
 
@@ -90,7 +90,7 @@ def test_a_long_source_is_not_encoded_with_short_ones(model_of, texts: Texts, ki
     short = sorted(model.tokens.encode_sources(texts.german), key=len)[:8]
     sources = [*short, [short[-1][0]] * 100 + [model.tokens.eos]]
     ids, mask = model.pad(sources)
-    assert len(_alike(sorted(map(len, sources)))) > 1
+    assert len(_group_by_length(sorted(map(len, sources)))) > 1
     group_size = model.lean.encode(ids, mask)
     for row, source in enumerate(sources):
         alone = model.lean.encode(*model.pad([source]))[0]
@@ -98,7 +98,7 @@ def test_a_long_source_is_not_encoded_with_short_ones(model_of, texts: Texts, ki
 
 
 def test_runs_of_like_lengths() -> None:
-    assert _alike([2, 3, 5, 8]) == [4]  # together a few tokens
-    assert _alike([30, 31, 33, 40]) == [4]
-    assert _alike([5] * 20 + [200]) == [20, 1]
-    assert _alike([300]) == [1]
+    assert _group_by_length([2, 3, 5, 8]) == [4]  # together a few tokens
+    assert _group_by_length([30, 31, 33, 40]) == [4]
+    assert _group_by_length([5] * 20 + [200]) == [20, 1]
+    assert _group_by_length([300]) == [1]

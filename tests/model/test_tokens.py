@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import ModelError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.tokens import MarianPieces
+from ibidem.model.tokens import FastMarianTokenizer
 
 from .zoo import KINDS, Texts
 
@@ -108,7 +108,7 @@ def test_vocabulary_has_both_sides(any_model: BaseModel, texts: Texts) -> None:
 def test_quick_marian_is_the_tokenizer_on_all_sentences(model_of, texts: Texts, kind: str) -> None:
     tokenizer = model_of(kind).tokens._source
     everything = texts.both()
-    source, target = (MarianPieces(tokenizer, target=side) for side in (False, True))
+    source, target = (FastMarianTokenizer(tokenizer, target=side) for side in (False, True))
     assert source.encode(everything) == tokenizer(everything).input_ids
     assert target.encode(everything) == tokenizer(text_target=everything).input_ids
 

@@ -1,7 +1,7 @@
 """The folder of a memory on disk: manifest, segments, journals, artefacts; independent of models and search."""
 
 from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
-from ibidem.memory.edit import Edit, SegmentWriter, remove_pairs
+from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import accept_loss, verify_folder
@@ -20,6 +20,7 @@ __all__ = [
     "ArtefactRecord",
     "Damage",
     "Edit",
+    "JournalWriter",
     "KeyView",
     "Layout",
     "Manifest",
@@ -27,7 +28,6 @@ __all__ = [
     "ModelIdentity",
     "SegmentData",
     "SegmentRecord",
-    "SegmentWriter",
     "StoredPair",
     "Tail",
     "accept_loss",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary, write_blocks
+from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary_path, write_blocks
 from ibidem.memory.generations import ARTEFACTS
 from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, DTYPES, ArtefactRecord
 
@@ -46,7 +46,7 @@ def write_artefact(
     if not re.fullmatch(ARTEFACT_FILE, path.name):
         raise UsageError(f"{extension!r} cannot be an artefact's extension: use a-z and 0-9")
     notes = json_copy(info, f"the info of artefact {name!r}")
-    beside = temporary(path)
+    beside = temporary_path(path)
     if isinstance(payload, Path):
         if not payload.is_file():
             raise UsageError(f"artefact {name!r} was to be copied from {payload}, which is no file")

@@ -1,5 +1,4 @@
-"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs.
-"""
+"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import numpy as np
 import ibidem
 from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, json_copy, read_removed, serials_of, write_artefact
-from ibidem.memory.files import make_directory, remove_file, reported_writes
+from ibidem.memory.files import make_directory, remove_file, write_errors
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
@@ -25,12 +24,12 @@ from ibidem.memory.generations import (
     listed_snapshots,
     load_snapshot,
     put_manifest,
-    settle_ends,
-    sweep,
+    remove_unused_files,
+    update_ends,
 )
 from ibidem.memory.journal import Change
-from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, FORMAT, OF_ENTRIES, SEGMENT_NAME, Layout, moment
-from ibidem.memory.pairs import Piece, new_piece
+from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, FORMAT, SEGMENT_NAME, Layout, utc_timestamp
+from ibidem.memory.pairs import SegmentContent, make_content
 from ibidem.memory.segment import Segment, derive_segment, write_segment
 from ibidem.memory.tail import read_tail, seal_tail
 
@@ -55,9 +54,9 @@ class Edit:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._draft = self._begin(memory)
+        self._draft = self._start_draft(memory)
         self._closed = False
-        self._unsettled = False
+        self._dirty = False
         names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
         self._last_name = max((int(name) for name in names if re.fullmatch(SEGMENT_NAME, name)), default=0)
 
@@ -84,10 +83,10 @@ class Edit:
         """Write a segment durably now; the next commit makes it part of the memory."""
         self._check_open()
         self._check_fit(data)
-        self._unsettled = True
+        self._dirty = True
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
-        record = self._write(new_piece(data, origins))
+        record = self._write(make_content(data, origins))
         self._draft = replace(
             draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
         )
@@ -101,9 +100,9 @@ class Edit:
         tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed), protected=protected)
         if not tail:
             return
-        with reported_writes(folder):
+        with write_errors(folder):
             commit_leftovers(folder, tail.journals, required=protected)
-        self._unsettled = True
+        self._dirty = True
         if draft.layout.keys and any(data.keys is None for data in tail.added):
             self.drop_array("keys")  # of a generation from before the later ones did without them
         entries = read_removed(folder, draft, REMOVED_ENTRIES)
@@ -118,8 +117,8 @@ class Edit:
         It is called for one segment after another, in order. Unchanged arrays are linked, not written again.
         """
         self._check_open()
-        if name not in OF_ENTRIES:
-            raise UsageError(f"{name!r} is no array of entries: give one of {', '.join(OF_ENTRIES)}")
+        if name not in ENTRY_ARRAYS:
+            raise UsageError(f"{name!r} is no array of entries: give one of {', '.join(ENTRY_ARRAYS)}")
         starts = np.cumsum([0] + [record.entries for record in self._draft.segments]).tolist()
         arrays = (part(start, stop) for start, stop in pairwise(starts))
         first = next(arrays, None)
@@ -157,7 +156,7 @@ class Edit:
             if part.all():
                 records.append(segment.record)
             else:
-                records.append(self._derive(segment, self._draft.layout, segment.thinned(part), int(part.sum())))
+                records.append(self._derive(segment, self._draft.layout, segment.select_entries(part), int(part.sum())))
         self._draft = replace(self._draft, segments=tuple(records))
         self._renumber()
 
@@ -166,8 +165,8 @@ class Edit:
         self._check_open()
         if not re.fullmatch(ARTEFACT_NAME, name):
             raise UsageError(f"{name!r} cannot name a snapshot: use a-z, 0-9 and _")
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+        self._dirty = True
+        with write_errors(self._memory.path):
             record = keep_snapshot(self._memory.path, name, self._memory.generation)
         self._draft = replace(self._draft, snapshots={**self._draft.snapshots, name: record})
 
@@ -176,7 +175,7 @@ class Edit:
         self._check_open()
         record = self._snapshot(name)
         self._draft = replace(load_snapshot(self._memory.path, record), snapshots=self._draft.snapshots)
-        self._unsettled = True
+        self._dirty = True
         self.seal_journal()
         self._draft = replace(self._draft, numbering=self._memory.generation + 1)
 
@@ -195,7 +194,7 @@ class Edit:
         for other in folder.glob(f"{stage}-*"):
             if other != wanted:
                 remove_file(other)
-        with reported_writes(self._memory.path):
+        with write_errors(self._memory.path):
             make_directory(wanted)
         return wanted
 
@@ -207,8 +206,8 @@ class Edit:
     def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
         """Write bytes, or a copy of a file, as the artefact of this name from the next commit on."""
         self._check_open()
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+        self._dirty = True
+        with write_errors(self._memory.path):
             record = write_artefact(
                 self._memory.path / ARTEFACTS, name, self._memory.generation + 1, extension, payload, info
             )
@@ -248,40 +247,40 @@ class Edit:
         manifest = replace(
             self._draft,
             generation=self._memory.generation + 1,
-            updated=moment(updated),
+            updated=utc_timestamp(updated),
             ibidem_version=ibidem.__version__,
             format=FORMAT,
         )
-        self._unsettled = True
-        with reported_writes(path):
-            settle_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
+        self._dirty = True
+        with write_errors(path):
+            update_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
             try:
                 put_manifest(path, manifest)
             except CommittedError:
-                self._follow(manifest.generation)
+                self._reopen(manifest.generation)
                 raise
-        return self._follow(manifest.generation)
+        return self._reopen(manifest.generation)
 
-    def _follow(self, generation: int) -> Memory:
+    def _reopen(self, generation: int) -> Memory:
         """Remove what the committed generation does not need, and go on from it."""
         path = self._memory.path
         try:
-            sweep(path)
-            self._unsettled = False
+            remove_unused_files(path)
+            self._dirty = False
             self._memory = self._memory.refresh()
         except (MemoryFolderError, OSError) as error:
             raise CommittedError(
                 f"generation {generation} of the memory {path} is committed, and need not be made again, but opening "
                 f"it failed: {error}"
             ) from error
-        self._draft = self._begin(self._memory)
+        self._draft = self._start_draft(self._memory)
         return self._memory
 
     def close(self) -> None:
         """Drop what was not committed."""
         self._closed = True
-        if self._unsettled:
-            sweep(self._memory.path)
+        if self._dirty:
+            remove_unused_files(self._memory.path)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -295,14 +294,14 @@ class Edit:
     def _derive(
         self, segment: Segment, layout: Layout, changed: Mapping[str, NDArray[Any]], entries: int | None = None
     ) -> SegmentRecord:
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+        self._dirty = True
+        with write_errors(self._memory.path):
             return self._written(derive_segment(self._next_folder(), segment, layout, changed, entries))
 
-    def _write(self, piece: Piece) -> SegmentRecord:
-        self._unsettled = True
-        with reported_writes(self._memory.path):
-            return self._written(write_segment(self._next_folder(), piece))
+    def _write(self, content: SegmentContent) -> SegmentRecord:
+        self._dirty = True
+        with write_errors(self._memory.path):
+            return self._written(write_segment(self._next_folder(), content))
 
     def _put_numbers(self, name: str, before: NDArray[np.int64], new: NDArray[np.int64]) -> None:
         """Keep the numbers of what was removed, after those that were before."""
@@ -324,7 +323,7 @@ class Edit:
         return record
 
     @staticmethod
-    def _begin(memory: Memory) -> Manifest:
+    def _start_draft(memory: Memory) -> Manifest:
         """The draft of the next generation before any change."""
         return replace(memory.manifest, snapshots=listed_snapshots(memory.path, memory.manifest))
 
@@ -360,7 +359,7 @@ def _layout_of(data: SegmentData) -> Layout:
     return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))
 
 
-class SegmentWriter:
+class JournalWriter:
     """Writes changes to the journal; made by `Memory.writing`, which holds the lock."""
 
     def __init__(self, memory: Memory) -> None:
@@ -386,7 +385,7 @@ class SegmentWriter:
         change = Change(added, tuple(removed))
         *done, last = memory.tail.journals
         try:
-            with reported_writes(memory.path):
+            with write_errors(memory.path):
                 last = append_change(memory.path, last, change)
         except CommittedError:
             self._memory = memory.refresh()

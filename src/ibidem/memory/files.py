@@ -45,7 +45,7 @@ class DamagedFile(DamagedMemoryError):  # noqa: N818 (the family's name is the b
         self.reason = reason
 
 
-def unreadable(file: Path, error: OSError, remedy: str = RESTORE, name: str = "") -> MemoryFolderError:
+def read_error(file: Path, error: OSError, remedy: str = RESTORE, name: str = "") -> MemoryFolderError:
     """The error for a file that the system would not read: damage, unless the reason lies with the reader."""
     if isinstance(error, FileNotFoundError):
         return DamagedFile(file, "the file is missing", remedy, name)
@@ -100,7 +100,7 @@ def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
         yield block
 
 
-def block_fault(blocks: Iterable[int]) -> str:
+def describe_blocks(blocks: Iterable[int]) -> str:
     """Describe blocks whose crc32 differs."""
     numbers = list(blocks)
     named = ", ".join(str(number) for number in numbers[:_NAMED_BLOCKS])
@@ -108,7 +108,7 @@ def block_fault(blocks: Iterable[int]) -> str:
     return f"block {named}{more} (of {BLOCK_BYTES} bytes) does not match its crc32"
 
 
-def size_fault(found: int, expected: int) -> str:
+def describe_size(found: int, expected: int) -> str:
     """Describe a file whose size differs from the recorded one."""
     return f"it has {found} bytes, and {expected} were recorded"
 
@@ -136,13 +136,13 @@ def check_file(
                 if advance is not None:
                     advance(len(block))
     except OSError as error:
-        raise unreadable(path, error, remedy, name) from error
+        raise read_error(path, error, remedy, name) from error
     found = digester.digest()
     if found.bytes != size:
-        raise DamagedFile(path, size_fault(found.bytes, size), remedy, name)
+        raise DamagedFile(path, describe_size(found.bytes, size), remedy, name)
     if crcs is not None and found.crcs != crcs:
         bad = [number for number, (a, b) in enumerate(zip(found.crcs, crcs, strict=True)) if a != b]
-        raise DamagedFile(path, block_fault(bad), remedy, name)
+        raise DamagedFile(path, describe_blocks(bad), remedy, name)
     if found.sha256 != sha256:
         raise DamagedFile(path, "its sha256 is not the one recorded", remedy, name)
 
@@ -150,7 +150,7 @@ def check_file(
 TEMPORARY = ".tmp-"
 
 
-def temporary(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """The name beside `path` under which it is written before it is renamed."""
     return path.with_name(TEMPORARY + path.name)
 
@@ -216,7 +216,7 @@ def rename(source: Path, target: Path) -> None:
 
 def prepare_file(path: Path, content: bytes) -> tuple[Path, Digest]:
     """Write the content of a file durably beside its place; return where, and the digest."""
-    beside = temporary(path)
+    beside = temporary_path(path)
     return beside, write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
 
 
@@ -254,7 +254,7 @@ def remove_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def reported_writes(folder: Path) -> Iterator[None]:
+def write_errors(folder: Path) -> Iterator[None]:
     """Turn a failed write (disk full, no permission) into a MemoryFolderError."""
     try:
         yield

@@ -18,12 +18,12 @@ from ibidem.memory.files import (
     commit_file,
     make_directory,
     prepare_file,
+    read_error,
     remove_file,
     replace_file,
-    unreadable,
 )
-from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, list_journals, read_ends, seal_ends
-from ibidem.memory.json_document import is_sealed, parse, seal_document
+from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, encode_ends, list_journals, read_ends
+from ibidem.memory.json_document import encode_document, has_valid_checksum, parse
 from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
@@ -51,15 +51,15 @@ SNAPSHOTS = "snapshots"
 WORK = "work"
 
 
-def seal(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, with the sha256 of all that follows it in the first field."""
-    return seal_document(manifest.to_json(), "the manifest")
+    return encode_document(manifest.to_json(), "the manifest")
 
 
-def unseal(content: bytes, file: Path) -> Manifest:
+def decode_manifest(content: bytes, file: Path) -> Manifest:
     """The manifest in these bytes of `file`; raises DamagedMemoryError, or MemoryFolderError if newer."""
     fields = parse(content, file)
-    if not is_sealed(content):
+    if not has_valid_checksum(content):
         number = fields.integer("format", 1)
         if number > FORMAT:
             raise DamagedFile(file, f"its checksum does not match, or {newer_format('it', number)}")
@@ -72,8 +72,8 @@ def load_manifest(file: Path) -> Manifest:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error) from error
-    return unseal(content, file)
+        raise read_error(file, error) from error
+    return decode_manifest(content, file)
 
 
 def current_manifest(folder: Path) -> Manifest:
@@ -102,7 +102,7 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
 
     Raises OSError where it was not committed, and CommittedError where it was, and the disk did not confirm it.
     """
-    content = seal(manifest)
+    content = encode_manifest(manifest)
     file = folder / MANIFEST
     if file.exists():
         replace_file(folder / PREVIOUS, file.read_bytes())
@@ -110,7 +110,7 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
     commit_file(beside, file, f"generation {manifest.generation} of the memory {folder} is committed")
 
 
-def check_vacant(folder: Path) -> None:
+def check_empty_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but what a `create` that was killed leaves behind."""
     if not folder.exists():
         return
@@ -141,10 +141,10 @@ def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error, ACCEPT_LOSS) from error
+        raise read_error(file, error, ACCEPT_LOSS) from error
     if hashlib.sha256(content).hexdigest() != record.sha256:
         raise DamagedFile(file, "its sha256 is not the one in the manifest", ACCEPT_LOSS)
-    return unseal(content, file)
+    return decode_manifest(content, file)
 
 
 def keep_snapshot(folder: Path, name: str, generation: int) -> SnapshotRecord:
@@ -178,7 +178,7 @@ def first_journal(folder: Path, manifest: Manifest) -> int:
         return 1
 
 
-def sweep(folder: Path) -> None:
+def remove_unused_files(folder: Path) -> None:
     """Remove temporary files, and what no manifest needs of all others; only the writer may.
 
     The kept files are read from disk, not from the state of the writer, which may be wrong after a failed commit.
@@ -217,12 +217,12 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     assert ends is not None
     longer = journal.append(change)
     try:
-        beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
+        beside, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
         commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
     except OSError:
         # The rename may have succeeded, and a record below the committed end must never be cut off.
         if read_ends(folder) == ends:
-            longer.cut_back(journal.end)
+            longer.truncate_uncommitted(journal.end)
         raise
     return replace(longer, committed=longer.end)
 
@@ -247,11 +247,11 @@ def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: boo
         journal.sync()
         ends = ends.with_end(journal.number, journal.state)
     if ends != before:
-        replace_file(folder / ENDS, seal_ends(ends))
+        replace_file(folder / ENDS, encode_ends(ends))
     return ends
 
 
-def settle_ends(folder: Path, first: int, *, required: bool) -> None:
+def update_ends(folder: Path, first: int, *, required: bool) -> None:
     """Make sure that there are committed ends, and drop those of journals before `first`, which no manifest needs.
 
     A memory of an older format has none, and requires none: what its journals hold now is committed then.
@@ -268,4 +268,4 @@ def settle_ends(folder: Path, first: int, *, required: bool) -> None:
         return
     else:
         ends = ends.since(first)
-    replace_file(folder / ENDS, seal_ends(ends))
+    replace_file(folder / ENDS, encode_ends(ends))

@@ -1,5 +1,4 @@
-"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots.
-"""
+"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from ibidem.memory.files import (
     check_file,
     rename,
     replace_file,
-    reported_writes,
     sync_directory,
-    temporary,
+    temporary_path,
     write_blocks,
+    write_errors,
 )
 from ibidem.memory.generations import (
     ARTEFACTS,
@@ -37,11 +36,11 @@ from ibidem.memory.generations import (
     load_snapshot,
     put_manifest,
 )
-from ibidem.memory.journal import ENDS, Ends, Journal, journal_path, list_journals, read_ends, seal_ends
+from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
 from ibidem.memory.lock import writer_lock
-from ibidem.memory.manifest import FORMAT, moment
+from ibidem.memory.manifest import FORMAT, utc_timestamp
 from ibidem.memory.segment import Segment
-from ibidem.memory.tail import check_age, stamp_of
+from ibidem.memory.tail import check_age, read_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _ROWS = 65536
-_TRIES = 3
+_ATTEMPTS = 3
 
 
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
@@ -62,7 +61,7 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     found: list[Damage] = []
 
     @contextlib.contextmanager
-    def noted() -> Iterator[None]:
+    def collecting_damage() -> Iterator[None]:
         try:
             yield
         except DamagedFile as damage:
@@ -72,14 +71,14 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
                 found.append(row)
 
     current = manifest
-    with noted():
+    with collecting_damage():
         current = load_manifest(folder / MANIFEST)
     if manifest.generation > 1:
-        with noted():
+        with collecting_damage():
             load_manifest(folder / PREVIOUS)
     generations = [manifest]
     for snapshot in listed_snapshots(folder, manifest).values():
-        with noted():
+        with collecting_damage():
             generations.append(load_snapshot(folder, snapshot))
     # Generations share what did not change between them.
     segments = {record.name: (record, kept) for kept in generations for record in kept.segments}
@@ -90,22 +89,22 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     ]
     advance = _counter(folder, (segment for segment, _ in readers), artefacts, progress)
     for segment, kept in readers:
-        with noted():
+        with collecting_damage():
             for name, array in segment.records.items():
-                with noted():
+                with collecting_damage():
                     check_file(segment.file(name), array.bytes, array.sha256, array.crcs, advance=advance)
             for check in _CHECKS:
-                with noted():
+                with collecting_damage():
                     check(segment, kept)
     for name, artefact in artefacts.values():
-        with noted():
+        with collecting_damage():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
-    with noted():
+    with collecting_damage():
         ends = read_ends(folder, required=manifest.format > 3)
-        with noted():
+        with collecting_damage():
             check_age(folder, current.journal, ends)
         for check_journal in _journal_checks(folder, min(kept.journal for kept in generations), ends):
-            with noted():
+            with collecting_damage():
                 check_journal()
     return found
 
@@ -117,16 +116,16 @@ def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = No
     older generations are removed. Raises DamagedMemoryError where the manifest itself is damaged, and
     MemoryFolderError where there is no memory.
     """
-    for left in reversed(range(_TRIES)):
-        stamp = stamp_of(folder)
+    for left in reversed(range(_ATTEMPTS)):
+        stamp = read_stamp(folder)
         manifest = current_manifest(folder)
         try:
             found = verify(folder, manifest, progress)
         except MemoryFolderError:
-            if not left or stamp_of(folder) == stamp:
+            if not left or read_stamp(folder) == stamp:
                 raise
             continue
-        if not found or stamp_of(folder) == stamp:
+        if not found or read_stamp(folder) == stamp:
             break
     return manifest, found
 
@@ -225,7 +224,7 @@ def accept_loss(folder: Path) -> list[Damage]:
     `.damaged`. A snapshot is given up where its manifest, or a journal that it needs, is damaged. Damage of segments
     and artefacts is not touched. Raises LockedMemoryError while another writer is at work.
     """
-    with writer_lock(folder), reported_writes(folder):
+    with writer_lock(folder), write_errors(folder):
         manifest = current_manifest(folder)
         ends = _readable_ends(folder)
         snapshots, lost = _sound_snapshots(folder, manifest, ends)
@@ -234,28 +233,28 @@ def accept_loss(folder: Path) -> list[Damage]:
         sound, cut = _sound_journals(folder, first, ends)
         for journal, damage in cut:
             lost.append(damage)
-            _set_aside(journal)
+            _copy_damaged(journal)
         if ends is None and manifest.format > 3:
             lost.append(Damage(ENDS, "it was made anew from the journals"))
         if lost:
             for number in sound.journals:
                 Journal(journal_path(folder, number)).sync()
-            replace_file(folder / ENDS, seal_ends(sound))
+            replace_file(folder / ENDS, encode_ends(sound))
             for journal, _ in cut:
-                _cut(journal)
+                _truncate_journal(journal)
             put_manifest(
                 folder,
                 replace(
                     manifest,
                     generation=manifest.generation + 1,
-                    updated=moment(),
+                    updated=utc_timestamp(),
                     ibidem_version=ibidem.__version__,
                     snapshots=snapshots,
                     format=FORMAT,
                 ),
             )
         else:  # an older copy of the committed ends is no loss, but is brought up to date
-            journals = [_check(folder, number, ends) for number in sound.journals]
+            journals = [_read_journal(folder, number, ends) for number in sound.journals]
             commit_leftovers(folder, journals, required=manifest.format > 3)
         return lost
 
@@ -276,10 +275,10 @@ def _sound_snapshots(
         try:
             kept = load_snapshot(folder, record)
             for number in range(kept.journal, manifest.journal):
-                _check(folder, number, ends)
+                _read_journal(folder, number, ends)
             sound[name] = record
         except DamagedFile as damage:
-            lost.append(_row(folder, damage))
+            lost.append(_to_damage(folder, damage))
     return sound, lost
 
 
@@ -294,32 +293,32 @@ def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, 
         try:
             if cut:
                 raise DamagedFile(journal.path, "an earlier journal lost records")
-            read = _check(folder, number, ends)
+            read = _read_journal(folder, number, ends)
         except DamagedFile as damage:
             read = journal if cut else journal.read_sound(None if ends is None else ends.of(number))
-            cut.append((read, _row(folder, damage)))
+            cut.append((read, _to_damage(folder, damage)))
         if read.end:
             sound = sound.with_end(number, read.state)
     return sound, cut
 
 
-def _check(folder: Path, number: int, ends: Ends | None) -> Journal:
+def _read_journal(folder: Path, number: int, ends: Ends | None) -> Journal:
     return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
 
 
-def _row(folder: Path, damage: DamagedFile) -> Damage:
+def _to_damage(folder: Path, damage: DamagedFile) -> Damage:
     return Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
 
 
-def _set_aside(journal: Journal) -> None:
+def _copy_damaged(journal: Journal) -> None:
     """Keep a copy of a damaged journal."""
     copy = journal.path.with_name(journal.path.name + ".damaged")
     with contextlib.suppress(FileNotFoundError), journal.path.open("rb") as file:
-        write_blocks(temporary(copy), blocks_of_file(file))
-        rename(temporary(copy), copy)
+        write_blocks(temporary_path(copy), blocks_of_file(file))
+        rename(temporary_path(copy), copy)
 
 
-def _cut(journal: Journal) -> None:
+def _truncate_journal(journal: Journal) -> None:
     """Leave what is sound of a journal, or no file."""
     if journal.end:
         journal.truncate()

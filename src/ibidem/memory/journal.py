@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.files import DamagedFile, make_directory, size_fault, sync_directory, unreadable
-from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, is_sealed, parse, seal_document
+from ibidem.memory.files import DamagedFile, describe_size, make_directory, read_error, sync_directory
+from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, encode_document, has_valid_checksum, parse
 from ibidem.memory.pairs import SegmentData
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Ends:
         return {"format": _FORMAT, "first": self.first, "journals": journals}
 
 
-def seal_ends(ends: Ends) -> bytes:
+def encode_ends(ends: Ends) -> bytes:
     """Return the content of the file of committed ends."""
-    return seal_document(ends.to_json(), "the committed ends")
+    return encode_document(ends.to_json(), "the committed ends")
 
 
 def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
@@ -95,10 +95,10 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
     except FileNotFoundError as error:
         if not required:
             return None
-        raise unreadable(file, error, ACCEPT_LOSS) from error
+        raise read_error(file, error, ACCEPT_LOSS) from error
     except OSError as error:
-        raise unreadable(file, error, ACCEPT_LOSS) from error
-    if not is_sealed(content):
+        raise read_error(file, error, ACCEPT_LOSS) from error
+    if not has_valid_checksum(content):
         raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
     fields = parse(content, file)
     if (number := fields.integer("format", 1)) > _FORMAT:
@@ -109,7 +109,7 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
         for item in items
     }
     if len(journals) < len(items):
-        raise fields.fault("journals", "a list of journals, each once")
+        raise fields.field_error("journals", "a list of journals, each once")
     return Ends(fields.integer("first", 1), journals)
 
 
@@ -161,13 +161,13 @@ class Journal:
         except FileNotFoundError:
             return 0
 
-    def read(self, committed: End | None, *, beyond: bool = True) -> tuple[list[Change], Journal]:
+    def read(self, committed: End | None, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
         """Read the changes after `end`; return them, and the journal as far as it was read.
 
-        committed: its committed end, or None in a memory that has none. beyond: take over whole records beyond it too.
+        committed: its committed end, or None in a memory that has none. uncommitted: take over whole records beyond it too.
         Raises DamagedMemoryError where it differs from what was committed, or a bad record is followed by a sound one.
         """
-        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, beyond)
+        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, uncommitted)
         try:
             return read()
         except DamagedFile:
@@ -195,18 +195,18 @@ class Journal:
         except FileNotFoundError:
             return None, b""
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            raise read_error(self.path, error) from error
 
-    def _read_committed(self, committed: End, beyond: bool) -> tuple[list[Change], Journal]:
+    def _read_committed(self, committed: End, uncommitted: bool) -> tuple[list[Change], Journal]:
         size, content = self._content()
         if (size or 0) < committed.bytes:
             found = "the file is missing" if size is None else f"it has {size} bytes"
-            raise DamagedFile(self.path, f"{found}, and {_told(committed)} were committed", ACCEPT_LOSS)
-        changes, journal, passed = self._parse(content, size or 0 if beyond else committed.bytes)
+            raise DamagedFile(self.path, f"{found}, and {_describe_end(committed)} were committed", ACCEPT_LOSS)
+        changes, journal, passed = self._parse(content, size or 0 if uncommitted else committed.bytes)
         if journal.end < committed.bytes:
             where = f"the record at byte {journal.end}" if journal.end else "its beginning"
             raise DamagedFile(
-                self.path, f"{where} is not as written, and {_told(committed)} were committed", ACCEPT_LOSS
+                self.path, f"{where} is not as written, and {_describe_end(committed)} were committed", ACCEPT_LOSS
             )
         if committed.bytes and committed not in passed:
             raise DamagedFile(self.path, "it is not the journal whose end was committed", ACCEPT_LOSS)
@@ -217,7 +217,7 @@ class Journal:
         _, content = self._content()
         changes, journal, _ = self._parse(content, self.end + len(content))
         place = journal.end - self.end
-        if _whole(content, place if journal.end else len(_HEADER)):
+        if _is_complete(content, place if journal.end else len(_HEADER)):
             raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is not as written")
         self._check_torn(content)
         return changes, replace(journal, committed=journal.end)
@@ -258,7 +258,7 @@ class Journal:
         try:
             size = os.fstat(descriptor).st_size
             if size < self.end:
-                raise DamagedFile(self.path, size_fault(size, self.end), ACCEPT_LOSS)
+                raise DamagedFile(self.path, describe_size(size, self.end), ACCEPT_LOSS)
             if size > self.end:
                 os.ftruncate(descriptor, self.end)  # a torn record of a killed writer
             start = self.end or len(_HEADER)
@@ -270,19 +270,19 @@ class Journal:
                 if first:
                     sync_directory(self.path.parent)
             except OSError:
-                _cut(descriptor, self.end)
+                _truncate_if_possible(descriptor, self.end)
                 raise
         finally:
             os.close(descriptor)
         digest = _chain(_chain("", header) if first else self.digest, framed)
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
-    def cut_back(self, end: int) -> None:
+    def truncate_uncommitted(self, end: int) -> None:
         """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDWR)
             try:
-                _cut(descriptor, end)
+                _truncate_if_possible(descriptor, end)
             finally:
                 os.close(descriptor)
 
@@ -334,7 +334,7 @@ class Journal:
                 raise DamagedFile(self.path, where, ACCEPT_LOSS)
 
 
-def _whole(content: bytes, start: int) -> bool:
+def _is_complete(content: bytes, start: int) -> bool:
     """Return whether a record of the length in its header begins here, whatever its checksum."""
     if len(content) - start < _FRAME.size:
         return False
@@ -342,7 +342,7 @@ def _whole(content: bytes, start: int) -> bool:
     return bool(mark == _MARK and start + _FRAME.size + length <= len(content))
 
 
-def _told(end: End) -> str:
+def _describe_end(end: End) -> str:
     return f"{end.records} record{'s' if end.records != 1 else ''} of {end.bytes} bytes"
 
 
@@ -351,7 +351,7 @@ def _chain(digest: str, content: bytes) -> str:
     return hashlib.sha256(digest.encode("ascii") + content).hexdigest()
 
 
-def _cut(descriptor: int, end: int) -> None:
+def _truncate_if_possible(descriptor: int, end: int) -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, end)
 

@@ -20,7 +20,7 @@ _SEAL = b'{\n "checksum": "'
 _SEALED_FROM = len(_SEAL) + 64
 
 
-def seal_document(document: Mapping[str, Any], what: str) -> bytes:
+def encode_document(document: Mapping[str, Any], what: str) -> bytes:
     """Encode a document as JSON with the sha256 of all that follows it in the first field.
 
     `what` names the document in the UsageError that is raised for a value that JSON cannot hold.
@@ -34,7 +34,7 @@ def seal_document(document: Mapping[str, Any], what: str) -> bytes:
     return _SEAL + hashlib.sha256(body).hexdigest().encode("ascii") + body
 
 
-def is_sealed(content: bytes) -> bool:
+def has_valid_checksum(content: bytes) -> bool:
     """Return whether the checksum at the beginning is that of the rest."""
     sealed, body = content[:_SEALED_FROM], content[_SEALED_FROM:]
     return sealed == _SEAL + hashlib.sha256(body).hexdigest().encode("ascii")
@@ -68,7 +68,7 @@ class Fields:
             raise DamagedFile(file, f"{where or 'the whole'} is not a JSON object")
         self._value: dict[str, Any] = value
 
-    def fault(self, name: str, wanted: str) -> DamagedFile:
+    def field_error(self, name: str, wanted: str) -> DamagedFile:
         """The error for a field that is not what was wanted."""
         shown = repr(self._value[name])[:60] if name in self._value else "missing"
         return DamagedFile(self.file, f"field '{self._path(name)}' is {shown}, not {wanted}")
@@ -81,7 +81,7 @@ class Fields:
         """A whole number between `least` and `most`."""
         value = self._value.get(name)
         if type(value) is not int or not least <= value <= most:
-            raise self.fault(name, f"a whole number from {least} to {most}")
+            raise self.field_error(name, f"a whole number from {least} to {most}")
         return value
 
     def optional_integer(self, name: str, least: int = 0, most: int = LARGEST) -> int | None:
@@ -94,21 +94,21 @@ class Fields:
         """A list of whole numbers between `least` and `most`."""
         value = self._list(name, f"a list of whole numbers from {least} to {most}")
         if any(type(item) is not int or not least <= item <= most for item in value):
-            raise self.fault(name, f"a list of whole numbers from {least} to {most}")
+            raise self.field_error(name, f"a list of whole numbers from {least} to {most}")
         return tuple(value)
 
     def flag(self, name: str) -> bool:
         """true or false."""
         value = self._value.get(name)
         if not isinstance(value, bool):
-            raise self.fault(name, "true or false")
+            raise self.field_error(name, "true or false")
         return value
 
     def text(self, name: str, pattern: str = r"(?s:.*)", wanted: str = "a string") -> str:
         """A string that matches a pattern wholly."""
         value = self._value.get(name)
         if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
-            raise self.fault(name, wanted)
+            raise self.field_error(name, wanted)
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -125,14 +125,14 @@ class Fields:
         """A list of strings, each once."""
         value = self.all_texts(name)
         if len(set(value)) < len(value):
-            raise self.fault(name, "a list of strings, each once")
+            raise self.field_error(name, "a list of strings, each once")
         return value
 
     def all_texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
         value = self._list(name, "a list of strings")
         if any(not isinstance(item, str) for item in value):
-            raise self.fault(name, "a list of strings")
+            raise self.field_error(name, "a list of strings")
         return tuple(value)
 
     def mapping(self, name: str) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Fields:
     def fields(self, name: str) -> Fields:
         """A JSON object whose fields will be taken in turn."""
         if name not in self._value:
-            raise self.fault(name, "a JSON object")
+            raise self.field_error(name, "a JSON object")
         return Fields(self._value[name], self.file, self._path(name))
 
     def list_of_fields(self, name: str) -> list[Fields]:
@@ -159,7 +159,7 @@ class Fields:
     def _list(self, name: str, wanted: str) -> list[Any]:
         value = self._value.get(name)
         if not isinstance(value, list):
-            raise self.fault(name, wanted)
+            raise self.field_error(name, wanted)
         return value
 
     def _path(self, name: str) -> str:

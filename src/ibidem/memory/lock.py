@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from ibidem.errors import LockedMemoryError, MemoryFolderError
-from ibidem.memory.manifest import moment
+from ibidem.memory.manifest import utc_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,9 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
 def _write_holder(file: Path) -> None:
     # The name is only shown in messages: a full disk must not stop a writer.
     with contextlib.suppress(OSError):
-        file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": moment()}), "utf-8")
+        file.write_text(
+            json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": utc_timestamp()}), "utf-8"
+        )
 
 
 def _read_holder(file: Path) -> str:

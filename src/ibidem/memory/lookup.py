@@ -115,7 +115,7 @@ class Lookup:
             for pair in self._sealed(place, 0, segment.record.pairs):
                 if pair.id not in self._tail.removed:
                     yield pair
-        for index in np.flatnonzero(self._tail.alive).tolist():
+        for index in np.flatnonzero(self._tail.active).tolist():
             yield self._tail.pair(index, self._sealed_entries)
 
     def tokens(self, number: int) -> NDArray[np.int32]:

@@ -31,7 +31,7 @@ DTYPES: Mapping[str, str] = {
     "locations": "<i8",
 }
 # One row for each entry: what pruning thins out. All else belongs to the tokens and pairs, which stay.
-OF_ENTRIES = ("keys", "compact", "clusters")
+ENTRY_ARRAYS = ("keys", "compact", "clusters")
 
 
 @dataclass(frozen=True)
@@ -257,13 +257,13 @@ class Manifest:
             raise MemoryFolderError(newer_format(str(fields.file), number))
         segments = tuple(SegmentRecord.from_fields(item, number) for item in fields.list_of_fields("segments"))
         if len({segment.name for segment in segments}) < len(segments):
-            raise fields.fault("segments", "a list of segments, each once")
+            raise fields.field_error("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
         snapshots = fields.fields("snapshots") if number > 3 else None
         return cls(
             generation=fields.integer("generation", 1),
-            created=_moment(fields, "created"),
-            updated=_moment(fields, "updated"),
+            created=_read_timestamp(fields, "created"),
+            updated=_read_timestamp(fields, "updated"),
             ibidem_version=fields.text("ibidem_version"),
             identity=ModelIdentity.from_fields(fields.fields("identity"), number),
             seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
@@ -289,17 +289,17 @@ def newer_format(file: str, number: int) -> str:
     return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
 
 
-def moment(value: datetime | None = None) -> str:
+def utc_timestamp(value: datetime | None = None) -> str:
     """A moment (now, unless given) as ISO 8601 in UTC; raises UsageError for one without a time zone."""
     if value is not None and value.tzinfo is None:
         raise UsageError(f"the moment {value.isoformat()} has no time zone: give one, such as datetime.UTC")
     return (value or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _moment(fields: Fields, name: str) -> str:
+def _read_timestamp(fields: Fields, name: str) -> str:
     value = fields.text(name, wanted="a moment in ISO 8601")
     try:
         datetime.fromisoformat(value)
     except ValueError as error:
-        raise fields.fault(name, "a moment in ISO 8601") from error
+        raise fields.field_error(name, "a moment in ISO 8601") from error
     return value

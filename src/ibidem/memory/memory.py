@@ -13,24 +13,24 @@ import numpy as np
 import ibidem
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, Artefact, check_artefact, read_removed
-from ibidem.memory.edit import Edit, SegmentWriter, check_fit
-from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, reported_writes
+from ibidem.memory.edit import Edit, JournalWriter, check_fit
+from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, write_errors
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
-    check_vacant,
+    check_empty_folder,
     current_manifest,
     listed_snapshots,
     put_manifest,
-    sweep,
+    remove_unused_files,
 )
 from ibidem.memory.integrity import verify
-from ibidem.memory.journal import ENDS, Ends, seal_ends
+from ibidem.memory.journal import ENDS, Ends, encode_ends
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
-from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, moment
+from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, utc_timestamp
 from ibidem.memory.segment import Segment
 from ibidem.memory.tail import State, read_state
 
@@ -88,14 +88,14 @@ class Memory:
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
-        check_vacant(folder)
-        with reported_writes(folder):
+        check_empty_folder(folder)
+        with write_errors(folder):
             make_directory(folder)
-        with writer_lock(folder), reported_writes(folder):
-            check_vacant(folder)  # another process may have made one before the lock was taken
+        with writer_lock(folder), write_errors(folder):
+            check_empty_folder(folder)  # another process may have made one before the lock was taken
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
-            now = moment(created)
+            now = utc_timestamp(created)
             manifest = Manifest(
                 generation=1,
                 created=now,
@@ -109,9 +109,9 @@ class Memory:
                 stages=stages or {},
                 complete=complete,
             )
-            replace_file(folder / ENDS, seal_ends(Ends()))
+            replace_file(folder / ENDS, encode_ends(Ends()))
             put_manifest(folder, manifest)
-            sweep(folder)
+            remove_unused_files(folder)
             return cls(folder, read_state(folder))
 
     @classmethod
@@ -129,11 +129,11 @@ class Memory:
 
         Looking costs two calls of stat, and what was added to the journal is read from where this one ends.
         """
-        return self._refreshed(beyond=False)
+        return self._refreshed(uncommitted=False)
 
-    def _refreshed(self, *, beyond: bool) -> Self:
-        """The newest state; beyond: with a record that a killed writer did not commit, for the next writer."""
-        state = read_state(self.path, self._state, beyond=beyond)
+    def _refreshed(self, *, uncommitted: bool) -> Self:
+        """The newest state; uncommitted: with a record that a killed writer did not commit, for the next writer."""
+        state = read_state(self.path, self._state, uncommitted=uncommitted)
         if state.stamp == self._state.stamp and state.tail is self.tail:
             return self
         if state.manifest is self.manifest:
@@ -172,8 +172,8 @@ class Memory:
         another writer holds the lock.
         """
         with writer_lock(self.path):
-            newest = self._refreshed(beyond=True)
-            sweep(self.path)
+            newest = self._refreshed(uncommitted=True)
+            remove_unused_files(self.path)
             edit = Edit(newest)
             try:
                 if newest.tail:
@@ -184,16 +184,16 @@ class Memory:
                 edit.close()
 
     @contextlib.contextmanager
-    def writing(self, patience: float = 10.0) -> Iterator[SegmentWriter]:
+    def writing(self, patience: float = 10.0) -> Iterator[JournalWriter]:
         """Hold the writer's lock and record changes in the journal, each committed at once.
 
         Raises LockedMemoryError if another writer holds the lock for longer than `patience` seconds.
         """
         with writer_lock(self.path, patience):
-            newest = self._refreshed(beyond=True)
+            newest = self._refreshed(uncommitted=True)
             if newest.manifest.format < FORMAT:  # whose readers would not look for a journal
                 newest = Edit(newest).commit()
-            yield SegmentWriter(newest)
+            yield JournalWriter(newest)
 
     def sealed(self) -> Memory:
         """The newest generation of this memory, with its journal sealed."""
@@ -395,10 +395,10 @@ class Memory:
 
     def _column(self, name: str, *, entries: bool = False) -> NDArray[np.generic]:
         """An array over all segments, as it is stored, or of the tokens that are `entries`."""
-        thinned = entries and self.entries < self.tokens
-        key = f"{name} of entries" if thinned else name
+        pruned = entries and self.entries < self.tokens
+        key = f"{name} of entries" if pruned else name
         if key not in self._columns:
-            parts = [segment.of_entries(name) if thinned else segment.array(name).all() for segment in self._segments]
+            parts = [segment.of_entries(name) if pruned else segment.array(name).all() for segment in self._segments]
             column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
             column.flags.writeable = False
             self._columns[key] = column

@@ -1,5 +1,4 @@
-"""Sentence pairs with their entries: as given to a memory, as read back, and as arrays of a segment.
-"""
+"""Sentence pairs with their entries: as given to a memory, as read back, and as arrays of a segment."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.manifest import DTYPES, OF_ENTRIES, Counts
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,15 +165,15 @@ def _check_equal(counts: dict[str, int], what: str) -> None:
         raise MemoryFolderError(f"a segment must have one number of {what} throughout, not {counts}")
 
 
-class Piece(NamedTuple):
+class SegmentContent(NamedTuple):
     """Counts, and the arrays of a segment that has them."""
 
     counts: Counts
     arrays: dict[str, NDArray[Any]]
 
 
-def new_piece(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> Piece:
-    """The piece of new pairs; `origins` gives each origin's number; with `clusters` the entries belong to none."""
+def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> SegmentContent:
+    """The content of new pairs; `origins` gives each origin's number; with `clusters` the entries belong to none."""
     arrays: dict[str, NDArray[Any]] = {
         "values": data.values,
         "log_probs": data.log_probs,
@@ -189,58 +188,60 @@ def new_piece(data: SegmentData, origins: Mapping[str, int], *, clusters: bool =
     arrays |= {name: keys for name, keys in (("keys", data.keys), ("compact", data.compact)) if keys is not None}
     if clusters:
         arrays["clusters"] = np.full(data.entries, -1, np.int32)
-    return Piece(Counts(data.entries, data.entries, data.pairs), arrays)
+    return SegmentContent(Counts(data.entries, data.entries, data.pairs), arrays)
 
 
-def sealed_piece(segment: Segment) -> Piece:
-    """The piece that a sealed segment is, every array verified."""
-    return Piece(segment.record.counts, {name: segment.array(name).all() for name in segment.expected})
+def read_content(segment: Segment) -> SegmentContent:
+    """The content that a sealed segment is, every array verified."""
+    return SegmentContent(segment.record.counts, {name: segment.array(name).all() for name in segment.expected})
 
 
-def keep_pairs(piece: Piece, kept: NDArray[np.bool_]) -> Piece:
-    """The pairs of a piece that are kept, and all that belongs to them; kept: [pairs]."""
+def keep_pairs(content: SegmentContent, kept: NDArray[np.bool_]) -> SegmentContent:
+    """The pairs of a content that are kept, and all that belongs to them; kept: [pairs]."""
     pairs = np.flatnonzero(kept)
-    given, offsets = piece.arrays, piece.arrays["offsets"]
-    entries = tokens = members(offsets, pairs)
+    given, offsets = content.arrays, content.arrays["offsets"]
+    entries = tokens = rows_of_groups(offsets, pairs)
     arrays: dict[str, NDArray[Any]] = {"offsets": _offsets(np.diff(offsets)[pairs])}
     if "rows" in given:
-        new_numbers = np.full(piece.counts.tokens, -1, np.int64)
+        new_numbers = np.full(content.counts.tokens, -1, np.int64)
         new_numbers[tokens] = np.arange(len(tokens))
         entries = np.flatnonzero(new_numbers[given["rows"]] >= 0)
         arrays["rows"] = new_numbers[given["rows"][entries]]
-    arrays |= {name: given[name][entries] for name in OF_ENTRIES if name in given}
+    arrays |= {name: given[name][entries] for name in ENTRY_ARRAYS if name in given}
     arrays |= {name: given[name][tokens] for name in ("values", "log_probs")}
     arrays |= {name: given[name][pairs] for name in ("origins", "locations")}
     for side in ("source", "target"):
         bounds = given[f"{side}_offsets"]
-        arrays[f"{side}s"] = given[f"{side}s"][members(bounds, pairs)]
+        arrays[f"{side}s"] = given[f"{side}s"][rows_of_groups(bounds, pairs)]
         arrays[f"{side}_offsets"] = _offsets(np.diff(bounds)[pairs])
     counts = Counts(len(entries), len(tokens), len(pairs))
     if counts.entries == counts.tokens:
         arrays.pop("rows", None)
-    return Piece(counts, arrays)
+    return SegmentContent(counts, arrays)
 
 
-def join_pieces(pieces: Sequence[Piece]) -> Piece:
-    """All pieces as one, in order."""
-    counts = Counts(*(sum(column) for column in zip(*((c.entries, c.tokens, c.pairs) for c, _ in pieces), strict=True)))
-    thinned = counts.entries < counts.tokens
-    firsts = np.cumsum([0] + [piece.counts.tokens for piece in pieces]).tolist()
+def join_contents(contents: Sequence[SegmentContent]) -> SegmentContent:
+    """All contents as one, in order."""
+    counts = Counts(
+        *(sum(column) for column in zip(*((c.entries, c.tokens, c.pairs) for c, _ in contents), strict=True))
+    )
+    pruned = counts.entries < counts.tokens
+    firsts = np.cumsum([0] + [content.counts.tokens for content in contents]).tolist()
     arrays: dict[str, NDArray[Any]] = {}
     for name in DTYPES:
         if name == "rows":
-            parts = [piece.arrays.get(name, np.arange(piece.counts.entries)) for piece in pieces]
-            if thinned:
+            parts = [content.arrays.get(name, np.arange(content.counts.entries)) for content in contents]
+            if pruned:
                 arrays[name] = np.concatenate([part + first for part, first in zip(parts, firsts, strict=False)])
         elif name.endswith("offsets"):
-            arrays[name] = _offsets(np.concatenate([np.diff(piece.arrays[name]) for piece in pieces]))
-        elif name in pieces[0].arrays:
-            arrays[name] = np.concatenate([piece.arrays[name] for piece in pieces])
-    return Piece(counts, arrays)
+            arrays[name] = _offsets(np.concatenate([np.diff(content.arrays[name]) for content in contents]))
+        elif name in contents[0].arrays:
+            arrays[name] = np.concatenate([content.arrays[name] for content in contents])
+    return SegmentContent(counts, arrays)
 
 
-def members(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of all members of these groups, in order; group i is offsets[i]:offsets[i + 1]."""
+def rows_of_groups(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers of all rows_of_groups of these groups, in order; group i is offsets[i]:offsets[i + 1]."""
     starts, lengths = offsets[groups], np.diff(offsets)[groups]
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)

@@ -1,5 +1,4 @@
-"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block.
-"""
+"""Sealed segments: folders of raw little-endian arrays that are written once, mapped, and verified block by block."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ from ibidem.errors import MemoryFolderError
 from ibidem.memory.files import (
     BLOCK_BYTES,
     DamagedFile,
-    block_fault,
     blocks_of,
+    describe_blocks,
+    describe_size,
     link_file,
+    read_error,
     remove_file,
     rename,
-    size_fault,
     sync_directory,
-    temporary,
-    unreadable,
+    temporary_path,
     write_blocks,
 )
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.json_document import parse
-from ibidem.memory.manifest import DTYPES, OF_ENTRIES, Counts, Layout, SegmentRecord
-from ibidem.memory.pairs import Piece, members
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts, Layout, SegmentRecord
+from ibidem.memory.pairs import SegmentContent, rows_of_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,15 +59,15 @@ class ArrayRecord:
         """Read and check against the type and shape that the manifest implies (None: any length)."""
         found = fields.integers("shape")
         if len(found) != len(shape) or any(b not in (a, None) for a, b in zip(found, shape, strict=True)):
-            raise fields.fault("shape", f"the shape {list(shape)} that the manifest implies")
+            raise fields.field_error("shape", f"the shape {list(shape)} that the manifest implies")
         if fields.text("dtype") != dtype:
-            raise fields.fault("dtype", repr(dtype))
+            raise fields.field_error("dtype", repr(dtype))
         size = prod(found) * np.dtype(dtype).itemsize
         if fields.integer("bytes") != size:
-            raise fields.fault("bytes", f"{size}, as its shape implies")
+            raise fields.field_error("bytes", f"{size}, as its shape implies")
         crcs = fields.integers("crcs", most=0xFFFFFFFF)
         if len(crcs) != -(-size // BLOCK_BYTES):
-            raise fields.fault("crcs", f"a list of {-(-size // BLOCK_BYTES)} whole numbers")
+            raise fields.field_error("crcs", f"a list of {-(-size // BLOCK_BYTES)} whole numbers")
         return cls(dtype, found, size, fields.sha256("sha256"), crcs)
 
 
@@ -85,14 +84,14 @@ class StoredArray:
         self._rows: NDArray[Any] = self._content.view(record.dtype).reshape(record.shape)
         self._row_bytes = self._rows.dtype.itemsize * prod(record.shape[1:])
         self._verified = np.zeros(len(record.crcs), bool)
-        self._whole = not record.crcs
+        self._all_verified = not record.crcs
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Rows start:stop, verified, without a copy."""
-        if not self._whole and stop > start:
+        if not self._all_verified and stop > start:
             first, last = start * self._row_bytes, stop * self._row_bytes - 1
             self._verify(np.arange(first // BLOCK_BYTES, last // BLOCK_BYTES + 1))
         return self._rows[start:stop]
@@ -103,7 +102,7 @@ class StoredArray:
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """The rows with these numbers, verified and copied."""
-        if not self._whole and rows.size:
+        if not self._all_verified and rows.size:
             first = rows * self._row_bytes // BLOCK_BYTES
             last = ((rows + 1) * self._row_bytes - 1) // BLOCK_BYTES
             touched = np.zeros(len(self._crcs), bool)
@@ -117,9 +116,9 @@ class StoredArray:
         for block in blocks[~self._verified[blocks]].tolist():
             content = self._content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data
             if zlib.crc32(content) != self._crcs[block]:
-                raise DamagedFile(self._path, block_fault([block]))
+                raise DamagedFile(self._path, describe_blocks([block]))
             self._verified[block] = True
-        self._whole = bool(self._verified.all())
+        self._all_verified = bool(self._verified.all())
 
 
 def _content(path: Path, size: int) -> NDArray[np.uint8]:
@@ -127,15 +126,15 @@ def _content(path: Path, size: int) -> NDArray[np.uint8]:
     try:
         with path.open("rb") as file:
             if (found := os.fstat(file.fileno()).st_size) != size:
-                raise DamagedFile(path, size_fault(found, size))
+                raise DamagedFile(path, describe_size(found, size))
             if size > BLOCK_BYTES:
                 return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
             # A mapping holds a file descriptor as long as it lives: too dear for a thousand small segments.
             content = file.read(size)
     except (OSError, ValueError) as error:  # mmap raises ValueError if the file shrank meanwhile
-        raise unreadable(path, error if isinstance(error, OSError) else OSError(0, str(error))) from error
+        raise read_error(path, error if isinstance(error, OSError) else OSError(0, str(error))) from error
     if len(content) != size:
-        raise DamagedFile(path, size_fault(len(content), size))
+        raise DamagedFile(path, describe_size(len(content), size))
     return np.frombuffer(content, np.uint8)
 
 
@@ -145,12 +144,12 @@ _CHUNK = 1024
 _FEW = 16
 
 
-def write_segment(folder: Path, piece: Piece) -> SegmentRecord:
+def write_segment(folder: Path, content: SegmentContent) -> SegmentRecord:
     """Write a segment durably under its name.
 
     The same data give the same bytes. A manifest that holds the record makes the segment part of the memory.
     """
-    return _seal(folder, piece.counts, piece.arrays, {})
+    return _seal(folder, content.counts, content.arrays, {})
 
 
 def derive_segment(
@@ -168,7 +167,7 @@ def _seal(
     arrays: Mapping[str, NDArray[Any]],
     linked: Mapping[str, tuple[Path, ArrayRecord]],
 ) -> SegmentRecord:
-    beside = temporary(folder)
+    beside = temporary_path(folder)
     for left_over in (beside, folder):  # of an earlier try, whose rename may even have come through
         remove_file(left_over)
     beside.mkdir()
@@ -208,7 +207,7 @@ class Segment:
             content = file.read_bytes()
         except OSError as error:
             self._check_still_kept()
-            raise unreadable(file, error) from error
+            raise read_error(file, error) from error
         if hashlib.sha256(content).hexdigest() != self.record.sha256:
             raise DamagedFile(file, "its sha256 is not the one in the manifest")
         fields = parse(content, file)
@@ -216,7 +215,7 @@ class Segment:
             if name == "tokens" and name not in fields.names():  # format 1
                 continue
             if fields.integer(name) != expected:
-                raise fields.fault(name, f"{expected}, as the manifest implies")
+                raise fields.field_error(name, f"{expected}, as the manifest implies")
         arrays = fields.fields("arrays")
         return {
             name: ArrayRecord.from_fields(arrays.fields(name), DTYPES[name], shape)
@@ -263,11 +262,13 @@ class Segment:
         array = self.array(name)
         return array.all() if self.rows is None else array.gather(self.rows)
 
-    def thinned(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    def select_entries(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """The arrays that change when only some entries are kept; kept: [entries]."""
         chosen = np.flatnonzero(kept)
         rows = chosen if self.rows is None else self.rows[chosen]
-        return {"rows": rows} | {name: self.array(name).gather(chosen) for name in OF_ENTRIES if name in self.expected}
+        return {"rows": rows} | {
+            name: self.array(name).gather(chosen) for name in ENTRY_ARRAYS if name in self.expected
+        }
 
     @cached_property
     def source_offsets(self) -> NDArray[np.int64]:
@@ -314,7 +315,7 @@ class Segment:
 
     def entries_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
         """The entries of these pairs, in their order."""
-        return members(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
+        return rows_of_groups(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
 
     def find_origin(self, origin: int) -> NDArray[np.int64]:
         """The pairs of the origin with this number."""

@@ -18,7 +18,7 @@ from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
 from ibidem.memory.generations import MANIFEST, current_manifest, listed_snapshots, load_snapshot
 from ibidem.memory.journal import Change, Journal, journal_path, list_journals, read_ends
-from ibidem.memory.pairs import Piece, StoredPair, join_pieces, keep_pairs, new_piece, sealed_piece
+from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class Tail:
         return np.concatenate([np.empty(0, np.int32), *(data.values for data in self.added)])
 
     @cached_property
-    def alive(self) -> NDArray[np.bool_]:
+    def active(self) -> NDArray[np.bool_]:
         """[pairs] which added pairs were not removed again."""
         ids = range(self.first_id, self.next_id)
         return np.fromiter((number not in self.removed for number in ids), bool, self.pairs)
@@ -88,7 +88,7 @@ class Tail:
     @cached_property
     def alive_entries(self) -> NDArray[np.bool_]:
         """[entries] which entries belong to such pairs."""
-        return np.repeat(self.alive, np.diff(self.offsets))
+        return np.repeat(self.active, np.diff(self.offsets))
 
     @property
     def removed_sealed(self) -> NDArray[np.int64]:
@@ -144,12 +144,12 @@ def read_tail(
     known: Tail | None = None,
     *,
     protected: bool = True,
-    beyond: bool = True,
+    uncommitted: bool = True,
 ) -> Tail:
     """Read the tail of a manifest: all changes in the journal that it names and in later ones.
 
     known: a tail of the same manifest that was read earlier, which saves reading what it holds already. protected:
-    whether the manifest's format demands committed ends. beyond: take over a whole record beyond the committed end,
+    whether the manifest's format demands committed ends. uncommitted: take over a whole record beyond the committed end,
     which a killed writer left, also where `known` is given. Raises DamagedMemoryError.
     """
     last = known.journals[-1] if known is not None and known.journals else None
@@ -162,7 +162,7 @@ def read_tail(
         if committed is not None and committed.bytes == last.committed and last.size() == last.end:
             return known
         if last.end == last.committed:
-            changes, read = last.read(committed, beyond=beyond)
+            changes, read = last.read(committed, uncommitted=uncommitted)
             return known.extended(changes, (*known.journals[:-1], read)) if changes else known
         # A record beyond the committed end was taken over, and another may have come in its place: read all again.
     tail = Tail(first_id)
@@ -189,7 +189,7 @@ def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
     return paths or [journal_path(folder, first)]
 
 
-_TRIES = 100
+_ATTEMPTS = 100
 _ID_BYTES = 8
 
 
@@ -207,13 +207,13 @@ def next_id(manifest: Manifest) -> int:
     return manifest.counts.pairs + (0 if removed is None else removed.bytes // _ID_BYTES)
 
 
-def read_state(folder: Path, known: State | None = None, *, beyond: bool = True) -> State:
+def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = True) -> State:
     """The state on disk; what is in `known` and did not change since then is not read again.
 
-    beyond: see `read_tail`. Raises DamagedMemoryError for a manifest, a snapshot or a journal that is not as written.
+    uncommitted: see `read_tail`. Raises DamagedMemoryError for a manifest, a snapshot or a journal that is not as written.
     """
-    for _ in range(_TRIES):
-        stamp = stamp_of(folder)
+    for _ in range(_ATTEMPTS):
+        stamp = read_stamp(folder)
         if known is not None and stamp and stamp == known.stamp:
             manifest, tail = known.manifest, known.tail
         else:
@@ -223,18 +223,25 @@ def read_state(folder: Path, known: State | None = None, *, beyond: bool = True)
                 for record in listed_snapshots(folder, manifest).values():
                     load_snapshot(folder, record)
             protected = manifest.format > 3
-            found = read_tail(folder, manifest.journal, next_id(manifest), tail, protected=protected, beyond=beyond)
+            found = read_tail(
+                folder,
+                manifest.journal,
+                next_id(manifest),
+                tail,
+                protected=protected,
+                uncommitted=uncommitted,
+            )
         except DamagedMemoryError:
-            if stamp_of(folder) == stamp:
+            if read_stamp(folder) == stamp:
                 raise
             continue  # a writer has committed since, and removed what the manifest before it named
         # A writer seals a journal before it removes it: an unchanged manifest means that none was missed.
-        if stamp_of(folder) == stamp:
+        if read_stamp(folder) == stamp:
             return State(manifest, found, stamp)
     raise MemoryFolderError(f"{folder} is changed faster than it can be read: wait for its writers, and run again")
 
 
-def stamp_of(folder: Path) -> tuple[int, ...]:
+def read_stamp(folder: Path) -> tuple[int, ...]:
     """Return inode, time and size of the manifest, or nothing if it cannot be read."""
     try:
         status = (folder / MANIFEST).stat()
@@ -247,7 +254,7 @@ def stamp_of(folder: Path) -> tuple[int, ...]:
 _LARGEST_MERGED = 1 << 17
 
 
-class Sealed(NamedTuple):
+class SealedTail(NamedTuple):
     """A manifest with the tail in its segments; ids of removed pairs, and the numbers that removed entries had."""
 
     manifest: Manifest
@@ -260,8 +267,8 @@ def seal_tail(
     segments: Sequence[Segment],
     tail: Tail,
     removed_before: NDArray[np.int64],
-    write: Callable[[Piece], SegmentRecord],
-) -> Sealed:
+    write: Callable[[SegmentContent], SegmentRecord],
+) -> SealedTail:
     """Write the segments that change, and the new pairs as one; `removed_before`: ids of removed pairs, rising.
 
     The commit of the manifest makes them part of the memory. Pairs keep their order, so all numbers of what is not
@@ -269,13 +276,13 @@ def seal_tail(
     """
     origins = _number_origins(manifest, tail)
     gone = numbers_among(tail.removed_sealed, removed_before)
-    new = _new_pieces(tail, origins, manifest)
+    new = _new_contents(tail, origins, manifest)
     records: list[SegmentRecord] = []
     removed_entries = []
     first_pairs = list(accumulate((record.pairs for record in manifest.segments), initial=0))
     first_entries = list(accumulate((record.entries for record in manifest.segments), initial=0))
-    merged_from = _first_merged(manifest, sum(piece.counts.tokens for piece in new))
-    merged: list[Piece] = []
+    merged_from = _first_merged(manifest, sum(content.counts.tokens for content in new))
+    merged: list[SegmentContent] = []
     for number, segment in enumerate(segments):
         local = gone[(gone >= first_pairs[number]) & (gone < first_pairs[number + 1])] - first_pairs[number]
         if not len(local) and number < merged_from:
@@ -284,17 +291,17 @@ def seal_tail(
         kept = np.ones(segment.record.pairs, bool)
         kept[local] = False
         removed_entries.append(first_entries[number] + segment.entries_of(local))
-        piece = keep_pairs(sealed_piece(segment), kept)
+        content = keep_pairs(read_content(segment), kept)
         if number >= merged_from:
-            merged.append(piece)
-        elif piece.counts.pairs:
-            records.append(write(piece))
-    joined = join_pieces([*merged, *new]) if merged or new else None
+            merged.append(content)
+        elif content.counts.pairs:
+            records.append(write(content))
+    joined = join_contents([*merged, *new]) if merged or new else None
     if joined is not None and joined.counts.pairs:
         records.append(write(joined))
-    added_and_removed = tail.first_id + np.flatnonzero(~tail.alive)
+    added_and_removed = tail.first_id + np.flatnonzero(~tail.active)
     next_journal = max((journal.number for journal in tail.journals), default=manifest.journal) + 1
-    return Sealed(
+    return SealedTail(
         replace(manifest, segments=tuple(records), origins=tuple(origins), journal=next_journal),
         np.concatenate([tail.removed_sealed, added_and_removed]),
         np.concatenate([np.empty(0, np.int64), *removed_entries]),
@@ -306,10 +313,10 @@ def _number_origins(manifest: Manifest, tail: Tail) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _new_pieces(tail: Tail, origins: dict[str, int], manifest: Manifest) -> list[Piece]:
+def _new_contents(tail: Tail, origins: dict[str, int], manifest: Manifest) -> list[SegmentContent]:
     """The added pairs that were not removed again, in the manifest's layout."""
     layout = manifest.layout
-    pieces = []
+    contents = []
     start = 0
     for data in tail.added:
         if (layout.keys and data.keys is None) or (layout.compact and data.compact is None):
@@ -317,10 +324,10 @@ def _new_pieces(tail: Tail, origins: dict[str, int], manifest: Manifest) -> list
                 "a journal's pairs lack keys that this generation has: they were added to a later one with other keys"
             )
         data = replace(data, keys=data.keys if layout.keys else None, compact=data.compact if layout.compact else None)
-        alive = tail.alive[start : start + data.pairs]
+        active = tail.active[start : start + data.pairs]
         start += data.pairs
-        pieces.append(keep_pairs(new_piece(data, origins, clusters=layout.clusters), alive))
-    return [piece for piece in pieces if piece.counts.pairs]
+        contents.append(keep_pairs(make_content(data, origins, clusters=layout.clusters), active))
+    return [content for content in contents if content.counts.pairs]
 
 
 def _first_merged(manifest: Manifest, tokens: int) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError, UsageError
-from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, hooked, pad_ids
-from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_lean
+from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, pad_ids
+from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_fast_marian
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native_engine import NativeEngine, supports_native
@@ -55,7 +55,7 @@ class BaseModel:
         self.tokens = tokens
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
-        self._known_fingerprint = fingerprint
+        self._given_fingerprint = fingerprint
         self._int8 = int8
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
         # It is often all zeros, and adding those would cost a tenth of the projection.
@@ -97,7 +97,7 @@ class BaseModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        return self._known_fingerprint or fingerprint_network(self._network)
+        return self._given_fingerprint or fingerprint_network(self._network)
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
@@ -122,9 +122,11 @@ class BaseModel:
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        return self._follow_steps(sources, targets) if self._native else self._follow_at_once(sources, targets)
+        return (
+            self._force_decode_steps(sources, targets) if self._native else self._force_decode_batch(sources, targets)
+        )
 
-    def _follow_at_once(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
+    def _force_decode_batch(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         source, mask = self.pad(sources)
         prompt = self.tokens.start
         target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
@@ -134,7 +136,7 @@ class BaseModel:
             captured.append(inputs[0])
             return (inputs[0][:, :1],)
 
-        with hooked(self._projection, keep_all_project_one):
+        with forward_pre_hook(self._projection, keep_all_project_one):
             self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
@@ -161,11 +163,11 @@ class BaseModel:
         called before every step of the model, and ends the work with what it raises.
         """
         check()
-        states = self._follow_steps(sources, targets, check) if self._int8 else self.states(sources, targets)
+        states = self._force_decode_steps(sources, targets, check) if self._int8 else self.states(sources, targets)
         return states, self.log_probs(states)
 
     @torch.inference_mode()
-    def _follow_steps(
+    def _force_decode_steps(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
@@ -211,7 +213,7 @@ class BaseModel:
     @cached_property
     def lean(self) -> FastMarian | None:
         """The network laid out for fast decoding, where its architecture allows."""
-        if not supports_lean(self._network) or len(self.tokens.start) != 1:
+        if not supports_fast_marian(self._network) or len(self.tokens.start) != 1:
             return None
         linear = (NativeLinear if self._native else Int8Linear) if self._int8 else PlainLinear
         return FastMarian(self._network, self._projection, self._bias, linear)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.loading import build, explained, fetch, load_config, read_shards
+from ibidem.model.loading import build, fetch, load_config, raise_model_error, read_shards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ def convert(name: str, target: Path) -> None:
     """
     if target.exists():
         raise UsageError(f"{target} exists already: name a new folder.")
-    with explained(name):
+    with raise_model_error(name):
         folder = Path(name) if Path(name).exists() else fetch(name, ["pytorch_model*.bin"])
         network = build(load_config(folder, name), _read_pickles(folder, name), folder)
         network.save_pretrained(target)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ibidem.model.fast_marian import Sources, hide
+from ibidem.model.fast_marian import Sources, additive_mask
 
 if TYPE_CHECKING:
     from ibidem.model.fast_marian import FastMarian
@@ -43,7 +43,7 @@ class CudaStaticDecoding:
         self._history = like.new_full((batch, beam, steps * beam), -torch.inf)
         slots = torch.arange(steps * beam, device=like.device)
         self._slot_steps = slots.div(beam, rounding_mode="floor")
-        self._itself = slots % beam == torch.arange(beam, device=like.device)[:, None]
+        self._self_mask = slots % beam == torch.arange(beam, device=like.device)[:, None]
         self._places = slots[:beam]
         self.number = torch.zeros(1, dtype=torch.long, device=like.device)
 
@@ -59,13 +59,13 @@ class CudaStaticDecoding:
         shown = torch.zeros(batch, longest, dtype=torch.bool, device=ids.device)
         shown[:, 0] = True
         shown[:count, :length] = mask.bool()
-        self._sources.mask.copy_(hide(shown[:, None, None], encoded.dtype))
+        self._sources.mask.copy_(additive_mask(shown[:, None, None], encoded.dtype))
         self._history.fill_(-torch.inf)
         self.number.zero_()
 
     def step(self, tokens: Tensor) -> Tensor:
         """Feed one token to each row, [rows]; gives the states [rows, d] that enter the output projection."""
-        now = (self._slot_steps == self.number) & self._itself
+        now = (self._slot_steps == self.number) & self._self_mask
         self._history.masked_fill_(now, 0.0)
         x = self._network.embed_at(tokens, self.number)
         return self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)

@@ -71,7 +71,7 @@ class TransformersDecoding:
             captured.append(inputs[0][:, -1:])
             return (captured[0],)
 
-        with hooked(self._projection, keep_last):
+        with forward_pre_hook(self._projection, keep_last):
             output = self._network(
                 encoder_outputs=self._encoded,
                 attention_mask=self._mask,
@@ -92,7 +92,7 @@ class TransformersDecoding:
 
 
 @contextmanager
-def hooked(module: nn.Module, hook: Any) -> Iterator[None]:
+def forward_pre_hook(module: nn.Module, hook: Any) -> Iterator[None]:
     """A hook for this thread alone: another one may use the model at the same time."""
     owner = get_ident()
     handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)

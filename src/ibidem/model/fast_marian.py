@@ -33,7 +33,7 @@ _CACHE_STEPS = 32
 _FEW_TOKENS = 64
 
 
-def supports_lean(network: Any) -> bool:
+def supports_fast_marian(network: Any) -> bool:
     """Whether the lean engine knows this transformers model."""
     return type(network).__name__ in ARCHITECTURES
 
@@ -139,7 +139,7 @@ class FastMarian:
         if ids.is_cuda:
             return self._encode(ids, mask)
         lengths, order = mask.sum(dim=1).sort()
-        groups = torch.split(order, _alike(lengths.tolist()))
+        groups = torch.split(order, _group_by_length(lengths.tolist()))
         if len(groups) == 1:
             return self._encode(ids, mask)
         encoded = self.states_like.new_zeros(*ids.shape, self.width)
@@ -151,7 +151,7 @@ class FastMarian:
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         x = self.embed_source(ids, 0)
         count, length, width = x.shape
-        hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
+        hidden = None if bool(mask.all()) else additive_mask(mask.bool()[:, None, None], x.dtype)
         for layer in self.encoder:
             q, k, v = layer.project(x).view(count, length, 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
             found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
@@ -203,7 +203,7 @@ class FastMarianDecoding:
         count, _, width = encoded.shape
         self._sources = Sources(
             [both.contiguous() for both in network.attend_sources(encoded)],
-            hide(mask.bool()[:, None, None], encoded.dtype),
+            additive_mask(mask.bool()[:, None, None], encoded.dtype),
         )
         self._steps = 0
         # Of each layer keys and values [2, sentences, heads, steps x beam, size of a head].
@@ -211,7 +211,7 @@ class FastMarianDecoding:
         self._caches = [encoded.new_empty(room) for _ in network.decoder]
         # For each hypothesis [sentences, beam, steps x beam]: 0 at the slots of its own history, else -inf.
         self._history = encoded.new_empty(count, beam, 0)
-        self._itself = hide(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
+        self._self_mask = additive_mask(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:
@@ -219,7 +219,7 @@ class FastMarianDecoding:
         if tokens.shape[1] != 1:
             raise ValueError("the lean engine takes one token a row")
         self._make_room()
-        now = self._itself.expand(len(self._history), -1, -1)
+        now = self._self_mask.expand(len(self._history), -1, -1)
         self._history = torch.cat([self._history, now], dim=2)
         x = self._network.embed(tokens, self._steps)
         x = self._network.decode(x, self._beam, self._store, self._history[:, None], self._sources)
@@ -260,7 +260,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor
     return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
 
 
-def _alike(lengths: Sequence[int]) -> list[int]:
+def _group_by_length(lengths: Sequence[int]) -> list[int]:
     """Sizes of runs of rising lengths in which padding is a third of the tokens, or a few, at most."""
     sizes, real = [0], 0
     for length in lengths:
@@ -272,7 +272,7 @@ def _alike(lengths: Sequence[int]) -> list[int]:
     return sizes
 
 
-def hide(shown: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(shown: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where something may be attended to, -inf elsewhere."""
     return torch.zeros(shown.shape, dtype=dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
@@ -294,13 +294,15 @@ def _norm(norm: Any) -> Norm:
     return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
 
 
-def _feed(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
+def _feed_forward(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
     inner, outer = (linear(part.weight, part.bias) for part in (layer.fc1, layer.fc2))
     return FeedForward(inner, layer.activation_fn, outer, _norm(layer.final_layer_norm))
 
 
 def _encoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> EncoderLayer:
-    return EncoderLayer(*_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed(layer, linear))
+    return EncoderLayer(
+        *_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed_forward(layer, linear)
+    )
 
 
 def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> DecoderLayer:
@@ -312,7 +314,7 @@ def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]
         _join((across.k_proj, across.v_proj), (1.0, 1.0), linear),
         linear(across.out_proj.weight, across.out_proj.bias),
         _norm(layer.encoder_attn_layer_norm),
-        _feed(layer, linear),
+        _feed_forward(layer, linear),
     )
 
 

@@ -19,8 +19,8 @@ _WEIGHT_STEPS = 127
 # One less than bytes have, since both ends of a range may round outwards.
 _STEPS = 254
 # So many times the range of the bytes is what the largest value of a row may reach.
-_HEIGHTS = 64
-_MIDDLE = 128
+_MAX_OUTLIER = 64
+_ZERO_POINT = 128
 _TINY = torch.finfo(torch.float32).tiny
 _LIBRARY = "fbgemm"
 
@@ -55,22 +55,22 @@ class QuantisedRows(NamedTuple):
 
     steps: Tensor
     step: Tensor
-    zero: Tensor
-    peak: Tensor
-    height: Tensor
+    zero_point: Tensor
+    outlier: Tensor
+    outlier_steps: Tensor
 
 
 def quantise_rows(x: Tensor) -> QuantisedRows:
     """Rows [n, inputs] in float32, each by itself."""
-    top, peak = x.abs().max(1, keepdim=True)
-    others = x.scatter(1, peak, 0.0)
+    top, outlier = x.abs().max(1, keepdim=True)
+    others = x.scatter(1, outlier, 0.0)
     highest, lowest = others.amax(1, keepdim=True), others.amin(1, keepdim=True).neg()
     # Divided before they are added, so that no finite numbers overflow.
-    even = torch.maximum(highest / _STEPS + lowest / _STEPS, top / (_HEIGHTS * _STEPS))
+    even = torch.maximum(highest / _STEPS + lowest / _STEPS, top / (_MAX_OUTLIER * _STEPS))
     step = even.clamp_min_(_TINY)
     inverse = step.reciprocal()
-    height = (x.gather(1, peak) * inverse).round_()
-    return QuantisedRows(others.mul_(inverse).round_(), step, (lowest * inverse).round_(), peak, height)
+    outlier_steps = (x.gather(1, outlier) * inverse).round_()
+    return QuantisedRows(others.mul_(inverse).round_(), step, (lowest * inverse).round_(), outlier, outlier_steps)
 
 
 class Int8Linear:
@@ -85,7 +85,7 @@ class Int8Linear:
         weight = weight.detach().float()
         self._scales = (weight.abs().amax(1) / _WEIGHT_STEPS).clamp_min(_TINY)
         whole = (weight * self._scales.reciprocal()[:, None]).round_().clamp_(-_WEIGHT_STEPS, _WEIGHT_STEPS)
-        self._multiply = (_packed_product if supports_int8() else _plain_product)(whole)
+        self._multiply = (_packed_product if supports_int8() else _float64_product)(whole)
         self._columns = whole.T.contiguous().to(torch.int8)
         self._sums = whole.sum(1)
         self._bias = None if bias is None else bias.detach().float()
@@ -93,10 +93,10 @@ class Int8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         rows = quantise_rows(x.reshape(-1, x.shape[-1]))
         # The library has one zero for all: what a row's own is away from it comes off afterwards.
-        shift = rows.zero - _MIDDLE
+        shift = rows.zero_point - _ZERO_POINT
         sums = self._multiply(rows.steps + shift)
         sums.addcmul_(shift, self._sums, value=-1.0)
-        sums.addcmul_(self._columns[rows.peak[:, 0]].float(), rows.height)
+        sums.addcmul_(self._columns[rows.outlier[:, 0]].float(), rows.outlier_steps)
         products = sums.mul_(self._scales)
         scaled = products.mul_(rows.step) if self._bias is None else torch.addcmul(self._bias, products, rows.step)
         return scaled.view(*x.shape[:-1], len(self._scales))
@@ -112,7 +112,7 @@ def supports_int8() -> bool:
     if not product or _LIBRARY not in torch.backends.quantized.supported_engines:
         return False
     largest = torch.full((1, 64), float(_WEIGHT_STEPS))
-    return bool(torch.equal(_packed_product(largest)(largest), _plain_product(largest)(largest)))
+    return bool(torch.equal(_packed_product(largest)(largest), _float64_product(largest)(largest)))
 
 
 def _packed_product(whole: Tensor) -> Product:
@@ -124,13 +124,13 @@ def _packed_product(whole: Tensor) -> Product:
         packed = torch.ops.quantized.linear_prepack(quantized, None)
 
     def multiply(rows: Tensor) -> Tensor:
-        sums: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, _MIDDLE, packed)
+        sums: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, _ZERO_POINT, packed)
         return sums
 
     return multiply
 
 
-def _plain_product(whole: Tensor) -> Product:
+def _float64_product(whole: Tensor) -> Product:
     """In float64, which holds all sums exactly."""
     exact = whole.double()
     return lambda rows: linear(rows.double(), exact).float()

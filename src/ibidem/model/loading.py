@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model.base import BaseModel
-from ibidem.model.fast_marian import supports_lean
+from ibidem.model.fast_marian import supports_fast_marian
 from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
@@ -90,14 +90,14 @@ def load_pretrained(name: str, folder: Path | None = None) -> tuple[Any, Any]:
     transformers_logging.disable_progress_bar()
     # The tokenizer advises on line lengths that ibidem splits itself.
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
-    with explained(name):
+    with raise_model_error(name):
         folder = fetch(name) if folder is None else folder
         config = load_config(folder, name)
         return build(config, _read_weights(folder, name), folder), _load_tokenizer(config, folder, name)
 
 
 @contextmanager
-def explained(name: str) -> Iterator[None]:
+def raise_model_error(name: str) -> Iterator[None]:
     """Turn whatever the libraries raise for a missing, damaged or unsuitable file into a ModelError."""
     try:
         yield
@@ -246,7 +246,7 @@ def load_model(
         raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
     network, tokenizer = load_pretrained(chosen, folder)
     if dtype == AUTO:
-        dtype = "float32" if _why_no_int8(network, chosen, place) else "int8"
+        dtype = "float32" if _int8_obstacle(network, chosen, place) else "int8"
     tokens = Tokens(
         tokenizer,
         network.config,
@@ -258,16 +258,16 @@ def load_model(
     )
     # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
     fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
-    if dtype == "int8" and (reason := _why_no_int8(network, chosen, place)):
+    if dtype == "int8" and (reason := _int8_obstacle(network, chosen, place)):
         raise UsageError(reason)
     return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
 
 
-def _why_no_int8(network: Any, name: str, place: torch.device) -> str | None:
+def _int8_obstacle(network: Any, name: str, place: torch.device) -> str | None:
     """What keeps this model from translating in int8 there, in words; None where nothing does."""
     if place.type != "cpu":
         return f"int8 is for the CPU, not for '{place}': use --dtype float16 there."
-    if not supports_lean(network):
+    if not supports_fast_marian(network):
         return f"{name} is a {type(network).__name__}, and int8 takes Marian and FSMT: use --dtype float32."
     if not (supports_native(network) or supports_int8()):
         return "Neither PyTorch nor our own library has int8 products for this CPU: use --dtype float32."

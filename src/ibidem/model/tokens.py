@@ -45,15 +45,15 @@ class LanguagePair(NamedTuple):
         return " and ".join(option for option, language in sides if language is not None)
 
 
-def own_languages(tokenizer: Any) -> LanguagePair:
+def stated_languages(tokenizer: Any) -> LanguagePair:
     """The languages that the tokenizer of a model of one language pair states: Marian's and FSMT's do."""
     return LanguagePair(
-        _stated(tokenizer, "source_lang", "src_lang"),
-        _stated(tokenizer, "target_lang", "tgt_lang"),
+        _first_attribute(tokenizer, "source_lang", "src_lang"),
+        _first_attribute(tokenizer, "target_lang", "tgt_lang"),
     )
 
 
-def settle_languages(name: str, own: LanguagePair, given: LanguagePair) -> LanguagePair:
+def resolve_languages(name: str, own: LanguagePair, given: LanguagePair) -> LanguagePair:
     """The languages of a model of one pair; raises UsageError where it states others than the given ones.
 
     A language that the model does not state, or of which it states the family alone, is taken as it is given.
@@ -61,7 +61,7 @@ def settle_languages(name: str, own: LanguagePair, given: LanguagePair) -> Langu
     for language in given:
         if language is not None and not _TAG.fullmatch(language):
             raise UsageError(f"{language!r} is not a language tag. Use one such as 'de', 'en' or 'pt-BR'.")
-    known = LanguagePair(*(None if tag is None or is_family(tag) else tag for tag in own))
+    known = LanguagePair(*(None if tag is None or is_language_family(tag) else tag for tag in own))
     pairs = zip(known, given, strict=True)
     if not all(tag is None or wanted is None or same_language(tag, wanted) for tag, wanted in pairs):
         raise UsageError(
@@ -70,7 +70,7 @@ def settle_languages(name: str, own: LanguagePair, given: LanguagePair) -> Langu
     return LanguagePair(*(tag or wanted or family for tag, wanted, family in zip(known, given, own, strict=True)))
 
 
-def is_family(tag: str) -> bool:
+def is_language_family(tag: str) -> bool:
     """Whether a tag names several languages, as `roa` or ROMANCE does, rather than one."""
     code = primary_language(tag)
     return code in _FAMILIES or not 2 <= len(code) <= 3
@@ -92,11 +92,11 @@ def find_code(codes: dict[str, str], name: str, model: str) -> str:
         return same[0]
     raise UsageError(
         f"Unknown target language '{name}' for {model}: give --target-language one of its {len(codes)} codes, such as "
-        f"{', '.join(_near(name, same, codes))}."
+        f"{', '.join(_similar_tags(name, same, codes))}."
     )
 
 
-def known_languages(tokenizer: Any) -> dict[str, int]:
+def language_tags(tokenizer: Any) -> dict[str, int]:
     """The tokenizer's language tags and their token ids; empty for a model of one language pair."""
     table = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(table, dict) and table:
@@ -109,7 +109,7 @@ def known_languages(tokenizer: Any) -> dict[str, int]:
 
 def find_language(tokenizer: Any, name: str | None, side: str) -> tuple[str, int]:
     """The tag a user means and its token id: exact, or the only tag of that language (de for de_DE or deu_Latn)."""
-    known = known_languages(tokenizer)
+    known = language_tags(tokenizer)
     if name is None:
         examples = ", ".join(sorted(known)[:5])
         raise ModelError(
@@ -123,20 +123,20 @@ def find_language(tokenizer: Any, name: str | None, side: str) -> tuple[str, int
         return same[0], known[same[0]]
     raise ModelError(
         f"Unknown {side} language '{name}' for this model: give --{side}-language one of its "
-        f"{len(known)} tags, such as {', '.join(_near(name, same, known))}."
+        f"{len(known)} tags, such as {', '.join(_similar_tags(name, same, known))}."
     )
 
 
-def _near(name: str, same: list[str], known: dict[str, Any]) -> list[str]:
+def _similar_tags(name: str, same: list[str], known: dict[str, Any]) -> list[str]:
     return same or difflib.get_close_matches(name, known, n=5, cutoff=0.3) or sorted(known)[:5]
 
 
-def _stated(tokenizer: Any, *names: str) -> str | None:
+def _first_attribute(tokenizer: Any, *names: str) -> str | None:
     found = (getattr(tokenizer, name, None) for name in names)
     return next((value for value in found if isinstance(value, str) and value), None)
 
 
-class MarianPieces:
+class FastMarianTokenizer:
     """One side of a Marian tokenizer: SentencePiece numbers pieces in its own way, the model in another."""
 
     def __init__(self, tokenizer: Any, *, target: bool) -> None:
@@ -154,13 +154,13 @@ class MarianPieces:
         # For a list SentencePiece starts threads, which takes ten times as long as encoding one line.
         encode = self._processor.encode
         lines = [encode(texts[0], out_type=int)] if len(texts) == 1 else encode(list(texts), out_type=int)
-        strange = self._processor.unk_id()
+        unknown = self._processor.unk_id()
         return [
-            self._encode_strange(text) if strange in line else [*map(self._renumbered.__getitem__, line), self._eos]
+            self._encode_unknown(text) if unknown in line else [*map(self._renumbered.__getitem__, line), self._eos]
             for text, line in zip(texts, lines, strict=True)
         ]
 
-    def _encode_strange(self, text: str) -> list[int]:
+    def _encode_unknown(self, text: str) -> list[int]:
         """A text with pieces that this side's SentencePiece has no number for: the other side's may have one."""
         return [*map(self._number, self._processor.encode(text, out_type=str)), self._eos]
 
@@ -169,9 +169,9 @@ class MarianPieces:
         return number
 
 
-def pieces_of(tokenizer: Any, *, target: bool) -> MarianPieces | None:
+def make_fast_tokenizer(tokenizer: Any, *, target: bool) -> FastMarianTokenizer | None:
     """The pieces of one side; None for other tokenizers than Marian's."""
-    return MarianPieces(tokenizer, target=target) if type(tokenizer).__name__ == "MarianTokenizer" else None
+    return FastMarianTokenizer(tokenizer, target=target) if type(tokenizer).__name__ == "MarianTokenizer" else None
 
 
 # Models with relative positions (T5) know no limit: what they were trained on is the sensible one.
@@ -209,7 +209,7 @@ class Tokens:
             getattr(config, "bos_token_id", None),
         )
         forced = generation.forced_bos_token_id
-        if known_languages(tokenizer):
+        if language_tags(tokenizer):
             tokenizer = copy.copy(tokenizer)
             self.source_language, _ = find_language(tokenizer, source_language, "source")
             self.target_language, tag = find_language(tokenizer, target_language, "target")
@@ -220,7 +220,7 @@ class Tokens:
             else:
                 forced = tag
         else:
-            self._settle_pair(tokenizer, LanguagePair(source_language, target_language), name)
+            self._resolve_pair(tokenizer, LanguagePair(source_language, target_language), name)
         self.start = [start] if forced is None else [start, forced]
         self.eos: int = _first(*_as_list(generation.eos_token_id), *_as_list(config.eos_token_id))
         self.pad: int = _first(generation.pad_token_id, config.pad_token_id, self.eos)
@@ -232,9 +232,9 @@ class Tokens:
         # A tokenizer changes itself while it encodes targets: its language tags, or its vocabulary.
         self._lock = threading.Lock()
 
-    def _settle_pair(self, tokenizer: Any, given: LanguagePair, name: str) -> None:
+    def _resolve_pair(self, tokenizer: Any, given: LanguagePair, name: str) -> None:
         """Set the languages of a model of one pair, or of a Marian model that a tag in the source tells the target."""
-        own, codes = own_languages(tokenizer), target_codes(tokenizer)
+        own, codes = stated_languages(tokenizer), target_codes(tokenizer)
         stated = given.target is None or (own.target is not None and same_language(own.target, given.target))
         if codes and given.target is not None and not stated:
             code = find_code(codes, given.target, name)
@@ -246,18 +246,21 @@ class Tokens:
                     f"--target-language {code} and the tag in --source-prefix '{self.source_prefix}' differ: leave one "
                     "of them out."
                 )
-        self.source_language, self.target_language = settle_languages(name, own, given)
+        self.source_language, self.target_language = resolve_languages(name, own, given)
         self.assumed = LanguagePair(
-            *(wanted if tag is None or is_family(tag) else None for tag, wanted in zip(own, given, strict=True))
+            *(
+                wanted if tag is None or is_language_family(tag) else None
+                for tag, wanted in zip(own, given, strict=True)
+            )
         )
 
     @cached_property
-    def _source_pieces(self) -> MarianPieces | None:
-        return pieces_of(self._source, target=False)
+    def _fast_source(self) -> FastMarianTokenizer | None:
+        return make_fast_tokenizer(self._source, target=False)
 
     @cached_property
-    def _target_pieces(self) -> MarianPieces | None:
-        return pieces_of(self._target, target=True)
+    def _fast_target(self) -> FastMarianTokenizer | None:
+        return make_fast_tokenizer(self._target, target=True)
 
     def special_ids(self) -> list[int]:
         """The tokens that stand for nothing in a text, such as padding and unknown, but for the end of sentence."""
@@ -268,7 +271,7 @@ class Tokens:
         batch = [self.source_prefix + text for text in texts]
         if not batch:
             return []
-        pieces = self._source_pieces
+        pieces = self._fast_source
         quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
@@ -281,7 +284,7 @@ class Tokens:
         batch = list(texts)
         if not batch:
             return []
-        pieces = self._target_pieces
+        pieces = self._fast_target
         quick = None if pieces is None else pieces.encode(batch)
         if quick is not None:
             return quick
