@@ -1,4 +1,4 @@
-"""Settings and reports as a person would write them."""
+"""Conversion of settings and reports to text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 
 def join_words(value: object, limit: int | None = None) -> str:
-    """A setting or a report in words: `none`, `yes`, `4,096`, `0.98`, `k 8, weight 0.7`; cut to `limit` characters."""
+    """Convert a setting or a report to text.
+
+    Args:
+        value: A scalar, a mapping or a list of such values.
+        limit: The largest number of characters of each part; longer text ends in "…". None: no limit.
+
+    Returns:
+        `none`, `yes`, `4,096`, `0.98`, or the parts of a mapping or list one after the other.
+
+    >>> join_words({"k": 8, "weight": 0.7, "tuned": True})
+    'k 8, weight 0.7, tuned yes'
+    """
     match value:
         case None:
             text = "none"

@@ -79,7 +79,7 @@ def test_int8_knows_and_keeps_the_model(both: tuple[BaseModel, BaseModel]) -> No
 
 
 def test_other_architectures_are_refused(model_of) -> None:
-    with pytest.raises(UsageError, match="int8 takes Marian and FSMT"):
+    with pytest.raises(UsageError, match="int8 requires a Marian or FSMT model"):
         load_model(model_of("t5").name, device="cpu", dtype="int8")
 
 

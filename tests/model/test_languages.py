@@ -140,7 +140,7 @@ def test_a_model_that_is_loaded_keeps_its_languages(
     assert Translator(tiny, source_language="de", target_language="en").model is tiny
     with pytest.raises(UsageError, match=r"loaded already and translates from de to en; .* from en to de now"):
         Translator(tiny, **swapped())
-    with pytest.raises(UsageError, match="loaded already and does not say"):
+    with pytest.raises(UsageError, match="loaded already and does not state"):
         Translator(model_of("bart"), source_language="de")
     with pytest.raises(UsageError, match="loaded already"):
         Memory.learn(tiny, train=corpus_file, path=tmp_path / "memory", **swapped())

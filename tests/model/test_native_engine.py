@@ -252,7 +252,7 @@ def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts
             decoding.step(torch.full((6, 1), wrong))
     with pytest.raises(ValueError, match="6 hypotheses"):
         decoding.step(start[:5])
-    with pytest.raises(ValueError, match="one token a row"):
+    with pytest.raises(ValueError, match="one token for each row"):
         decoding.step(start.expand(-1, 2))
     for rows in ([0], [0, 2], [0, 6], [-1, 0], [0, 1, 1, 0]):
         with pytest.raises(ValueError, match="not all 2 hypotheses"):
