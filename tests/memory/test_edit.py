@@ -131,7 +131,7 @@ def test_artefacts_stay_in_their_folder(path: Path, name: str, extension: str) -
 
 
 def test_artefact_of_no_file_is_refused(path: Path, tmp_path: Path) -> None:
-    with Memory.open(path).edit() as edit, pytest.raises(UsageError, match="no file"):
+    with Memory.open(path).edit() as edit, pytest.raises(UsageError, match="there is no file"):
         edit.put_artefact("index", "bin", tmp_path / "missing", {})
 
 
@@ -149,7 +149,7 @@ def test_closed_edit_is_refused(path: Path) -> None:
     with Memory.open(path).edit() as edit:
         pass
     for use in (edit.commit, lambda: edit.append_segment(sample(1)), lambda: edit.set_complete(True)):
-        with pytest.raises(UsageError, match="is over"):
+        with pytest.raises(UsageError, match="is closed"):
             use()
 
 

@@ -62,7 +62,7 @@ def test_types_are_checked(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", ["keys", "values", "log_probs", "sources", "targets", "origins", "locations"])
 def test_counts_must_agree(name: str) -> None:
-    with pytest.raises(MemoryFolderError, match="one number of"):
+    with pytest.raises(MemoryFolderError, match="differ in their number of"):
         replace(sample(1), **{name: getattr(sample(1), name)[:-1]})
 
 

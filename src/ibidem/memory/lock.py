@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = "lock"
-# A file of its own: Windows does not let other processes read a locked file.
+# A separate file, since other processes cannot read a locked file on Windows.
 HOLDER = "lock.holder"
 _POLL_SECONDS = 0.002
 
@@ -39,7 +39,7 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """
     if not folder.is_dir():
         raise MemoryFolderError(f"there is no memory at {folder}: check the path")
-    # Without the fallback: a lock that is only a file would outlive a killed process.
+    # No fallback: a lock that is only a file would remain after its process was killed.
     lock = FileLock(folder / LOCK, fallback_to_soft=False)
     holder = folder / HOLDER
     try:
@@ -65,7 +65,7 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
 
 
 def _write_holder(file: Path) -> None:
-    # The name is only shown in messages: a full disk must not stop a writer.
+    # The holder is only for messages: a full disk must not stop a writer.
     with contextlib.suppress(OSError):
         file.write_text(
             json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": utc_timestamp()}), "utf-8"

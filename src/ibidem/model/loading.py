@@ -185,8 +185,8 @@ def read_shards(folder: Path, index_file: str, ending: str) -> list[Path]:
     for shard in names:
         if Path(shard).name != shard or not shard.endswith(ending):
             raise ModelError(
-                f"{folder / index_file} names '{shard}', which is not a {ending} file of the same folder: get the model "
-                "from another source."
+                f"{folder / index_file} names '{shard}', which is not a {ending} file of the same folder: get the "
+                "model from another source."
             )
     return [folder / shard for shard in names]
 
