@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory.generations import encode_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
 
 IDENTITY = ModelIdentity("tiny", "model-a", "tokenizer-a", 4, 100, "de", "en")
 MOMENT = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+Row = tuple[str, str, str, int, list[int], list[list[float]]]
+
+JOURNAL = "journals/000001.log"
+ENDS = "journals.json"
 
 
 def sample(number: int, pairs: int = 3, dimension: int = 4, width: int = 1) -> SegmentData:
@@ -67,6 +83,114 @@ def files_of(path: Path) -> dict[str, bytes]:
         for file in sorted(path.rglob("*"))
         if file.is_file() and file.name != "lock"
     }
+
+
+def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
+    """Pairs to add, always the same for a number."""
+    data = sample(number, pairs=pairs)
+    wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
+    return replace(data, keys=data.keys if keys else None, compact=wide)
+
+
+def record(path: Path, added: SegmentData | None = None, removed: tuple[int, ...] = ()) -> Memory:
+    with Memory.open(path).writing() as writer:
+        return writer.record(added, removed)
+
+
+def rows(memory: Memory) -> dict[int, Row]:
+    """All that a memory holds of every pair, by id, entries read through their numbers."""
+    keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
+    values = np.concatenate([memory.values(), memory.tail.values])
+    found = {}
+    for pair in memory.sentences():
+        span = slice(pair.entries.start, pair.entries.stop)
+        found[pair.id] = (
+            *(pair.source, pair.target, pair.origin, pair.location),
+            values[span].tolist(),
+            keys[span].tolist(),
+        )
+        for position, entry in enumerate(pair.entries):
+            assert memory.locate(entry) == (memory.number_of(pair.id), position)
+        number = memory.number_of(pair.id)
+        assert memory.sentence(number) == pair
+        assert memory.tokens_of(number).tolist() == values[span].tolist()
+    assert len(found) == memory.living_pairs
+    return found
+
+
+def rows_of(data: SegmentData, first_id: int) -> dict[int, Row]:
+    offsets = data.offsets()
+    assert data.keys is not None
+    return {
+        first_id + i: (
+            *(data.sources[i], data.targets[i], data.origins[i], data.locations[i]),
+            data.values[offsets[i] : offsets[i + 1]].tolist(),
+            data.keys[offsets[i] : offsets[i + 1]].tolist(),
+        )
+        for i in range(data.pairs)
+    }
+
+
+def pairs_of(memory: Memory) -> dict[int, tuple[Any, ...]]:
+    return {pair.id: (pair.source, pair.target, pair.origin, pair.location) for pair in memory.sentences()}
+
+
+class Case(NamedTuple):
+    """A memory with three records in its journal, and the files as they were after each of them."""
+
+    path: Path
+    states: list[dict[str, bytes]]
+    places: list[int]
+
+
+def flips(content: bytes, places: range) -> Iterator[bytes]:
+    """One bit flipped in each of these bytes, in turn another one."""
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        yield bytes(changed)
+
+
+def make_older(path: Path) -> None:
+    def older(document: dict[str, object]) -> None:
+        document["format"] = 3
+        del document["snapshots"]
+
+    rewrite(path, older)
+    (path / ENDS).unlink()
+
+
+def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
+    """Call `act` before each step that makes something durable: fsync, rename, mkdir."""
+    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "mkdir")):
+        real = getattr(owner, name)
+
+        def step(*args: object, _real: object = real, _name: str = name, **kwargs: object) -> object:
+            # The lock makes sure that its folder exists, which changes nothing on disk.
+            if _name != "mkdir" or not args[0].is_dir():  # type: ignore[attr-defined]
+                act(_name)
+            return _real(*args, **kwargs)  # type: ignore[operator]
+
+        monkeypatch.setattr(owner, name, step)
+
+
+class Document:
+    """JSON that seals like a manifest, whatever it says."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self._value = value
+
+    def to_json(self) -> dict[str, Any]:
+        return self._value
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest's JSON and seal it again, as one who knows the format could."""
+    file = path / "manifest.json"
+    document = json.loads(file.read_text("utf-8"))
+    del document["checksum"]
+    change(document)
+    file.write_bytes(encode_manifest(Document(document)))
 
 
 def main(path: Path, task: str) -> None:

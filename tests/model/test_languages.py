@@ -36,7 +36,7 @@ def swapped(**given: str) -> dict[str, str]:
         ({"target_language": "eng_Latn", "source_language": "nl"}, "not from nl to eng_Latn"),
     ],
 )
-def test_a_model_of_one_pair_has_no_other(model_of, kind: str, given: dict[str, str], message: str) -> None:
+def test_bilingual_model_refuses_other_languages(model_of, kind: str, given: dict[str, str], message: str) -> None:
     folder = model_of(kind).name
     with pytest.raises(UsageError) as caught:
         load_model(folder, device="cpu", **given)
@@ -45,14 +45,16 @@ def test_a_model_of_one_pair_has_no_other(model_of, kind: str, given: dict[str, 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt"])
 @pytest.mark.parametrize("given", [("de", "en"), ("DE", "en-US"), ("deu_Latn", "eng"), ("de", None), (None, "EN_GB")])
-def test_its_own_pair_in_any_spelling(model_of, kind: str, given: tuple[str | None, str | None]) -> None:
+def test_bilingual_model_accepts_other_tags_of_its_languages(
+    model_of, kind: str, given: tuple[str | None, str | None]
+) -> None:
     model = load_model(model_of(kind).name, device="cpu", source_language=given[0], target_language=given[1])
     assert (model.tokens.source_language, model.tokens.target_language) == ("de", "en")
     assert model.tokens.assumed == (None, None)
     assert model.tokenizer_fingerprint == model_of(kind).tokenizer_fingerprint
 
 
-def test_the_shipped_model_has_one_direction() -> None:
+def test_shipped_model_has_one_direction() -> None:
     with pytest.raises(UsageError, match="ibidem-base-de-en translates from de to en, not from en to de"):
         load_model(device="cpu", **swapped())
     with pytest.raises(UsageError, match=OWN):
@@ -60,7 +62,7 @@ def test_the_shipped_model_has_one_direction() -> None:
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
-def test_what_a_model_does_not_say_is_taken_as_given(model_of, kind: str) -> None:
+def test_given_languages_replace_unstated_ones(model_of, kind: str) -> None:
     folder = model_of(kind).name
     model = load_model(folder, device="cpu", source_language="fr", target_language="pt-BR")
     assert (model.tokens.source_language, model.tokens.target_language) == ("fr", "pt-BR")
@@ -107,7 +109,7 @@ def marian(tiny_folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("family", ["roa", "ROMANCE", "mul", None])
-def test_a_family_does_not_say_which_language(marian: Path, family: str | None) -> None:
+def test_given_language_replaces_a_language_family(marian: Path, family: str | None) -> None:
     state_languages(marian, family, "eng")
     model = load_model(marian, device="cpu", source_language="fr")
     assert (model.tokens.source_language, model.tokens.target_language) == ("fr", "eng")
@@ -117,7 +119,7 @@ def test_a_family_does_not_say_which_language(marian: Path, family: str | None) 
         load_model(marian, device="cpu", target_language="fr")
 
 
-def test_a_marian_model_of_several_target_languages(marian: Path) -> None:
+def test_marian_model_with_several_target_languages(marian: Path) -> None:
     """The language selects the tag that the model wants before its source, which changes the translation."""
     state_languages(marian, "deu", "roa", ("fra", "spa", "por"))
     bare, french = load_model(marian, device="cpu"), load_model(marian, device="cpu", target_language="fr")
@@ -133,9 +135,7 @@ def test_a_marian_model_of_several_target_languages(marian: Path) -> None:
         load_model(marian, device="cpu", target_language="fr", source_prefix=">>spa<< ")
 
 
-def test_a_model_that_is_loaded_keeps_its_languages(
-    tiny: BaseModel, model_of, corpus_file: Path, tmp_path: Path
-) -> None:
+def test_check_languages_of_a_loaded_model(tiny: BaseModel, model_of, corpus_file: Path, tmp_path: Path) -> None:
     """They were ignored where a loaded model was given with them."""
     assert Translator(tiny, source_language="de", target_language="en").model is tiny
     with pytest.raises(UsageError, match=r"loaded already and translates from de to en; .* from en to de now"):
@@ -147,7 +147,7 @@ def test_a_model_that_is_loaded_keeps_its_languages(
     assert not (tmp_path / "memory").exists()
 
 
-def test_a_memory_of_other_languages_is_refused(model_of, tmp_path: Path) -> None:
+def test_memory_of_other_languages_is_refused(model_of, tmp_path: Path) -> None:
     """BART does not show in its tokens which languages it translates: the memory knows."""
     folder = model_of("bart").name
     german = load_model(folder, device="cpu", source_language="de", target_language="en")

@@ -51,23 +51,23 @@ def test_every_kind_loads(any_model: BaseModel, request: pytest.FixtureRequest) 
     assert any_model.forces_eos == expected.get(request.node.callspec.params["any_model"], False)
 
 
-def test_marian_never_writes_its_pad(model_of) -> None:
+def test_marian_bans_its_padding_token(model_of) -> None:
     model = model_of("marian")
     assert model.banned == [model.tokens.pad]
 
 
-def test_a_folder_without_config(tmp_path: Path) -> None:
+def test_folder_without_config(tmp_path: Path) -> None:
     message = refuse(ModelError, tmp_path)
     assert str(tmp_path) in message
     assert "config.json" in message
 
 
-def test_a_file_instead_of_a_folder(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     assert "config.json" in refuse(ModelError, tmp_path / "model.bin")
 
 
-def test_a_decoder_only_model(tmp_path: Path) -> None:
+def test_decoder_only_model(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path)
     message = refuse(ModelError, tmp_path)
     assert "gpt2" in message
@@ -75,7 +75,7 @@ def test_a_decoder_only_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere/no-such-model", "/no/such/folder", "./no-such-folder", "no such name"])
-def test_a_name_that_cannot_be_reached(name: str) -> None:
+def test_name_that_cannot_be_reached(name: str) -> None:
     message = refuse(ModelError, name)
     assert name in message
     assert "Give a folder" in message
@@ -83,7 +83,7 @@ def test_a_name_that_cannot_be_reached(name: str) -> None:
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "vocab.json", "source.spm"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise"])
-def test_a_damaged_folder(copied: Path, file: str, damage: str) -> None:
+def test_damaged_folder(copied: Path, file: str, damage: str) -> None:
     content = (copied / file).read_bytes()
     if damage == "missing":
         (copied / file).unlink()
@@ -116,7 +116,7 @@ def test_cuda_on_a_machine_without(tiny_folder: Path) -> None:
     st.integers(0, 10_000),
     st.sampled_from([0.0, 1e-20, 1e-3, 1.0, 1e6, 1e30]),
 )
-def test_packing_errs_by_half_a_step(rows: int, columns: int, seed: int, size: float) -> None:
+def test_packing_error_is_at_most_half_a_step(rows: int, columns: int, seed: int, size: float) -> None:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     again = unpack(pack({"weight": weight}))["weight"]
     step = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
@@ -124,7 +124,7 @@ def test_packing_errs_by_half_a_step(rows: int, columns: int, seed: int, size: f
     assert ((again - weight).abs() <= step * 0.5001).all()
 
 
-def test_packing_leaves_vectors_and_integers() -> None:
+def test_packing_keeps_vectors_and_integers() -> None:
     weights = {"bias": torch.tensor([0.5, -2.0]), "count": torch.tensor([[300, 1]])}
     again = unpack(pack(weights))
     assert torch.equal(again["bias"], weights["bias"])
@@ -132,7 +132,7 @@ def test_packing_leaves_vectors_and_integers() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_packed_folder_holds_the_unpacked_weights(model_of, kind: str, tmp_path: Path) -> None:
+def test_packed_folder_equals_the_unpacked_weights(model_of, kind: str, tmp_path: Path) -> None:
     """A packed folder loads as a plain folder with the unpacked weights would: weights and settings."""
     plain = model_of(kind)
     pack_folder(Path(plain.name), tmp_path / "packed")
@@ -156,12 +156,12 @@ def test_a_packed_folder_holds_the_unpacked_weights(model_of, kind: str, tmp_pat
     assert (packed.network.get_input_embeddings().weight is packed.projection.weight) == tied
 
 
-def test_everybody_may_read_a_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
+def test_packed_folder_is_readable_by_all_users(tiny_folder: Path, tmp_path: Path) -> None:
     pack_folder(tiny_folder, tmp_path / "packed")
     assert (tmp_path / "packed" / PACKED_FILE).stat().st_mode & 0o044 == 0o044
 
 
-def test_a_damaged_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
+def test_damaged_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
     pack_folder(tiny_folder, tmp_path / "packed")
     file = tmp_path / "packed" / PACKED_FILE
     file.write_bytes(file.read_bytes()[:-100])
@@ -192,7 +192,7 @@ def test_one_changed_weight_changes_the_fingerprint(tiny: BaseModel, copied: Pat
     assert changed.tokenizer_fingerprint == tiny.tokenizer_fingerprint
 
 
-def test_two_swapped_pieces_change_the_tokenizers_fingerprint(tiny: BaseModel, copied: Path) -> None:
+def test_two_swapped_pieces_change_the_tokenizer_fingerprint(tiny: BaseModel, copied: Path) -> None:
     pieces = json.loads((copied / "vocab.json").read_text(encoding="utf-8"))
     first, second = list(pieces)[-2:]
     pieces[first], pieces[second] = pieces[second], pieces[first]
@@ -202,7 +202,7 @@ def test_two_swapped_pieces_change_the_tokenizers_fingerprint(tiny: BaseModel, c
     assert changed.fingerprint == tiny.fingerprint
 
 
-def test_another_target_language_is_another_tokenizer(model_of) -> None:
+def test_another_target_language_changes_the_tokenizer_fingerprint(model_of) -> None:
     model = model_of("m2m100")
     french = load_model(model.name, device="cpu", source_language="de", target_language="fr")
     assert french.tokenizer_fingerprint != model.tokenizer_fingerprint

@@ -95,7 +95,7 @@ def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: lis
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_states_and_logits_are_the_lean_engines(
+def test_states_and_logits_equal_fast_marian(
     kind: str, beam: int, swish_of: Callable[[str], BaseModel], texts: Texts
 ) -> None:
     model = swish_of(kind)
@@ -112,7 +112,7 @@ def test_states_and_logits_are_the_lean_engines(
     assert float(everything.max()) < 0.3
 
 
-def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_decoding_does_not_depend_on_the_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     pair = Pair(model)
     ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
@@ -130,7 +130,7 @@ def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseM
         assert torch.equal(logits, torch.cat([part[1] for part in parts]))
 
 
-def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_decoding_does_not_depend_on_threads(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     pair = Pair(model)
     before = torch.get_num_threads()
@@ -152,7 +152,7 @@ def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Tex
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_encoder_equals_fast_marian(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of(kind)
     pair = Pair(model)
     assert pair.engine.encoder is not None
@@ -172,9 +172,7 @@ def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], Ba
     assert float(everything.max()) < 0.3
 
 
-def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
-    swish_of: Callable[[str], BaseModel], texts: Texts
-) -> None:
+def test_encoder_does_not_depend_on_the_batch_or_threads(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     encoder = Pair(model).engine.encoder
     assert encoder is not None
@@ -192,7 +190,7 @@ def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
             assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
 
 
-def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Callable[[str], BaseModel]) -> None:
+def test_unsupported_encoder_activation_uses_torch(swish_of: Callable[[str], BaseModel]) -> None:
     model = swish_of("marian")
     layers = model.network.model.encoder.layers
     known = layers[-1].activation_fn
@@ -207,7 +205,7 @@ def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Cal
         layers[-1].activation_fn = known
 
 
-def test_what_cannot_be_encoded(swish_of: Callable[[str], BaseModel]) -> None:
+def test_invalid_sources(swish_of: Callable[[str], BaseModel]) -> None:
     model = swish_of("marian")
     encoder = Pair(model).engine.encoder
     assert encoder is not None
@@ -227,12 +225,12 @@ def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts
 
 
 @pytest.mark.usefixtures("no_native")
-def test_without_the_library_torch_decodes(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_torch_decodes_without_the_library(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
     assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), FastMarianDecoding)
 
 
-def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
+def test_unsupported_decoder_activation_uses_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
     model = as_int8(swish_of("marian"))
     layers = model.network.model.decoder.layers
     known = layers[0].activation_fn
@@ -243,7 +241,7 @@ def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of
         layers[0].activation_fn = known
 
 
-def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_invalid_arguments(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
     decoding = model.start(model.tokens.encode_sources(texts.german[:3]), 2)
     start = torch.full((6, 1), model.tokens.start[0])
@@ -264,7 +262,7 @@ def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts
         decoding.step(start[:4])
 
 
-def test_the_shipped_model_writes_the_same(sentences: list[Any]) -> None:
+def test_shipped_model_gives_the_same_translations(sentences: list[Any]) -> None:
     model = as_int8(load_model(device="cpu"))
     pair = Pair(model)
     sources = sorted(model.tokens.encode_sources(s.german for s in sentences[::16]), key=len)

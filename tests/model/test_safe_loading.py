@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def test_weights_and_settings_are_those_that_transformers_reads(any_model: BaseModel) -> None:
+def test_weights_and_settings_equal_those_of_transformers(any_model: BaseModel) -> None:
     expected = AutoModelForSeq2SeqLM.from_pretrained(any_model.name, dtype=torch.float32, trust_remote_code=False)
     found = any_model.network.state_dict()
     assert found.keys() == expected.state_dict().keys()
@@ -37,7 +37,7 @@ def test_weights_and_settings_are_those_that_transformers_reads(any_model: BaseM
 
 
 @pytest.mark.parametrize("kind", ["marian", "bart"])
-def test_generation_settings_may_be_in_the_configuration(model_of, kind: str, tmp_path: Path) -> None:
+def test_generation_settings_in_the_configuration(model_of, kind: str, tmp_path: Path) -> None:
     """Models of before generation_config.json have these settings in config.json."""
     folder = Path(shutil.copytree(model_of(kind).name, tmp_path / "old"))
     generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def pickled(tiny_folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_pickle_can_be_converted(pickled: Path, tiny: BaseModel, tmp_path: Path) -> None:
+def test_pickle_can_be_converted(pickled: Path, tiny: BaseModel, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model\.safetensors.*python -m ibidem\.model\.convert"):
         load_model(pickled, device="cpu")
     convert(str(pickled), tmp_path / "converted")
@@ -77,7 +77,7 @@ def test_a_pickle_can_be_converted(pickled: Path, tiny: BaseModel, tmp_path: Pat
     assert converted.banned == tiny.banned
 
 
-def test_what_cannot_be_converted(pickled: Path, tiny_folder: Path, tmp_path: Path) -> None:
+def test_conversion_refuses_other_files(pickled: Path, tiny_folder: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     with pytest.raises(ModelError, match=r"no pytorch_model\.bin"):
         convert(str(tiny_folder), new)
@@ -92,7 +92,7 @@ def test_what_cannot_be_converted(pickled: Path, tiny_folder: Path, tmp_path: Pa
     assert not new.exists()
 
 
-def test_the_command_that_converts(
+def test_conversion_command(
     pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["convert", str(pickled / "nowhere"), str(tmp_path / "new")])
@@ -108,7 +108,7 @@ def test_the_command_that_converts(
     assert (tmp_path / "new" / "model.safetensors").is_file()
 
 
-def test_only_the_needed_files_are_fetched(
+def test_only_needed_files_are_downloaded(
     monkeypatch: pytest.MonkeyPatch, tiny_folder: Path, pickled: Path, tiny: BaseModel
 ) -> None:
     """No Python files, pickles or adapters come from the hub, whatever a repository holds."""

@@ -34,7 +34,7 @@ TRAPS = [
 ]
 
 
-def test_sources_are_the_tokenizers_own(any_model: BaseModel, texts: Texts) -> None:
+def test_sources_equal_the_tokenizer(any_model: BaseModel, texts: Texts) -> None:
     """On plain sentences ibidem encodes what a user of the tokenizer gets."""
     tokens = any_model.tokens
     plain = [tokens.source_prefix + text for text in texts.german]
@@ -42,7 +42,7 @@ def test_sources_are_the_tokenizers_own(any_model: BaseModel, texts: Texts) -> N
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fsmt"])
-def test_targets_are_the_tokenizers_own_without_tag(model_of, texts: Texts, kind: str) -> None:
+def test_targets_equal_the_tokenizer_without_tag(model_of, texts: Texts, kind: str) -> None:
     """FSMT's tokenizer has no target mode to compare with: it makes the round trip."""
     tokens = model_of(kind).tokens
     own = tokens._source(text_target=texts.english).input_ids
@@ -84,7 +84,7 @@ def test_round_trip(model_of, texts: Texts, kind: str) -> None:
     assert len(wrong) <= (len(known) // 10 if kind == "fsmt" else 0), wrong[:5]
 
 
-def test_nothing_in_nothing_out(any_model: BaseModel) -> None:
+def test_empty_lists(any_model: BaseModel) -> None:
     assert any_model.tokens.encode_sources([]) == []
     assert any_model.tokens.encode_targets([]) == []
     assert any_model.tokens.decode([]) == ""
@@ -105,7 +105,7 @@ def test_vocabulary_has_both_sides(any_model: BaseModel, texts: Texts) -> None:
 
 
 @pytest.mark.parametrize("kind", ["marian", "marian-separate"])
-def test_quick_marian_is_the_tokenizer_on_all_sentences(model_of, texts: Texts, kind: str) -> None:
+def test_fast_marian_tokenizer_equals_the_tokenizer_on_all_sentences(model_of, texts: Texts, kind: str) -> None:
     tokenizer = model_of(kind).tokens._source
     everything = texts.both()
     source, target = (FastMarianTokenizer(tokenizer, target=side) for side in (False, True))
@@ -121,7 +121,7 @@ def test_quick_marian_is_the_tokenizer_on_all_sentences(model_of, texts: Texts, 
 @example(text=">>fr<< x")
 @example(text="a\0b")
 @example(text="\u2581x")
-def test_quick_marian_is_the_tokenizer_on_any_text(model_of, kind: str, text: str) -> None:
+def test_fast_marian_tokenizer_equals_the_tokenizer_on_any_text(model_of, kind: str, text: str) -> None:
     tokens = model_of(kind).tokens
     own = tokens._source([text], split_special_tokens=True).input_ids
     assert tokens.encode_sources([text]) == own
@@ -129,13 +129,13 @@ def test_quick_marian_is_the_tokenizer_on_any_text(model_of, kind: str, text: st
     assert tokens.encode_targets([text]) == target
 
 
-def test_a_tagged_line_does_not_change_its_neighbours(model_of) -> None:
+def test_tagged_line_does_not_change_other_lines(model_of) -> None:
     tokens = model_of("marian").tokens
     assert tokens.encode_sources(["Hallo", ">>fr<< x"])[0] == tokens.encode_sources(["Hallo"])[0]
 
 
 @pytest.mark.parametrize("kind", MULTILINGUAL)
-def test_a_multilingual_model_asks_for_its_languages(model_of, kind: str) -> None:
+def test_multilingual_model_requires_languages(model_of, kind: str) -> None:
     folder = model_of(kind).name
     options = KINDS[kind].options
     for side in ("source", "target"):
@@ -148,7 +148,7 @@ def test_a_multilingual_model_asks_for_its_languages(model_of, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", MULTILINGUAL)
-def test_tags_are_where_the_model_wants_them(model_of, kind: str) -> None:
+def test_positions_of_language_tags(model_of, kind: str) -> None:
     """The source carries its own tag, the decoder's prompt the target's, as in the papers of these models."""
     tokens = model_of(kind).tokens
     options = KINDS[kind].options
@@ -164,12 +164,12 @@ def test_tags_are_where_the_model_wants_them(model_of, kind: str) -> None:
     assert (tokens.source_language, tokens.target_language) == tuple(options.values())
 
 
-def test_a_language_is_found_by_its_short_name(model_of) -> None:
+def test_language_is_found_by_its_short_name(model_of) -> None:
     model = load_model(model_of("mbart50").name, device="cpu", source_language="de", target_language="EN")
     assert (model.tokens.source_language, model.tokens.target_language) == ("de_DE", "en_XX")
 
 
-def test_a_prefix_goes_before_every_source(model_of) -> None:
+def test_prefix_goes_before_every_source(model_of) -> None:
     model = model_of("t5")
     bare = load_model(model.name, device="cpu")
     assert model.tokens.encode_sources(["Datei"]) == bare.tokens.encode_sources(["translate German to English: Datei"])

@@ -1,4 +1,4 @@
-"""A power cut keeps only what was synced: acknowledged changes survive it, whichever writer was killed before."""
+"""A power cut keeps only what was synced: acknowledged changes survive, whichever writer was killed before."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ import pytest
 
 from ibidem.memory import Memory
 
-from .samples import IDENTITY, MOMENT
-from .test_crash import hook
-from .test_journal import one, pairs_of, record
+from .samples import (
+    IDENTITY,
+    MOMENT,
+    hook,
+    one,
+    pairs_of,
+    record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +168,7 @@ def check_every_kill(
         count += 1
 
 
-def test_an_acknowledged_pair_survives_whatever_was_killed_before_it(machine: Machine) -> None:
+def test_acknowledged_pair_survives_after_a_killed_add(machine: Machine) -> None:
     assert check_every_kill(machine, [], add(7), set()) > 12
 
 
