@@ -1,6 +1,10 @@
+"""Fixtures: tiny models of every architecture."""
+
 from __future__ import annotations
 
+import shutil
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,10 +24,16 @@ def texts(sentences: Sequence[Any]) -> Texts:
 
 @pytest.fixture(scope="session")
 def model_of(tmp_path_factory: pytest.TempPathFactory, texts: Texts) -> Callable[[str], BaseModel]:
-    """The tiny model of a kind, made when it is first asked for."""
+    """The tiny model of a kind, made at the first call."""
     return cache(lambda kind: load_kind(kind, tmp_path_factory.getbasetemp() / "zoo" / kind, texts))
 
 
 @pytest.fixture(scope="session", params=KINDS)
 def any_model(request: pytest.FixtureRequest, model_of: Callable[[str], BaseModel]) -> BaseModel:
     return model_of(request.param)
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A Marian folder to break."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "model"))

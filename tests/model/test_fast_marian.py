@@ -1,4 +1,4 @@
-"""The lean engine with int8 products, beside itself in float32; the float32 one is tested with all architectures."""
+"""`FastMarian` with int8 products against float32; test_base.py compares float32 with transformers."""
 
 from __future__ import annotations
 

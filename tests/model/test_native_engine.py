@@ -1,4 +1,4 @@
-"""The native engine against the lean one with torch's int8 products, which rounds the same."""
+"""The native engine gives the states and logits of `FastMarian` with torch's int8 products."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def as_int8(model: BaseModel) -> BaseModel:
     return BaseModel(model.name, model.network, model.tokens, int8=True)
 
 
-def lean_network(model: BaseModel, linear: Any) -> FastMarian:
+def make_fast_marian(model: BaseModel, linear: Any) -> FastMarian:
     return FastMarian(model.network, model.projection, getattr(model.network, "final_logits_bias", None), linear)
 
 
 class Pair:
-    """A native decoding and its oracle, of sources that torch encoded: what differs is the decoder alone."""
+    """A native decoding and its reference, with the same encoder, so that only the decoders differ."""
 
     def __init__(self, model: BaseModel) -> None:
-        self.lean = lean_network(model, Int8Linear)
-        self.engine = NativeEngine(lean_network(model, NativeLinear))
+        self.fast_marian = make_fast_marian(model, Int8Linear)
+        self.engine = NativeEngine(make_fast_marian(model, NativeLinear))
 
     def start_native(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         return NativeDecoding(NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam))
 
-    def start_lean(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
-        return FastMarianDecoding(self.lean, ids, mask, beam)
+    def start_fast_marian(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
+        return FastMarianDecoding(self.fast_marian, ids, mask, beam)
 
     def sources(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        encoded = self.lean.encode(ids, mask)
-        shape = (*encoded.shape[:2], 2, self.lean.heads, encoded.shape[2] // self.lean.heads)
-        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.lean.decoder]
+        encoded = self.fast_marian.encode(ids, mask)
+        shape = (*encoded.shape[:2], 2, self.fast_marian.heads, encoded.shape[2] // self.fast_marian.heads)
+        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.fast_marian.decoder]
 
 
 def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: list[str], beam: int, steps: int) -> Any:
@@ -101,7 +101,7 @@ def test_states_and_logits_equal_fast_marian(
     model = swish_of(kind)
     pair = Pair(model)
     errors = []
-    for found, expected in walk([pair.start_native, pair.start_lean], model, texts.german[:5], beam, 40):
+    for found, expected in walk([pair.start_native, pair.start_fast_marian], model, texts.german[:5], beam, 40):
         assert found.states.shape == expected.states.shape
         for mine, other in zip(found, expected, strict=True):
             errors.append((mine - other).norm(dim=1) / other.norm(dim=1))
@@ -196,7 +196,7 @@ def test_unsupported_encoder_activation_uses_torch(swish_of: Callable[[str], Bas
     known = layers[-1].activation_fn
     layers[-1].activation_fn = torch.nn.GELU()
     try:
-        engine = NativeEngine(lean_network(model, NativeLinear))
+        engine = NativeEngine(make_fast_marian(model, NativeLinear))
         assert engine.encoder is None
         ids, mask = model.pad([[5, 6, 7], [8]])
         step = engine.start(ids, mask, 1).step(torch.full((2, 1), model.tokens.start[0]))
@@ -267,7 +267,7 @@ def test_shipped_model_gives_the_same_translations(sentences: list[Any]) -> None
     pair = Pair(model)
     sources = sorted(model.tokens.encode_sources(s.german for s in sentences[::16]), key=len)
     found = []
-    for engine in (pair.start_native, pair.start_lean):
+    for engine in (pair.start_native, pair.start_fast_marian):
         model.__dict__["_engine"] = engine
         found.append([best[0] for best in beam_search(model, sources, SearchSettings(beam=5), BaseScorer())])
     apart = [(a, b) for a, b in zip(*found, strict=True) if a.tokens != b.tokens]

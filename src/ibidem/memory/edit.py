@@ -369,8 +369,8 @@ class Edit:
             self._memory = self._memory.refresh()
         except (MemoryFolderError, OSError) as error:
             raise CommittedError(
-                f"generation {generation} of the memory {path} is committed and must not be repeated, but opening it "
-                f"failed: {error}"
+                f"generation {generation} of the memory {path} is committed, and must not be repeated, but opening "
+                f"it failed: {error}"
             ) from error
         self._draft = self._start_draft(self._memory)
         return self._memory
@@ -489,7 +489,7 @@ class JournalWriter:
         """
         memory = self._memory
         if len(set(removed)) < len(removed):
-            raise UsageError("an id of the pairs to remove is repeated: give each id once")
+            raise UsageError("an id of the pairs to remove was given twice: give each id once")
         for id in removed:
             memory.number_of(id)
         if added is not None:

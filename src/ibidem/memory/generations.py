@@ -140,7 +140,7 @@ def check_empty_folder(folder: Path) -> None:
         left_over = path.name in (LOCK, HOLDER, ENDS) or path.name.startswith(TEMPORARY)
         empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
         if not left_over and not empty:
-            raise MemoryFolderError(f"{folder} is not empty (it contains {path.name}): give the path of a new folder")
+            raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
 
 
 def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotRecord]:

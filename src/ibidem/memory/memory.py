@@ -343,7 +343,7 @@ class Memory:
         """The base model's own states; raises UsageError if they were dropped."""
         if not self.layout.keys:
             raise UsageError(
-                f"{self.path} has only compact keys, not those of its model: delete the folder and learn the memory "
+                f"{self.path} has only compact keys, not those of its model: remove the folder and learn the memory "
                 "again with --keep-keys"
             )
         return KeyView(self._segments, self.identity.dimension)

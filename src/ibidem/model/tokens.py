@@ -73,7 +73,7 @@ def resolve_languages(name: str, own: LanguagePair, given: LanguagePair) -> Lang
     pairs = zip(known, given, strict=True)
     if not all(tag is None or wanted is None or same_language(tag, wanted) for tag, wanted in pairs):
         raise UsageError(
-            f"{name} translates {own}, not {given}: omit {given.options()}, or choose another model with --model."
+            f"{name} translates {own}, not {given}: leave {given.options()} out, or choose another model with --model."
         )
     return LanguagePair(*(tag or wanted or family for tag, wanted, family in zip(known, given, own, strict=True)))
 
