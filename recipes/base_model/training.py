@@ -297,8 +297,7 @@ class Trainer:
         print(json.dumps({"step": self.state.step, "encoder_spread": round(spread, 4)}), flush=True)
         if spread < 0.01:
             raise CollapsedError(
-                "the encoder has collapsed (all positions get the same state): lower the learning rate, or warm up
-                longer"
+                "the encoder gives the same state at all positions: lower the learning rate, or warm up longer"
             )
 
     @torch.no_grad()

@@ -31,7 +31,7 @@ ENDS = "journals.json"
 
 
 def sample(number: int, pairs: int = 3, dimension: int = 4, width: int = 1) -> SegmentData:
-    """The segment with this number, always the same; pair 1 has no entries; `width` repeats the texts."""
+    """Return the segment of a number, always the same; pair 1 has no entries; `width` repeats the texts."""
     random = np.random.default_rng(number)
     lengths = random.integers(1, 5, pairs)
     lengths[1:2] = 0
@@ -77,7 +77,7 @@ def check_prefix(memory: Memory) -> int:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """Every file of a memory but its lock, with its content."""
+    """Return the content of every file of a memory except the lock."""
     return {
         file.relative_to(path).as_posix(): file.read_bytes()
         for file in sorted(path.rglob("*"))
@@ -86,7 +86,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
-    """Pairs to add, always the same for a number."""
+    """Return pairs to add, always the same for a number."""
     data = sample(number, pairs=pairs)
     wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
     return replace(data, keys=data.keys if keys else None, compact=wide)
@@ -98,7 +98,7 @@ def record(path: Path, added: SegmentData | None = None, removed: tuple[int, ...
 
 
 def rows(memory: Memory) -> dict[int, Row]:
-    """All that a memory holds of every pair, by id, entries read through their numbers."""
+    """Return all data of every pair by id; entries are read by their numbers."""
     keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
     values = np.concatenate([memory.values(), memory.tail.values])
     found = {}
@@ -136,7 +136,7 @@ def pairs_of(memory: Memory) -> dict[int, tuple[Any, ...]]:
 
 
 class Case(NamedTuple):
-    """A memory with three records in its journal, and the files as they were after each of them."""
+    """A memory with three records in its journal, the files after each of them, and the ends of the records."""
 
     path: Path
     states: list[dict[str, bytes]]
@@ -144,7 +144,7 @@ class Case(NamedTuple):
 
 
 def flips(content: bytes, places: range) -> Iterator[bytes]:
-    """One bit flipped in each of these bytes, in turn another one."""
+    """Yield the content with one bit flipped, for each of these bytes; the bit differs from byte to byte."""
     for place in places:
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
@@ -166,7 +166,7 @@ def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
         real = getattr(owner, name)
 
         def step(*args: object, _real: object = real, _name: str = name, **kwargs: object) -> object:
-            # The lock makes sure that its folder exists, which changes nothing on disk.
+            # The lock calls mkdir for its existing folder, which changes nothing on disk.
             if _name != "mkdir" or not args[0].is_dir():  # type: ignore[attr-defined]
                 act(_name)
             return _real(*args, **kwargs)  # type: ignore[operator]
@@ -175,7 +175,7 @@ def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
 
 
 class Document:
-    """JSON that seals like a manifest, whatever it says."""
+    """JSON that is encoded like a manifest, without checks."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
@@ -185,7 +185,7 @@ class Document:
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest's JSON and seal it again, as one who knows the format could."""
+    """Change the manifest's JSON and write it with a valid checksum."""
     file = path / "manifest.json"
     document = json.loads(file.read_text("utf-8"))
     del document["checksum"]
@@ -194,7 +194,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def main(path: Path, task: str) -> None:
-    """Append samples until killed ("append"), or hold the lock until killed ("hold"); tell each step."""
+    """Append samples until killed ("append"), or hold the lock until killed ("hold"); print each step."""
     with Memory.open(path).edit() as edit:
         print("ready", flush=True)
         while task == "append":

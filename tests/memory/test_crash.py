@@ -28,7 +28,7 @@ KILLS = 15
 
 
 def test_writer_killed_at_random_times(path: Path) -> None:
-    """Each writer goes on from where the one before was killed; readers see whole generations meanwhile."""
+    """Each writer continues where the one before was killed; readers see complete generations meanwhile."""
     moments = random.Random(5)
     reached = 0
     for kill in range(KILLS):
@@ -40,7 +40,7 @@ def test_writer_killed_at_random_times(path: Path) -> None:
             for _ in range(kill % 3):
                 reached = int(writer.stdout.readline())
                 assert check_segments_only(Memory.open(path)) >= reached
-            # About the time that the commits so far took, so that a slow machine is killed in mid-step too.
+            # About the time of the commits so far, so that a slow machine is killed during a step too.
             end = time.monotonic() + moments.uniform(0, 1) * max(0.02, (time.monotonic() - begun) / 2)
             while time.monotonic() < end:
                 assert check_segments_only(Memory.open(path)) >= reached
@@ -61,7 +61,7 @@ def test_writer_killed_at_random_times(path: Path) -> None:
 
 
 def check_segments_only(memory: Memory) -> int:
-    """As check_prefix, without the artefact, which a newer generation may take away."""
+    """Check as `check_prefix`, without the artefact, which a newer generation may remove."""
     count = len(memory.manifest.segments)
     expected = [text for number in range(1, count + 1) for text in sample(number).sources]
     assert [pair.source for pair in memory.sentences()] == expected
@@ -111,7 +111,7 @@ def test_edit_killed_at_every_step(base: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old generation stays, and the same edit can be tried again once there is room."""
+    """The old generation stays, and the same edit succeeds once there is disk space."""
     finished = tmp_path / "finished"
     shutil.copytree(base, finished)
     steps = count_steps(finished, monkeypatch)
@@ -135,7 +135,7 @@ def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest
 def append_with_one_failure(
     folder: Path, patch: pytest.MonkeyPatch, bad: int, failure: OSError
 ) -> list[MemoryFolderError]:
-    """Commit sample 2 with the step `bad` failing once, each failed change tried again."""
+    """Commit sample 2; the step `bad` fails once, and each failed change is repeated."""
     steps = 0
     errors = []
 
@@ -165,7 +165,7 @@ def append_with_one_failure(
 
 
 def test_failed_sync_of_a_commit_keeps_its_segments(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit whose last sync fails has happened: leaving the edit must not sweep its segment away."""
+    """A commit whose last sync fails is committed: closing the edit must not remove its segment."""
     steps = 0
 
     def act(_: str) -> None:
@@ -190,7 +190,7 @@ def test_failed_sync_of_a_commit_keeps_its_segments(base: Path, monkeypatch: pyt
 
 
 def test_file_size_limit(base: Path) -> None:
-    """A write that the system itself refuses half-way."""
+    """The operating system refuses a part of a write."""
     before = files_of(base)
     child = os.fork()
     if child == 0:
@@ -243,7 +243,7 @@ def test_files_are_synced_before_they_are_renamed(base: Path, monkeypatch: pytes
 
 
 def check_kills(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, every: int) -> None:
-    """Killed before a step: either the state before or the one after, whole, and the next writer goes on from it."""
+    """Kill a writer before a step: the memory has the state before or after, and the next writer continues from it."""
     memory = append(path, 1, 2)
     with memory.edit() as edit:
         edit.keep_snapshot("kept")

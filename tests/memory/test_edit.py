@@ -253,7 +253,7 @@ def test_reading_dropped_keys_is_refused(path: Path) -> None:
     with memory.edit() as edit:
         edit.drop_array("keys")
         memory = edit.commit()
-        memory = edit.commit()  # the generation with the keys is then not even the previous one
+        memory = edit.commit()  # the generation with the keys is no longer the previous one
     with pytest.raises(UsageError, match="--keep-keys"):
         _ = memory.keys
     assert "keys" not in memory.bytes_by_array()
@@ -333,7 +333,7 @@ def test_snapshot_can_be_restored_after_later_generations(path: Path) -> None:
 
 
 def test_new_segment_gets_an_unused_name(path: Path) -> None:
-    """After going back, the numbers of the generation gone back from are still in use on disk."""
+    """After a restore, segments of the later generation are still on disk."""
     before = append(path, 1, 2)
     with before.edit() as edit:
         edit.keep_snapshot("unpruned")
@@ -388,7 +388,7 @@ def test_damage_of_a_snapshot_is_detected(path: Path) -> None:
 def test_failure_at_any_step_keeps_the_old_generation(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever write fails while arrays are added and entries left out: the memory is the old one, or the new one."""
+    """If any write fails while arrays are added and entries pruned, the memory is the old or the new generation."""
     before = append(path, 1, 2)
     old, new = before.entries, int((np.arange(before.entries) % 2 == 0).sum())
     outcomes = set()
@@ -485,7 +485,7 @@ def test_invalid_arrays_are_refused(path: Path) -> None:
 
 
 def test_outdated_reader_gets_an_error(path: Path) -> None:
-    """What was read of an old generation stays; what was not is gone, but the memory is not damaged."""
+    """Arrays that were read stay readable; others were deleted, which is not reported as damage."""
     append(path, 1, 2)
     old = Memory.open(path)
     newer = compact(path)

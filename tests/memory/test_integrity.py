@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def use(folder: Path) -> None:
-    """Open a memory and read all of it, as the other rooms do."""
+    """Open a memory and read all of it."""
     memory = Memory.open(folder)
     memory.bytes_by_array()
     for _ in memory.keys.blocks(1000):
@@ -68,9 +68,9 @@ def use(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, content: bytes | None) -> Iterator[None]:
-    """A file with another content, or missing, for the while."""
+    """Replace or remove a file inside a `with` block."""
     good = file.read_bytes()
-    # A new file, since what a test has mapped must not shrink under it.
+    # A new file, since a file that is mapped must not shrink.
     file.unlink()
     if content is not None:
         file.write_bytes(content)
@@ -88,7 +88,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def damages(content: bytes) -> Iterator[bytes | None]:
-    """The file missing; cut at 0, 1, half and one less; one longer; a bit flipped in each block."""
+    """Yield a missing file, four truncated ones, a longer one, and one with a flipped bit for each block."""
     yield None
     yield from (content[:length] for length in sorted({0, 1, len(content) // 2, len(content) - 1}))
     yield content + b"\0"
@@ -134,7 +134,7 @@ def test_any_flipped_bit_is_detected(whole: Path, data: st.DataObject) -> None:
 
 
 def test_only_blocks_that_are_read_are_verified(whole: Path) -> None:
-    """Damage in the last block does not keep one from the first; each way to the last block finds it."""
+    """Damage in the last block does not affect the first; every access to the last block detects it."""
     file = whole / BIG / "keys.bin"
     content = file.read_bytes()
     last = (len(content) - 1) // BLOCK
@@ -193,7 +193,7 @@ def test_unreadable_file_is_not_reported_as_damaged(whole: Path, monkeypatch: py
 
 
 def forge(folder: Path, segment: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a segment.json, and the manifest's sha256 of it, as one who knows the format could."""
+    """Change a segment.json and its sha256 in the manifest."""
     file = folder / "segments" / segment / "segment.json"
     document = json.loads(file.read_bytes())
     change(document)
@@ -251,7 +251,7 @@ def test_consistent_wrong_sizes_differ_from_the_file_size(path: Path) -> None:
 
 
 def forge_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
-    """Put another content of the same size in an array, with all its checksums."""
+    """Replace an array by one of the same size, with valid checksums."""
     content = array.tobytes()
     (folder / f"segments/000001/{name}.bin").write_bytes(content)
     digests = {"sha256": hashlib.sha256(content).hexdigest(), "crcs": [zlib.crc32(content)]}

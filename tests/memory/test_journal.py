@@ -89,7 +89,7 @@ def test_changed_byte_before_the_end_is_damage(path: Path) -> None:
         assert [damage.file for damage in memory.verify()] == ["journals/000001.log"]
         with pytest.raises(DamagedMemoryError):
             record(path, one(5))
-        assert file.read_bytes() == bytes(damaged)  # nobody cuts off what was promised
+        assert file.read_bytes() == bytes(damaged)  # acknowledged records are not truncated
 
 
 def test_invalid_record_with_valid_checksum_is_damage(path: Path) -> None:
@@ -124,7 +124,7 @@ def test_failed_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def check_found(case: Case, name: str, content: bytes | None) -> None:
-    """Put a file in another's place, and check that it is found by everything that would use it, and left as it is."""
+    """Replace a file, and check that `verify_folder` and `Memory.open` detect it and leave it unchanged."""
     file = case.path / name
     good = file.read_bytes()
     if content is None:
@@ -140,7 +140,7 @@ def check_found(case: Case, name: str, content: bytes | None) -> None:
 
 
 def check_refused(case: Case, name: str, content: bytes | None) -> None:
-    """As `check_found`, and a process that had the memory open does not write to it either."""
+    """Replace a file, and check that a process that has the memory open refuses to write to it."""
     memory = Memory.open(case.path)
     file = case.path / name
     good = file.read_bytes()
@@ -156,7 +156,7 @@ def check_refused(case: Case, name: str, content: bytes | None) -> None:
 
 
 def test_flipped_bit_in_the_last_record_is_detected(case: Case) -> None:
-    """In every byte of its frame, and in every fifth after it; the slow test below takes all bits."""
+    """Every byte of the frame and every fifth after it; the slow test below covers all bits."""
     content = (case.path / JOURNAL).read_bytes()
     start = case.places[2] + 12
     for places in (
@@ -228,7 +228,7 @@ def test_journal_of_another_memory_is_detected(case: Case, tmp_path: Path) -> No
     check_found(case, JOURNAL, theirs.read_bytes())
     swapped = tmp_path / "swapped"
     Memory.create(swapped, IDENTITY, created=MOMENT)
-    for number, removed in ((7, ()), (8, ()), (9, ())):  # as long, were it not for the removed id
+    for number, removed in ((7, ()), (8, ()), (9, ())):  # of the same length, except for the removed id
         record(swapped, one(number), removed)
     assert mine.read_bytes()[: case.places[1]] == (swapped / JOURNAL).read_bytes()[: case.places[1]]
     check_found(case, JOURNAL, (swapped / JOURNAL).read_bytes())
@@ -247,7 +247,7 @@ def test_any_damage_of_the_committed_ends_is_detected(case: Case, step: int) -> 
 
 
 def test_older_copy_of_the_committed_ends_loses_no_record(case: Case) -> None:
-    """The records beyond it are whole: they are read, and committed by the next writer."""
+    """The records beyond it are complete: they are read, and the next writer commits them."""
     expected = pairs_of(Memory.open(case.path))
     for kept in range(3):
         (case.path / ENDS).write_bytes(case.states[kept][ENDS])
@@ -281,7 +281,7 @@ def test_open_reader_and_writer_detect_a_truncated_journal(case: Case) -> None:
 
 
 def test_older_format_refuses_complete_damaged_records(case: Case) -> None:
-    """Without a committed end, a record that is as long as it says and has another checksum is damaged, not torn."""
+    """Without a committed end, a complete record with a wrong checksum is damaged, not torn."""
     make_older(case.path)
     assert pairs_of(Memory.open(case.path)).keys() == {1, 2}
     file = case.path / JOURNAL
@@ -323,7 +323,7 @@ def test_committed_ends_of_sealed_journals_are_dropped(path: Path) -> None:
 def test_error_of_a_failed_record_says_whether_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    """The pair is there if and only if the error says so, and the same writer goes on."""
+    """The pair is present if and only if the error says so, and the same writer can continue."""
     told = []
     for bad in range(20):
         path = tmp_path / f"memory-{bad}"
@@ -361,7 +361,7 @@ def test_error_of_a_failed_record_says_whether_it_was_committed(
 
 
 def test_reader_drops_a_replaced_uncommitted_record(case: Case) -> None:
-    """It was taken over while its writer was at work, which then failed: another record came in its place."""
+    """A reader accepts a record of a running writer; the writer fails, and another record replaces it."""
     (case.path / ENDS).write_bytes(case.states[2][ENDS])
     reader = Memory.open(case.path)
     assert {pair[1] for pair in pairs_of(reader).values()} == {one(8).targets[0], one(9).targets[0]}
@@ -373,7 +373,7 @@ def test_reader_drops_a_replaced_uncommitted_record(case: Case) -> None:
 
 
 def test_sealed_uncommitted_record_survives_a_restore(path: Path) -> None:
-    """A killed writer left the first record of a journal uncommitted; later journals count on its ids."""
+    """A killed writer left the first record of a journal uncommitted; ids in later journals depend on it."""
     append(path, 1)
     with Memory.open(path).edit() as edit:
         edit.keep_snapshot("before")
@@ -410,7 +410,7 @@ def test_writer_continues_after_a_failure_behind_an_uncommitted_record(
 
 
 def test_torn_record_replaced_while_reading_is_no_damage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first reading gives a part of the torn record, and then the end of what was written in its place."""
+    """The first attempt reads the start of the torn record and the end of the record that replaced it."""
     expected = pairs_of(Memory.open(case.path))
     (case.path / ENDS).write_bytes(case.states[1][ENDS])
     good = case.states[3][JOURNAL]

@@ -42,7 +42,7 @@ def test_recorded_pairs_are_visible_at_once_and_after_opening(path: Path) -> Non
     for memory in (written, Memory.open(path), reader.refresh()):
         assert rows(memory) == expected
         assert (memory.pairs, memory.tail.pairs, memory.living_pairs) == (3, 2, 5)
-    assert rows(reader) == rows_of(sample(1), 0)  # a reader stays what it was
+    assert rows(reader) == rows_of(sample(1), 0)  # an open reader does not change
     assert reader.generation == written.generation
     assert written.verify() == []
 
@@ -96,7 +96,7 @@ def test_invalid_changes_are_refused(path: Path) -> None:
 
 
 class Oracle:
-    """What a memory should hold: rows by id, in order."""
+    """The expected content of a memory: rows by id, in order."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -153,7 +153,7 @@ def test_any_order_of_changes_equals_the_reference(tmp_path_factory: pytest.Temp
 
 
 def test_sealing_pruned_compacted_and_clustered_segments(path: Path) -> None:
-    """Entries, tokens and pairs part ways: numbers must be those of what is left of each."""
+    """Entries, tokens and pairs have different counts, and each has its own numbers."""
     memory = append(path, 1, 2, 3)
     with memory.edit() as edit:
         edit.put_array("compact", lambda start, stop: np.arange(start, stop)[:, None].repeat(2, 1).astype(np.float16))
@@ -273,7 +273,7 @@ def test_restored_snapshot_has_later_additions_and_removals(path: Path) -> None:
     assert rows(record(path, one(5))) == expected | rows_of(one(5), 10)
     with restored.edit() as edit:
         edit.commit()
-    assert len(list((path / "journals").iterdir())) <= 2  # the older ones went with the snapshot
+    assert len(list((path / "journals").iterdir())) <= 2  # older journals were deleted with the snapshot
 
 
 def test_restored_snapshot_drops_keys_that_later_pairs_lack(path: Path) -> None:
@@ -332,7 +332,7 @@ def test_older_format_is_upgraded_by_the_first_record(path: Path, format: int) -
 
 
 def test_readers_see_consistent_states_while_a_writer_records_and_seals(path: Path) -> None:
-    """Every view that a reader gets is one that was committed, and views never go back."""
+    """Every state that a reader gets was committed, and a reader never returns to an older state."""
     append(path, 1)
     allowed = [rows(Memory.open(path))]
     done = threading.Event()
@@ -345,7 +345,7 @@ def test_readers_see_consistent_states_while_a_writer_records_and_seals(path: Pa
             while not done.is_set():
                 memory = memory.refresh()
                 found = rows(memory)
-                known = list(allowed)  # a state is noted before it is committed
+                known = list(allowed)  # a state is listed before it is committed
                 reached = next(i for i in range(reached, len(known)) if known[i] == found)
         except BaseException as error:
             failures.append(error)
@@ -382,4 +382,4 @@ def test_refresh_without_changes_reads_no_file(path: Path, monkeypatch: pytest.M
     assert len(reads) == 1  # by open
     record(path, one(8))
     assert memory.refresh().living_pairs == 5
-    assert reads[-1].end == memory.tail.journals[-1].end  # only what is new
+    assert reads[-1].end == memory.tail.journals[-1].end  # only the new records

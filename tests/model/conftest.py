@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from .zoo import KINDS, Texts, load_kind
 
@@ -35,5 +37,14 @@ def any_model(request: pytest.FixtureRequest, model_of: Callable[[str], BaseMode
 
 @pytest.fixture
 def copied(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A Marian folder to break."""
+    """A copy of a Marian folder, which tests damage."""
     return Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+
+
+@pytest.fixture
+def pickled(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A Marian folder whose only weights are a pickle, as many on the hub."""
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "pickled"))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return folder

@@ -51,7 +51,7 @@ def test_states_equal_the_full_forward_pass(
         expected, hidden = forward(any_model, source, target)
         here = slice(row, row + len(target))
         torch.testing.assert_close(logits[here], expected, atol=5e-4, rtol=1e-4)
-        # A key is what enters the output projection: the last hidden state, which tied T5 scales first.
+        # A key is the input of the output projection: the last hidden state, which tied T5 scales first.
         torch.testing.assert_close(states.keys[here], hidden * scale, atol=1e-4, rtol=1e-4)
         chosen = expected.log_softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]
         torch.testing.assert_close(log_probs[here], chosen, atol=1e-4, rtol=1e-4)
@@ -99,7 +99,7 @@ def test_log_probs_in_blocks(any_model: BaseModel, pairs: tuple[list[list[int]],
 def test_steps_equal_the_teacher_forced_forward_pass(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], beam: int
 ) -> None:
-    """Hypotheses go on from any other of their sentence, and sentences leave: each is as if it were alone."""
+    """Hypotheses are reordered and sentences are dropped; the results equal those of single sentences."""
     sources = pairs[0][:4]
     draw = random.Random(5)
     decoding = any_model.start(sources, beam)
@@ -139,7 +139,7 @@ def test_hook_is_removed_after_an_error(any_model: BaseModel) -> None:
 
 
 def test_half_precision_keeps_the_fingerprint(model_of) -> None:
-    """A memory learnt in fp32 opens with the model loaded in bf16: the weights are rounded, not others."""
+    """A memory of the model in float32 opens with the same model in bfloat16."""
     from ibidem.model import load_model
 
     whole = model_of("marian")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from ibidem.errors import ModelError, UsageError
 from ibidem.model import BaseModel, load_model
 from ibidem.model.convert import convert, main
 
-
-@pytest.fixture
-def pickled(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A Marian folder as many are on the hub, with its weights as a pickle alone."""
-    folder = Path(shutil.copytree(tiny_folder, tmp_path / "pickled"))
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    return folder
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_pickle_can_be_converted(pickled: Path, tiny: BaseModel, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_spans_of_any_text_are_ordered(tiny: BaseModel, text: str) -> None:
 
 
 def test_spans_of_a_text_that_the_tokenizer_changes() -> None:
-    """The tokenizer spells … as three dots, one token each."""
+    """The tokenizer decodes … as three dots, one token each."""
     pieces = ["Wait", " ", ".", ".", ".", " no"]
 
     def decode(ids: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from ibidem.model.linear import Int8Linear, PlainLinear, supports_int8
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Both sides rounded, then multiplied without error.
+    """Round both sides, then multiply exactly.
 
     Weights to 127 steps of their row's largest value; activations to 254 between the least and the greatest of their
     row, without the largest magnitude.
@@ -60,7 +60,7 @@ def test_rows_that_are_not_finite() -> None:
 
 
 def test_largest_products_do_not_saturate() -> None:
-    """Without VNNI the library adds products in sixteen bits: then it must not be used."""
+    """Without VNNI the library adds products in 16 bits and must not be used."""
     weight = torch.full((3, 64), 1.0)
     x = torch.cat([torch.full((1, 64), 2.0), torch.full((1, 64), -2.0)])
     torch.testing.assert_close(Int8Linear(weight, None)(x), x @ weight.T)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def refuse(kind: type[IbidemError], name: str | Path, **options: str) -> str:
-    """The message of a model that cannot be loaded: one line."""
+    """Return the error message of `load_model`, which must be one line."""
     with pytest.raises(kind) as caught:
         load_model(name, **{"device": "cpu", **options})
     message = str(caught.value)
@@ -135,7 +135,7 @@ def test_packing_keeps_vectors_and_integers() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_folder_equals_the_unpacked_weights(model_of, kind: str, tmp_path: Path) -> None:
-    """A packed folder loads as a plain folder with the unpacked weights would: weights and settings."""
+    """A packed folder gives the weights and settings of a plain folder with the unpacked weights."""
     plain = model_of(kind)
     pack_folder(Path(plain.name), tmp_path / "packed")
     assert (tmp_path / "packed" / PACKED_FILE).exists()
@@ -182,7 +182,7 @@ def test_weights_and_settings_equal_those_of_transformers(any_model: BaseModel) 
 
 @pytest.mark.parametrize("kind", ["marian", "bart"])
 def test_generation_settings_in_the_configuration(model_of, kind: str, tmp_path: Path) -> None:
-    """Models of before generation_config.json have these settings in config.json."""
+    """Older models without generation_config.json have these settings in config.json."""
     folder = Path(shutil.copytree(model_of(kind).name, tmp_path / "old"))
     generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -204,7 +204,7 @@ def test_sharded_weights(model_of, tmp_path: Path) -> None:
 def test_only_needed_files_are_downloaded(
     monkeypatch: pytest.MonkeyPatch, tiny_folder: Path, pickled: Path, tiny: BaseModel
 ) -> None:
-    """No Python files, pickles or adapters come from the hub, whatever a repository holds."""
+    """No Python files, pickles or adapters are downloaded from the hub."""
     repositories = {"some/model": tiny_folder, "some/pickle": pickled}
     asked: list[dict[str, Any]] = []
 
@@ -232,7 +232,7 @@ def test_only_needed_files_are_downloaded(
 
 
 def calls() -> Iterator[tuple[str, ast.Call, str]]:
-    """All calls in code that is shipped or run by users: the place, the call, and the name that is called."""
+    """Yield all calls in the code of the package: the place, the call, and the called name."""
     for part in ("src", "recipes", "benchmarks", "demo"):
         for file in sorted((ROOT / part).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -240,8 +240,8 @@ def calls() -> Iterator[tuple[str, ast.Call, str]]:
                     yield f"{file.relative_to(ROOT)}:{node.lineno}", node, ast.unparse(node.func)
 
 
-def said(call: ast.Call, name: str) -> Any:
-    """The literal that a keyword argument is given, None where it is not given."""
+def keyword_value(call: ast.Call, name: str) -> Any:
+    """Return the literal value of a keyword argument; None where it is missing."""
     return next((ast.literal_eval(word.value) for word in call.keywords if word.arg == name), None)
 
 
@@ -251,15 +251,15 @@ def test_nothing_is_loaded_in_an_unsafe_way() -> None:
         last = name.split(".")[-1]
         if last in ("from_pretrained", "from_config", "snapshot_download", "hf_hub_download", "pipeline"):
             seen += 1
-            trusted = last.startswith("from_") and said(call, "trust_remote_code") is not False
+            trusted = last.startswith("from_") and keyword_value(call, "trust_remote_code") is not False
             if "model/loading.py" not in place or trusted:
                 wrong.append(f"{place}: {name} outside of loading.py, or without trust_remote_code=False")
         has_weights = last == "from_pretrained" and "state_dict" in ast.unparse(call)
-        if has_weights and said(call, "use_safetensors") is not True:
+        if has_weights and keyword_value(call, "use_safetensors") is not True:
             wrong.append(f"{place}: {name} without use_safetensors=True")
-        if name == "torch.load" and said(call, "weights_only") is not True:
+        if name == "torch.load" and keyword_value(call, "weights_only") is not True:
             wrong.append(f"{place}: {name} without weights_only=True")
-        if name in ("np.load", "numpy.load") and said(call, "allow_pickle"):
+        if name in ("np.load", "numpy.load") and keyword_value(call, "allow_pickle"):
             wrong.append(f"{place}: {name} with allow_pickle")
         if name in ("eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "yaml.load", "yaml.unsafe_load"):
             wrong.append(f"{place}: {name}")

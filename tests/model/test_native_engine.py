@@ -34,7 +34,7 @@ KINDS = ("marian", "marian-separate", "fsmt")
 
 @pytest.fixture(scope="module")
 def swish_of(model_of: Callable[[str], BaseModel]) -> Callable[[str], BaseModel]:
-    """The tiny model of a kind with an activation of real translation models: Marian's default is another."""
+    """Tiny models with the activation of real translation models, which is not Marian's default."""
 
     @cache
     def load(kind: str) -> BaseModel:
@@ -74,7 +74,7 @@ class Pair:
 
 
 def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: list[str], beam: int, steps: int) -> Any:
-    """Steps of several decodings fed with the same random tokens, reordered alike; a sentence leaves at times."""
+    """Yield the steps of several decodings with the same random tokens and reordering; sentences are dropped."""
     ids, mask = model.pad(model.tokens.encode_sources(texts))
     decodings = [start(ids, mask, beam) for start in starts]
     generator = torch.Generator().manual_seed(5)
@@ -106,7 +106,7 @@ def test_states_and_logits_equal_fast_marian(
         for mine, other in zip(found, expected, strict=True):
             errors.append((mine - other).norm(dim=1) / other.norm(dim=1))
     everything = torch.cat(errors)
-    # A value on the edge between two int8 steps may fall to either side, and its hypothesis bears that from then on.
+    # A value between two int8 steps may round to either, which affects all later steps of its hypothesis.
     assert float(everything.median()) < 1e-6
     assert float((everything > 1e-4).double().mean()) < 0.2
     assert float(everything.max()) < 0.3
@@ -135,7 +135,7 @@ def test_decoding_does_not_depend_on_threads(swish_of: Callable[[str], BaseModel
     pair = Pair(model)
     before = torch.get_num_threads()
     runs: list[list[Step]] = []
-    encoded: list[Tensor] = []  # once for both: torch's own products may differ with its threads
+    encoded: list[Tensor] = []  # once for both, since torch's products may depend on the number of threads
 
     def start(ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         sources = encoded or pair.sources(ids, mask)

@@ -43,7 +43,7 @@ OWN = "translates from de to en"
 
 
 def test_sources_equal_the_tokenizer(any_model: BaseModel, texts: Texts) -> None:
-    """On plain sentences ibidem encodes what a user of the tokenizer gets."""
+    """On plain sentences the ids equal those of the tokenizer."""
     tokens = any_model.tokens
     plain = [tokens.source_prefix + text for text in texts.german]
     assert tokens.encode_sources(texts.german) == tokens._source(plain).input_ids
@@ -51,7 +51,7 @@ def test_sources_equal_the_tokenizer(any_model: BaseModel, texts: Texts) -> None
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fsmt"])
 def test_targets_equal_the_tokenizer_without_tag(model_of, texts: Texts, kind: str) -> None:
-    """FSMT's tokenizer has no target mode to compare with: it makes the round trip."""
+    """FSMT's tokenizer has no target mode to compare with; the round-trip test covers it."""
     tokens = model_of(kind).tokens
     own = tokens._source(text_target=texts.english).input_ids
     tags = {*tokens._source.all_special_ids, *tokens.start} - {tokens._source.unk_token_id}
@@ -70,7 +70,7 @@ def test_targets_end_once_and_hold_no_tag(any_model: BaseModel, texts: Texts) ->
 
 @pytest.mark.parametrize("kind", ["marian", "marian-separate", "fsmt", "m2m100", "nllb", "bart"])
 def test_typed_special_tokens_are_text_in_sources(model_of, kind: str) -> None:
-    """Not so for the unigram tokenizers of T5 and mBART, whose special tokens are pieces like any other."""
+    """The unigram tokenizers of T5 and mBART are excluded: their special tokens are ordinary pieces."""
     tokens = model_of(kind).tokens
     plain, typed = tokens.encode_sources(["a b", "a </s> b"])
     assert typed.count(tokens.eos) == plain.count(tokens.eos)
@@ -79,7 +79,7 @@ def test_typed_special_tokens_are_text_in_sources(model_of, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["marian", "marian-separate", "m2m100", "fsmt"])
 def test_round_trip(model_of, texts: Texts, kind: str) -> None:
-    """These tokenizers know all letters of the sentences, and normalise the ellipsis only."""
+    """These tokenizers have all letters of the sentences, and normalise only the ellipsis."""
     tokens = model_of(kind).tokens
     known = [text for text in texts.english if text.isascii() and '"' not in text and "--" not in text]
     assert len(known) > 200
@@ -88,7 +88,7 @@ def test_round_trip(model_of, texts: Texts, kind: str) -> None:
         for text, ids in zip(known, tokens.encode_targets(known), strict=True)
         if (again := tokens.decode(ids)) != text
     ]
-    # Moses' detokenizer (FSMT) cannot know where each space stood.
+    # Moses' detokenizer (FSMT) does not restore every space.
     assert len(wrong) <= (len(known) // 10 if kind == "fsmt" else 0), wrong[:5]
 
 
@@ -157,7 +157,7 @@ def test_multilingual_model_requires_languages(model_of, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MULTILINGUAL)
 def test_positions_of_language_tags(model_of, kind: str) -> None:
-    """The source carries its own tag, the decoder's prompt the target's, as in the papers of these models."""
+    """The source has its own tag, the decoder's prompt the target's, as in the papers of these models."""
     tokens = model_of(kind).tokens
     options = KINDS[kind].options
     spelt = "__{}__" if kind == "m2m100" else "{}"
@@ -186,9 +186,9 @@ def test_prefix_goes_before_every_source(model_of) -> None:
 
 @pytest.mark.parametrize("traps", [False, True])
 def test_both_sides_are_encoded_in_several_threads(any_model: BaseModel, texts: Texts, traps: bool) -> None:
-    """A server encodes sources in many threads while another learns; tokenizers switch sides by changing themselves."""
+    """Threads encode sources and targets at the same time, and tokenizers switch sides by changing their state."""
     tokens = any_model.tokens
-    # Marian's quick way does not read tags.
+    # The fast Marian tokenizer does not read tags.
     sources = [">> " + text if traps else text for text in texts.german[:20]]
     targets = [">> " + text if traps else text for text in texts.english[:20]]
     expected = (tokens.encode_sources(sources), tokens.encode_targets(targets))
@@ -262,7 +262,7 @@ def test_given_languages_replace_unstated_ones(model_of, kind: str) -> None:
 
 @pytest.mark.parametrize(("format", "refused"), [("tmx", True), ("xliff", True), ("po", True), ("tsv", False)])
 def test_files_that_name_languages_need_known_ones(model_of, tmp_path: Path, format: str, refused: bool) -> None:
-    """They were read as German and English, whatever the model translates."""
+    """Such files are refused where the model does not state its languages."""
     model, path = model_of("bart"), tmp_path / "text"
     path.write_text("", encoding="utf-8")
     if refused:
@@ -282,7 +282,7 @@ def test_short_codes_of_a_multilingual_model(model_of) -> None:
 
 
 def state_languages(folder: Path, source: str | None, target: str | None, codes: tuple[str, ...] = ()) -> None:
-    """Let a Marian folder state these languages, and have tokens that select target languages."""
+    """Write languages, and tokens that select target languages, into a Marian folder."""
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     stated = {**settings, "source_lang": source, "target_lang": target}
     (folder / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
@@ -309,7 +309,7 @@ def test_given_language_replaces_a_language_family(marian: Path, family: str | N
 
 
 def test_marian_model_with_several_target_languages(marian: Path) -> None:
-    """The language selects the tag that the model wants before its source, which changes the translation."""
+    """The target language selects the tag before the source, which changes the translation."""
     state_languages(marian, "deu", "roa", ("fra", "spa", "por"))
     bare, french = load_model(marian, device="cpu"), load_model(marian, device="cpu", target_language="fr")
     assert (french.tokens.target_language, french.tokens.source_prefix) == ("fra", ">>fra<< ")
@@ -325,7 +325,7 @@ def test_marian_model_with_several_target_languages(marian: Path) -> None:
 
 
 def test_check_languages_of_a_loaded_model(tiny: BaseModel, model_of, corpus_file: Path, tmp_path: Path) -> None:
-    """They were ignored where a loaded model was given with them."""
+    """Languages that are given with a loaded model are checked, not ignored."""
     assert Translator(tiny, source_language="de", target_language="en").model is tiny
     with pytest.raises(UsageError, match=r"loaded already and translates from de to en; .* from en to de now"):
         Translator(tiny, **swapped())
@@ -337,7 +337,7 @@ def test_check_languages_of_a_loaded_model(tiny: BaseModel, model_of, corpus_fil
 
 
 def test_memory_of_other_languages_is_refused(model_of, tmp_path: Path) -> None:
-    """BART does not show in its tokens which languages it translates: the memory knows."""
+    """BART's tokenizer does not state its languages; the memory stores them."""
     folder = model_of("bart").name
     german = load_model(folder, device="cpu", source_language="de", target_language="en")
     MemoryWriter(tmp_path / "memory", german).add_pair("Datei", "file")

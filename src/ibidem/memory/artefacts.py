@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from ibidem.memory.manifest import Manifest
 
+REMOVED_PAIRS = "removed_pairs"
+REMOVED_ENTRIES = "removed_entries"
+
 
 @dataclass(frozen=True)
 class Artefact:
@@ -122,10 +125,6 @@ def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:
         raise UsageError(f"{what} cannot be written as JSON: {error}") from error
     copy: dict[str, Any] = json.loads(text)
     return copy
-
-
-REMOVED_PAIRS = "removed_pairs"
-REMOVED_ENTRIES = "removed_entries"
 
 
 def read_removed(folder: Path, manifest: Manifest, name: str) -> NDArray[np.int64]:

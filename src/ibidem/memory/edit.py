@@ -18,7 +18,7 @@ from ibidem.memory.generations import (
     SEGMENTS,
     WORK,
     append_change,
-    commit_leftovers,
+    commit_read_records,
     first_journal,
     keep_snapshot,
     listed_snapshots,
@@ -115,7 +115,7 @@ class Edit:
         if not tail:
             return
         with write_errors(folder):
-            commit_leftovers(folder, tail.journals, required=protected)
+            commit_read_records(folder, tail.journals, required=protected)
         self._dirty = True
         if draft.layout.keys and any(data.keys is None for data in tail.added):
             self.drop_array("keys")  # a restored snapshot has keys, and later pairs lack them

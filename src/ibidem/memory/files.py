@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 RESTORE = "restore it from a copy, or learn the memory again"
-
 _NOT_DAMAGE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+BLOCK_BYTES = 1 << 20
+_NAMED_BLOCKS = 8
+TEMPORARY = ".tmp-"
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,6 @@ def read_error(file: Path, error: OSError, remedy: str = RESTORE, name: str = ""
             "this process (ulimit -a), then run again"
         )
     return DamagedFile(file, f"it cannot be read ({error.strerror})", remedy, name)
-
-
-BLOCK_BYTES = 1 << 20
-_NAMED_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -178,9 +175,6 @@ def check_file(
         raise DamagedFile(path, describe_blocks(bad), remedy, name)
     if found.sha256 != sha256:
         raise DamagedFile(path, "its sha256 is not the one recorded", remedy, name)
-
-
-TEMPORARY = ".tmp-"
 
 
 def temporary_path(path: Path) -> Path:

@@ -249,7 +249,7 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
         CommittedError: The change was recorded, and the disk did not confirm it.
         DamagedMemoryError: The journal differs from what was read; nothing was changed.
     """
-    ends = commit_leftovers(folder, [journal])
+    ends = commit_read_records(folder, [journal])
     assert ends is not None
     longer = journal.append(change)
     try:
@@ -263,7 +263,7 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     return replace(longer, committed=longer.end)
 
 
-def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
+def commit_read_records(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
     """Commit what was read of journals, including the records of killed writers beyond the committed ends.
 
     A record must be committed before another is appended, so that at most one record is uncommitted, and before it is

@@ -29,7 +29,7 @@ from ibidem.memory.generations import (
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
-    commit_leftovers,
+    commit_read_records,
     current_manifest,
     listed_snapshots,
     load_manifest,
@@ -280,7 +280,7 @@ def accept_loss(folder: Path) -> list[Damage]:
             )
         else:  # an older copy of the committed ends is no loss, and is updated
             journals = [_read_journal(folder, number, ends) for number in sound.journals]
-            commit_leftovers(folder, journals, required=manifest.format > 3)
+            commit_read_records(folder, journals, required=manifest.format > 3)
         return lost
 
 

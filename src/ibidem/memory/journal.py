@@ -7,7 +7,7 @@ the ids of removed pairs.
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
 a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
-acknowledged: a whole record is accepted, a torn one is cut off by the next writer. Memories of older formats have no
+acknowledged: a complete record is accepted, a torn one is truncated by the next writer. Memories of older formats have no
 committed ends; in them only a record that is shorter than its length field counts as torn.
 """
 
@@ -37,12 +37,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 ENDS = "journals.json"
 ACCEPT_LOSS = (
     "restore it from a copy; without one, `ibidem verify --accept-loss` keeps the sound records and drops the rest"
 )
 _FORMAT = 1
+JOURNALS = "journals"
+JOURNAL_NAME = r"[0-9]{6,12}\.log"
+_HEADER = b"ibidem journal 1\n"
+_MARK = b"\xf1ibj"
+_FRAME = struct.Struct("<4sII")  # mark, length of the content, crc32
+_JSON_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -131,15 +136,6 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
     if len(journals) < len(items):
         raise fields.field_error("journals", "a list of journals, each once")
     return Ends(fields.integer("first", 1), journals)
-
-
-JOURNALS = "journals"
-JOURNAL_NAME = r"[0-9]{6,12}\.log"
-
-_HEADER = b"ibidem journal 1\n"
-_MARK = b"\xf1ibj"
-_FRAME = struct.Struct("<4sII")  # mark, length of the content, crc32
-_JSON_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-
 # The checksum is at a fixed place at the beginning, so that it covers every byte after it.
-_SEAL = b'{\n "checksum": "'
-_SEALED_FROM = len(_SEAL) + 64
+_CHECKSUM_FIELD = b'{\n "checksum": "'
+_CHECKSUM_END = len(_CHECKSUM_FIELD) + 64
+# Sums and products of sizes below this bound do not overflow int64.
+LARGEST = 1 << 48
+LARGEST_DIMENSION = 1 << 20
 
 
 def encode_document(document: Mapping[str, Any], what: str) -> bytes:
@@ -35,19 +37,14 @@ def encode_document(document: Mapping[str, Any], what: str) -> bytes:
         content = text.encode("utf-8") + b"\n"
     except (TypeError, ValueError) as error:
         raise UsageError(f"{what} cannot be written as JSON: {error}") from error
-    body = content[_SEALED_FROM:]
-    return _SEAL + hashlib.sha256(body).hexdigest().encode("ascii") + body
+    body = content[_CHECKSUM_END:]
+    return _CHECKSUM_FIELD + hashlib.sha256(body).hexdigest().encode("ascii") + body
 
 
 def has_valid_checksum(content: bytes) -> bool:
     """Return whether the checksum at the beginning is that of the rest."""
-    sealed, body = content[:_SEALED_FROM], content[_SEALED_FROM:]
-    return sealed == _SEAL + hashlib.sha256(body).hexdigest().encode("ascii")
-
-
-# Sums and products of sizes below this bound do not overflow int64.
-LARGEST = 1 << 48
-LARGEST_DIMENSION = 1 << 20
+    head, body = content[:_CHECKSUM_END], content[_CHECKSUM_END:]
+    return head == _CHECKSUM_FIELD + hashlib.sha256(body).hexdigest().encode("ascii")
 
 
 def _refuse_constant(name: str) -> Any:

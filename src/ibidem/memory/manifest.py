@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ibidem.memory.json_document import Fields
 
-
 DTYPES: Mapping[str, str] = {
     "keys": "<f2",
     "compact": "<f2",
@@ -32,6 +31,13 @@ DTYPES: Mapping[str, str] = {
 }
 # Arrays with a row for each entry, which pruning shortens. All others belong to the tokens and pairs, which stay.
 ENTRY_ARRAYS = ("keys", "compact", "clusters")
+FORMAT = 4
+LARGEST_VOCABULARY = 1 << 31
+SEEDS = range(-(1 << 63), 1 << 64)
+SEGMENT_NAME = r"[0-9]{6,12}"
+ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
+ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
+SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
 
 
 @dataclass(frozen=True)
@@ -106,16 +112,6 @@ class Layout:
             "rows": counts.entries == counts.tokens,
         }
         return {name: shape for name, shape in shapes.items() if not absent.get(name)}
-
-
-FORMAT = 4
-LARGEST_VOCABULARY = 1 << 31
-SEEDS = range(-(1 << 63), 1 << 64)
-
-SEGMENT_NAME = r"[0-9]{6,12}"
-ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
-ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
-SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
 
 
 @dataclass(frozen=True)

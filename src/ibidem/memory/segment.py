@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
     from ibidem.memory.json_document import Fields
 
+RECORD = "segment.json"
+_CHUNK = 1024
+_FEW = 16
+
 
 @dataclass(frozen=True)
 class ArrayRecord:
@@ -145,12 +149,6 @@ def _content(path: Path, size: int) -> NDArray[np.uint8]:
     if len(content) != size:
         raise DamagedFile(path, describe_size(len(content), size))
     return np.frombuffer(content, np.uint8)
-
-
-RECORD = "segment.json"
-
-_CHUNK = 1024
-_FEW = 16
 
 
 def write_segment(folder: Path, content: SegmentContent) -> SegmentRecord:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from ibidem.memory.pairs import SegmentData
     from ibidem.memory.segment import Segment
 
+_ATTEMPTS = 100
+_ID_BYTES = 8
+# Small segments at the end are joined to the new one, so that frequent seals do not make many segments.
+_LARGEST_MERGED = 1 << 17
+
 
 @dataclass(frozen=True, eq=False)
 class Tail:
@@ -224,10 +229,6 @@ def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
     return paths or [journal_path(folder, first)]
 
 
-_ATTEMPTS = 100
-_ID_BYTES = 8
-
-
 class State(NamedTuple):
     """A manifest with its tail.
 
@@ -296,10 +297,6 @@ def read_stamp(folder: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-# Small segments at the end are joined to the new one, so that frequent seals do not make many segments.
-_LARGEST_MERGED = 1 << 17
 
 
 class SealedTail(NamedTuple):

@@ -274,8 +274,8 @@ class FastMarianDecoding:
         )
         self._steps = 0
         # Keys and values of each layer: [2, sentences, heads, steps x beam, head size].
-        room = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
-        self._caches = [encoded.new_empty(room) for _ in network.decoder]
+        shape = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
+        self._caches = [encoded.new_empty(shape) for _ in network.decoder]
         # [sentences, beam, steps x beam]: 0 at the slots of a hypothesis' own history, else -inf.
         self._history = encoded.new_empty(count, beam, 0)
         self._self_mask = additive_mask(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
@@ -285,7 +285,7 @@ class FastMarianDecoding:
         """Feed one token to each row, [rows, 1]."""
         if tokens.shape[1] != 1:
             raise ValueError("expected one token for each row, [rows, 1]")
-        self._make_room()
+        self._grow_caches()
         now = self._self_mask.expand(len(self._history), -1, -1)
         self._history = torch.cat([self._history, now], dim=2)
         x = self._network.embed(tokens, self._steps)
@@ -312,12 +312,12 @@ class FastMarianDecoding:
         cache[:, :, :, end - self._beam : end] = made
         return cache[:, :, :, :end]
 
-    def _make_room(self) -> None:
-        used, held = self._steps * self._beam, self._caches[0].shape[3]
-        if used < held:
+    def _grow_caches(self) -> None:
+        used, size = self._steps * self._beam, self._caches[0].shape[3]
+        if used < size:
             return
         for number, cache in enumerate(self._caches):
-            larger = cache.new_empty(*cache.shape[:3], 2 * held, cache.shape[4])
+            larger = cache.new_empty(*cache.shape[:3], 2 * size, cache.shape[4])
             larger[:, :, :, :used] = cache
             self._caches[number] = larger
 

@@ -16,7 +16,6 @@ from ibidem.text import primary_language, same_language
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-
 _TAG = re.compile(r"[A-Za-z]{2,8}(?:[-_.@][A-Za-z0-9]+)*")
 _MARIAN_CODE = re.compile(r">>([^<>]+)<<")
 # Codes of language families (ISO 639-5 and `mul`), which OPUS-MT models state as their source or target.
@@ -27,6 +26,10 @@ jpx kar kdo khi kro map mkh mno mul mun myn nah nai ngf nic nub omq omv oto paa 
 sal sdv sem sgn sio sit sla smi son sqj ssa syd tai tbq trk tup tut tuw urj wak wen xgn xnd ypk zhx zle zls zlw znd
 """
 _FAMILIES = frozenset(_FAMILY_CODES.split())
+# Models with relative positions (T5) have no limit; this is the length that they were trained on.
+_POSITIONS = 512
+# `split_special_tokens`: a "</s>" that a user typed is text, not the end of the sentence.
+_WHOLE = {"truncation": False, "padding": False, "return_attention_mask": False, "split_special_tokens": True}
 
 
 class LanguagePair(NamedTuple):
@@ -43,173 +46,6 @@ class LanguagePair(NamedTuple):
         """Return the command-line options that set the languages of this pair."""
         sides = zip(("--source-language", "--target-language"), self, strict=True)
         return " and ".join(option for option, language in sides if language is not None)
-
-
-def stated_languages(tokenizer: Any) -> LanguagePair:
-    """Return the languages that the tokenizer of a bilingual model states, as Marian's and FSMT's do."""
-    return LanguagePair(
-        _first_attribute(tokenizer, "source_lang", "src_lang"),
-        _first_attribute(tokenizer, "target_lang", "tgt_lang"),
-    )
-
-
-def resolve_languages(name: str, own: LanguagePair, given: LanguagePair) -> LanguagePair:
-    """Return the languages of a bilingual model.
-
-    A given language replaces one that the model does not state, or of which it states only the family.
-
-    Args:
-        name: The name of the model for messages.
-        own: The languages that the model states.
-        given: The languages that the user gives.
-
-    Raises:
-        UsageError: A given language is no language tag, or the model states another one.
-    """
-    for language in given:
-        if language is not None and not _TAG.fullmatch(language):
-            raise UsageError(f"{language!r} is not a language tag: use one such as 'de', 'en' or 'pt-BR'.")
-    known = LanguagePair(*(None if tag is None or is_language_family(tag) else tag for tag in own))
-    pairs = zip(known, given, strict=True)
-    if not all(tag is None or wanted is None or same_language(tag, wanted) for tag, wanted in pairs):
-        raise UsageError(
-            f"{name} translates {own}, not {given}: leave {given.options()} out, or choose another model with --model."
-        )
-    return LanguagePair(*(tag or wanted or family for tag, wanted, family in zip(known, given, own, strict=True)))
-
-
-def is_language_family(tag: str) -> bool:
-    """Return whether a tag names several languages, such as `roa` or ROMANCE."""
-    code = primary_language(tag)
-    return code in _FAMILIES or not 2 <= len(code) <= 3
-
-
-def target_codes(tokenizer: Any) -> dict[str, str]:
-    """Return the target languages of a multilingual Marian model: language code -> token that selects it (>>fra<<)."""
-    tokens = getattr(tokenizer, "supported_language_codes", None) or []
-    found = (_MARIAN_CODE.fullmatch(token) for token in tokens)
-    return {match[1]: match[0] for match in found if match is not None}
-
-
-def find_code(codes: dict[str, str], name: str, model: str) -> str:
-    """Return the target code for a language: an exact match, or the only code of that language.
-
-    Raises:
-        UsageError: No code, or more than one, matches.
-    """
-    if name in codes:
-        return name
-    same = [code for code in codes if same_language(code, name)]
-    if len(same) == 1:
-        return same[0]
-    raise UsageError(
-        f"Unknown target language '{name}' for {model}: give --target-language one of its {len(codes)} codes, such as "
-        f"{', '.join(_similar_tags(name, same, codes))}."
-    )
-
-
-def language_tags(tokenizer: Any) -> dict[str, int]:
-    """Return the language tags of a multilingual tokenizer and their token ids; empty for a bilingual model."""
-    table = getattr(tokenizer, "lang_code_to_id", None)
-    if isinstance(table, dict) and table:
-        return dict(table)
-    if "src_lang" not in vars(type(tokenizer)):
-        return {}
-    tags = {token: tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens}
-    return {tag: number for tag, number in tags.items() if "_" in tag and "<" not in tag}
-
-
-def find_language(tokenizer: Any, name: str | None, side: str) -> tuple[str, int]:
-    """Return the tag for a language and its token id: an exact match, or the only tag of that language.
-
-    Args:
-        tokenizer: The tokenizer of a multilingual model.
-        name: The language, such as "de" for the tags de_DE or deu_Latn.
-        side: "source" or "target", for messages.
-
-    Raises:
-        ModelError: No tag, or more than one, matches, or `name` is None.
-    """
-    known = language_tags(tokenizer)
-    if name is None:
-        examples = ", ".join(sorted(known)[:5])
-        raise ModelError(
-            f"This model translates between many languages: name the {side} language with "
-            f"--{side}-language (one of {len(known)}, such as {examples})."
-        )
-    if name in known:
-        return name, known[name]
-    same = [tag for tag in known if same_language(tag, name)]
-    if len(same) == 1:
-        return same[0], known[same[0]]
-    raise ModelError(
-        f"Unknown {side} language '{name}' for this model: give --{side}-language one of its "
-        f"{len(known)} tags, such as {', '.join(_similar_tags(name, same, known))}."
-    )
-
-
-def _similar_tags(name: str, same: list[str], known: dict[str, Any]) -> list[str]:
-    return same or difflib.get_close_matches(name, known, n=5, cutoff=0.3) or sorted(known)[:5]
-
-
-def _first_attribute(tokenizer: Any, *names: str) -> str | None:
-    found = (getattr(tokenizer, name, None) for name in names)
-    return next((value for value in found if isinstance(value, str) and value), None)
-
-
-class FastMarianTokenizer:
-    """One side of a Marian tokenizer, faster than that of transformers.
-
-    SentencePiece and the model number the pieces differently; this class maps the ids by a table.
-    """
-
-    def __init__(self, tokenizer: Any, *, target: bool) -> None:
-        """Make the table of ids.
-
-        Args:
-            tokenizer: A MarianTokenizer of transformers.
-            target: Whether to encode targets instead of sources.
-        """
-        self._processor = tokenizer.spm_target if target else tokenizer.spm_source
-        self._numbers = tokenizer.target_encoder if target and tokenizer.separate_vocabs else tokenizer.encoder
-        self._unknown: int = self._numbers[tokenizer.unk_token]
-        self._eos: int = tokenizer.eos_token_id
-        pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
-        self._renumbered = [self._number(piece) for piece in pieces]
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """Encode texts.
-
-        Returns:
-            The token ids of each text with the end-of-sentence token; None where a text starts with a >>language<< tag.
-        """
-        if any(text.startswith(">>") for text in texts):
-            return None
-        # SentencePiece starts threads for a list, which takes longer than encoding one line.
-        encode = self._processor.encode
-        lines = [encode(texts[0], out_type=int)] if len(texts) == 1 else encode(list(texts), out_type=int)
-        unknown = self._processor.unk_id()
-        return [
-            self._encode_unknown(text) if unknown in line else [*map(self._renumbered.__getitem__, line), self._eos]
-            for text, line in zip(texts, lines, strict=True)
-        ]
-
-    def _encode_unknown(self, text: str) -> list[int]:
-        """Encode a text with pieces that are unknown to this side's SentencePiece; the vocabulary may contain them."""
-        return [*map(self._number, self._processor.encode(text, out_type=str)), self._eos]
-
-    def _number(self, piece: str) -> int:
-        number: int = self._numbers.get(piece, self._unknown)
-        return number
-
-
-def make_fast_tokenizer(tokenizer: Any, *, target: bool) -> FastMarianTokenizer | None:
-    """Return the fast tokenizer of one side; None for other tokenizers than Marian's."""
-    return FastMarianTokenizer(tokenizer, target=target) if type(tokenizer).__name__ == "MarianTokenizer" else None
-
-
-# Models with relative positions (T5) have no limit; this is the length that they were trained on.
-_POSITIONS = 512
 
 
 class Tokens:
@@ -403,10 +239,6 @@ class Tokens:
         return merged
 
 
-# `split_special_tokens`: a "</s>" that a user typed is text, not the end of the sentence.
-_WHOLE = {"truncation": False, "padding": False, "return_attention_mask": False, "split_special_tokens": True}
-
-
 def _target_tokenizer(tokenizer: Any) -> Any:
     """Return the tokenizer of targets; FSMT's has no target mode, so a copy gets the target's language and pieces."""
     if type(tokenizer).__name__ != "FSMTTokenizer":
@@ -423,3 +255,166 @@ def _as_list(value: int | list[int] | None) -> list[int | None]:
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
+
+
+class FastMarianTokenizer:
+    """One side of a Marian tokenizer, faster than that of transformers.
+
+    SentencePiece and the model number the pieces differently; this class maps the ids by a table.
+    """
+
+    def __init__(self, tokenizer: Any, *, target: bool) -> None:
+        """Make the table of ids.
+
+        Args:
+            tokenizer: A MarianTokenizer of transformers.
+            target: Whether to encode targets instead of sources.
+        """
+        self._processor = tokenizer.spm_target if target else tokenizer.spm_source
+        self._numbers = tokenizer.target_encoder if target and tokenizer.separate_vocabs else tokenizer.encoder
+        self._unknown: int = self._numbers[tokenizer.unk_token]
+        self._eos: int = tokenizer.eos_token_id
+        pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+        self._renumbered = [self._number(piece) for piece in pieces]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """Encode texts.
+
+        Returns:
+            The token ids of each text with the end-of-sentence token; None where a text starts with a >>language<< tag.
+        """
+        if any(text.startswith(">>") for text in texts):
+            return None
+        # SentencePiece starts threads for a list, which takes longer than encoding one line.
+        encode = self._processor.encode
+        lines = [encode(texts[0], out_type=int)] if len(texts) == 1 else encode(list(texts), out_type=int)
+        unknown = self._processor.unk_id()
+        return [
+            self._encode_unknown(text) if unknown in line else [*map(self._renumbered.__getitem__, line), self._eos]
+            for text, line in zip(texts, lines, strict=True)
+        ]
+
+    def _encode_unknown(self, text: str) -> list[int]:
+        """Encode a text with pieces that are unknown to this side's SentencePiece; the vocabulary may contain them."""
+        return [*map(self._number, self._processor.encode(text, out_type=str)), self._eos]
+
+    def _number(self, piece: str) -> int:
+        number: int = self._numbers.get(piece, self._unknown)
+        return number
+
+
+def make_fast_tokenizer(tokenizer: Any, *, target: bool) -> FastMarianTokenizer | None:
+    """Return the fast tokenizer of one side; None for other tokenizers than Marian's."""
+    return FastMarianTokenizer(tokenizer, target=target) if type(tokenizer).__name__ == "MarianTokenizer" else None
+
+
+def stated_languages(tokenizer: Any) -> LanguagePair:
+    """Return the languages that the tokenizer of a bilingual model states, as Marian's and FSMT's do."""
+    return LanguagePair(
+        _first_attribute(tokenizer, "source_lang", "src_lang"),
+        _first_attribute(tokenizer, "target_lang", "tgt_lang"),
+    )
+
+
+def resolve_languages(name: str, own: LanguagePair, given: LanguagePair) -> LanguagePair:
+    """Return the languages of a bilingual model.
+
+    A given language replaces one that the model does not state, or of which it states only the family.
+
+    Args:
+        name: The name of the model for messages.
+        own: The languages that the model states.
+        given: The languages that the user gives.
+
+    Raises:
+        UsageError: A given language is no language tag, or the model states another one.
+    """
+    for language in given:
+        if language is not None and not _TAG.fullmatch(language):
+            raise UsageError(f"{language!r} is not a language tag: use one such as 'de', 'en' or 'pt-BR'.")
+    known = LanguagePair(*(None if tag is None or is_language_family(tag) else tag for tag in own))
+    pairs = zip(known, given, strict=True)
+    if not all(tag is None or wanted is None or same_language(tag, wanted) for tag, wanted in pairs):
+        raise UsageError(
+            f"{name} translates {own}, not {given}: leave {given.options()} out, or choose another model with --model."
+        )
+    return LanguagePair(*(tag or wanted or family for tag, wanted, family in zip(known, given, own, strict=True)))
+
+
+def is_language_family(tag: str) -> bool:
+    """Return whether a tag names several languages, such as `roa` or ROMANCE."""
+    code = primary_language(tag)
+    return code in _FAMILIES or not 2 <= len(code) <= 3
+
+
+def target_codes(tokenizer: Any) -> dict[str, str]:
+    """Return the target languages of a multilingual Marian model: language code -> token that selects it (>>fra<<)."""
+    tokens = getattr(tokenizer, "supported_language_codes", None) or []
+    found = (_MARIAN_CODE.fullmatch(token) for token in tokens)
+    return {match[1]: match[0] for match in found if match is not None}
+
+
+def find_code(codes: dict[str, str], name: str, model: str) -> str:
+    """Return the target code for a language: an exact match, or the only code of that language.
+
+    Raises:
+        UsageError: No code, or more than one, matches.
+    """
+    if name in codes:
+        return name
+    same = [code for code in codes if same_language(code, name)]
+    if len(same) == 1:
+        return same[0]
+    raise UsageError(
+        f"Unknown target language '{name}' for {model}: give --target-language one of its {len(codes)} codes, such as "
+        f"{', '.join(_similar_tags(name, same, codes))}."
+    )
+
+
+def language_tags(tokenizer: Any) -> dict[str, int]:
+    """Return the language tags of a multilingual tokenizer and their token ids; empty for a bilingual model."""
+    table = getattr(tokenizer, "lang_code_to_id", None)
+    if isinstance(table, dict) and table:
+        return dict(table)
+    if "src_lang" not in vars(type(tokenizer)):
+        return {}
+    tags = {token: tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens}
+    return {tag: number for tag, number in tags.items() if "_" in tag and "<" not in tag}
+
+
+def find_language(tokenizer: Any, name: str | None, side: str) -> tuple[str, int]:
+    """Return the tag for a language and its token id: an exact match, or the only tag of that language.
+
+    Args:
+        tokenizer: The tokenizer of a multilingual model.
+        name: The language, such as "de" for the tags de_DE or deu_Latn.
+        side: "source" or "target", for messages.
+
+    Raises:
+        ModelError: No tag, or more than one, matches, or `name` is None.
+    """
+    known = language_tags(tokenizer)
+    if name is None:
+        examples = ", ".join(sorted(known)[:5])
+        raise ModelError(
+            f"This model translates between many languages: name the {side} language with "
+            f"--{side}-language (one of {len(known)}, such as {examples})."
+        )
+    if name in known:
+        return name, known[name]
+    same = [tag for tag in known if same_language(tag, name)]
+    if len(same) == 1:
+        return same[0], known[same[0]]
+    raise ModelError(
+        f"Unknown {side} language '{name}' for this model: give --{side}-language one of its "
+        f"{len(known)} tags, such as {', '.join(_similar_tags(name, same, known))}."
+    )
+
+
+def _similar_tags(name: str, same: list[str], known: dict[str, Any]) -> list[str]:
+    return same or difflib.get_close_matches(name, known, n=5, cutoff=0.3) or sorted(known)[:5]
+
+
+def _first_attribute(tokenizer: Any, *names: str) -> str | None:
+    found = (getattr(tokenizer, name, None) for name in names)
+    return next((value for value in found if isinstance(value, str) and value), None)
