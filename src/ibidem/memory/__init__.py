@@ -1,4 +1,4 @@
-"""The folder of a memory on disk: manifest, segments, journals, artefacts; independent of models and search."""
+"""The folder of a memory on disk: manifest, segments, journals and artefacts. It depends on no model and no index."""
 
 from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
 from ibidem.memory.edit import Edit, JournalWriter, remove_pairs

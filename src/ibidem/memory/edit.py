@@ -447,11 +447,7 @@ class Edit:
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
             )
-        if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
-            raise MismatchError(
-                f"the token id {largest} does not fit {self._memory.path}, whose model {identity.name!r} has "
-                f"a vocabulary of {identity.vocabulary_size}: use its own tokenizer, or learn a new memory"
-            )
+        _check_vocabulary(data, self._memory)
 
 
 def _layout_of(data: SegmentData) -> Layout:
@@ -527,6 +523,11 @@ def check_fit(data: SegmentData, memory: Memory) -> None:
                 f"the pairs have {name} of {found or 'no'} dimensions, and {memory.path} stores {width or 'none'}: "
                 f"make them with its own model {identity.name!r} and compactor"
             )
+    _check_vocabulary(data, memory)
+
+
+def _check_vocabulary(data: SegmentData, memory: Memory) -> None:
+    identity = memory.identity
     if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
         raise MismatchError(
             f"the token id {largest} does not fit {memory.path}, whose model {identity.name!r} has a vocabulary of "
