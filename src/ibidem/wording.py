@@ -15,8 +15,9 @@ def join_words(value: object, limit: int | None = None) -> str:
     Returns:
         `none`, `yes`, `4,096`, `0.98`, or the parts of a mapping or list one after the other.
 
-    >>> join_words({"k": 8, "weight": 0.7, "tuned": True})
-    'k 8, weight 0.7, tuned yes'
+    Example:
+        >>> join_words({"k": 8, "weight": 0.7, "tuned": True})
+        'k 8, weight 0.7, tuned yes'
     """
     match value:
         case None:

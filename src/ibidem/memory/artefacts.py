@@ -161,8 +161,9 @@ def numbers_among(serials: NDArray[np.int64], removed: NDArray[np.int64]) -> NDA
     Returns:
         [n] numbers.
 
-    >>> numbers_among(np.array([0, 3, 5]), removed=np.array([1, 4]))
-    array([0, 2, 3])
+    Example:
+        >>> numbers_among(np.array([0, 3, 5]), removed=np.array([1, 4]))
+        array([0, 2, 3])
     """
     return serials - np.searchsorted(removed, serials)
 
@@ -177,7 +178,8 @@ def serials_of(numbers: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArra
     Returns:
         [n] serial numbers.
 
-    >>> serials_of(np.array([0, 2, 3]), removed=np.array([1, 4]))
-    array([0, 3, 5])
+    Example:
+        >>> serials_of(np.array([0, 2, 3]), removed=np.array([1, 4]))
+        array([0, 3, 5])
     """
     return numbers + np.searchsorted(removed - np.arange(len(removed)), numbers, side="right")

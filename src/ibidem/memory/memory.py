@@ -54,27 +54,28 @@ class Memory:
     both.
 
     Files are read when they are needed, and their checksums are checked before the content is used: every method may
-    raise DamagedMemoryError. The examples of the methods continue this one:
+    raise DamagedMemoryError. The examples of the methods continue the one below.
 
-    >>> import numpy as np
-    >>> from ibidem.memory import Memory, ModelIdentity, SegmentData
-    >>> identity = ModelIdentity("tiny", "model", "tokenizer", 2, 100, "de", "en")
-    >>> memory = Memory.create("memory", identity)
-    >>> data = SegmentData(
-    ...     keys=np.zeros((3, 2), np.float16),
-    ...     values=np.array([5, 6, 0], np.int32),
-    ...     log_probs=np.zeros(3, np.float32),
-    ...     lengths=np.array([3]),
-    ...     sources=["Guten Morgen!"],
-    ...     targets=["Good morning!"],
-    ...     origins=["examples.tsv"],
-    ...     locations=[1],
-    ... )
-    >>> with memory.edit() as edit:
-    ...     edit.append_segment(data)
-    ...     memory = edit.commit()
-    >>> memory
-    Memory('memory', generation 2, 3 entries, 1 pairs)
+    Example:
+        >>> import numpy as np
+        >>> from ibidem.memory import Memory, ModelIdentity, SegmentData
+        >>> identity = ModelIdentity("tiny", "model", "tokenizer", 2, 100, "de", "en")
+        >>> memory = Memory.create("memory", identity)
+        >>> data = SegmentData(
+        ...     keys=np.zeros((3, 2), np.float16),
+        ...     values=np.array([5, 6, 0], np.int32),
+        ...     log_probs=np.zeros(3, np.float32),
+        ...     lengths=np.array([3]),
+        ...     sources=["Guten Morgen!"],
+        ...     targets=["Good morning!"],
+        ...     origins=["examples.tsv"],
+        ...     locations=[1],
+        ... )
+        >>> with memory.edit() as edit:
+        ...     edit.append_segment(data)
+        ...     memory = edit.commit()
+        >>> memory
+        Memory('memory', generation 2, 3 entries, 1 pairs)
 
     Attributes:
         path: The folder.
@@ -132,8 +133,9 @@ class Memory:
             MemoryFolderError: The folder is not empty or cannot be written.
             UsageError: Invalid seed or time.
 
-        >>> Memory.create("another", identity, seed=7).entries
-        0
+        Example:
+            >>> Memory.create("another", identity, seed=7).entries
+            0
         """
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"invalid seed {seed}: give one from {SEEDS.start} to {SEEDS.stop - 1}")
@@ -175,8 +177,9 @@ class Memory:
             MemoryFolderError: There is no memory, or it has a newer format.
             DamagedMemoryError: The manifest, a snapshot or a journal is damaged.
 
-        >>> Memory.open("memory").pairs
-        1
+        Example:
+            >>> Memory.open("memory").pairs
+            1
         """
         return cls(Path(path), read_state(Path(path)))
 
@@ -237,11 +240,12 @@ class Memory:
         Raises:
             LockedMemoryError: Another writer holds the lock.
 
-        >>> with memory.edit() as edit:
-        ...     edit.set_complete(True)
-        ...     memory = edit.commit()
-        >>> memory.complete
-        True
+        Example:
+            >>> with memory.edit() as edit:
+            ...     edit.set_complete(True)
+            ...     memory = edit.commit()
+            >>> memory.complete
+            True
         """
         with writer_lock(self.path):
             newest = self._refreshed(uncommitted=True)
@@ -268,10 +272,11 @@ class Memory:
         Raises:
             LockedMemoryError: Another writer still holds the lock.
 
-        >>> with memory.writing() as writer:
-        ...     changed = writer.record(data)
-        >>> changed.living_pairs
-        2
+        Example:
+            >>> with memory.writing() as writer:
+            ...     changed = writer.record(data)
+            >>> changed.living_pairs
+            2
         """
         with writer_lock(self.path, patience):
             newest = self._refreshed(uncommitted=True)
@@ -409,9 +414,10 @@ class Memory:
     def sentences(self) -> Iterator[StoredPair]:
         """Yield all sentence pairs that were not removed, in the order of their arrival.
 
-        >>> for pair in memory.sentences():
-        ...     print(pair.source, "->", pair.target)
-        Guten Morgen! -> Good morning!
+        Example:
+            >>> for pair in memory.sentences():
+            ...     print(pair.source, "->", pair.target)
+            Guten Morgen! -> Good morning!
         """
         return self._lookup.pairs()
 
@@ -434,10 +440,11 @@ class Memory:
             source: The source text, compared exactly.
             target: The target text, compared exactly; None accepts any.
 
-        >>> memory.find("Guten Morgen!")
-        [0]
-        >>> memory.find("Guten Morgen!", "Hello!")
-        []
+        Example:
+            >>> memory.find("Guten Morgen!")
+            [0]
+            >>> memory.find("Guten Morgen!", "Hello!")
+            []
         """
         return self._lookup.find(source, target)
 
@@ -491,8 +498,9 @@ class Memory:
         Returns:
             The damaged files; empty if there are none.
 
-        >>> memory.verify()
-        []
+        Example:
+            >>> memory.verify()
+            []
         """
         return verify(self.path, self.manifest, progress)
 

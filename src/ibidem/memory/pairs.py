@@ -286,8 +286,9 @@ def rows_of_groups(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDA
         offsets: [all groups + 1] the first row of each group.
         groups: [n] numbers of groups.
 
-    >>> rows_of_groups(np.array([0, 2, 5, 6]), np.array([0, 2]))
-    array([0, 1, 5])
+    Example:
+        >>> rows_of_groups(np.array([0, 2, 5, 6]), np.array([0, 2]))
+        array([0, 1, 5])
     """
     starts, lengths = offsets[groups], np.diff(offsets)[groups]
     ends = np.cumsum(lengths, dtype=np.int64)

@@ -47,12 +47,13 @@ class States(NamedTuple):
 class BaseModel:
     """A frozen encoder-decoder with its tokenizer: any sequence-to-sequence model of transformers.
 
-    `load_model` makes one. The examples of the methods continue this one:
+    `load_model` makes one. The examples of the methods continue the one below.
 
-    >>> from ibidem.model import load_model
-    >>> model = load_model(device="cpu")
-    >>> sources = model.tokens.encode_sources(["Guten Morgen!", "Die Datei ist leer."])
-    >>> targets = model.tokens.encode_targets(["Good morning!", "The file is empty."])
+    Example:
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu")
+        >>> sources = model.tokens.encode_sources(["Guten Morgen!", "Die Datei ist leer."])
+        >>> targets = model.tokens.encode_targets(["Good morning!", "The file is empty."])
 
     Attributes:
         name: The name or the absolute path that the model was loaded by.
@@ -167,11 +168,12 @@ class BaseModel:
         Returns:
             The states of all target tokens.
 
-        >>> states = model.states(sources, targets)
-        >>> states.keys.shape == (sum(states.lengths), model.dimension)
-        True
-        >>> states.values.tolist() == targets[0] + targets[1]
-        True
+        Example:
+            >>> states = model.states(sources, targets)
+            >>> states.keys.shape == (sum(states.lengths), model.dimension)
+            True
+            >>> states.values.tolist() == targets[0] + targets[1]
+            True
         """
         return (
             self._force_decode_steps(sources, targets) if self._native else self._force_decode_batch(sources, targets)
@@ -290,11 +292,12 @@ class BaseModel:
         Returns:
             A decoding of n * beam rows; the rows of a source are adjacent.
 
-        >>> import torch
-        >>> decoding = model.start(sources, beam=2)
-        >>> step = decoding.step(torch.tensor([model.tokens.start] * 4))
-        >>> step.logits.shape == (4, model.vocabulary_size)
-        True
+        Example:
+            >>> import torch
+            >>> decoding = model.start(sources, beam=2)
+            >>> step = decoding.step(torch.tensor([model.tokens.start] * 4))
+            >>> step.logits.shape == (4, model.vocabulary_size)
+            True
         """
         source, mask = self.pad(sources)
         if self._engine is not None:

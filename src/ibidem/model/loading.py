@@ -66,12 +66,13 @@ def load_model(
         ModelError: The model cannot be loaded, or lacks one of the languages.
         UsageError: Invalid device, dtype or language.
 
-    >>> from ibidem.model import load_model
-    >>> model = load_model(device="cpu")
-    >>> model.name, model.tokens.source_language, model.tokens.target_language
-    ('ibidem-base-de-en', 'de', 'en')
-    >>> model.dimension
-    512
+    Example:
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu")
+        >>> model.name, model.tokens.source_language, model.tokens.target_language
+        ('ibidem-base-de-en', 'de', 'en')
+        >>> model.dimension
+        512
     """
     chosen = SHIPPED if name is None else str(name)
     if Path(chosen).exists():

@@ -53,13 +53,14 @@ class Tokens:
 
     A target consists of the tokens of its text and the end-of-sentence token, without a language tag.
 
-    >>> from ibidem.model import load_model
-    >>> tokens = load_model(device="cpu").tokens
-    >>> ids = tokens.encode_targets(["The file is empty."])[0]
-    >>> ids[-1] == tokens.eos
-    True
-    >>> tokens.decode(ids)
-    'The file is empty.'
+    Example:
+        >>> from ibidem.model import load_model
+        >>> tokens = load_model(device="cpu").tokens
+        >>> ids = tokens.encode_targets(["The file is empty."])[0]
+        >>> ids[-1] == tokens.eos
+        True
+        >>> tokens.decode(ids)
+        'The file is empty.'
 
     Attributes:
         source_language: The source language; None where it is unknown.
