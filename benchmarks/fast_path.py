@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 from lines import heaviest_line
 
-from ibidem.decode import MemoryLogitsProcessor, MemoryScorer, SearchSettings, Translator, load_memory
+from ibidem.decode import MemoryLogitsProcessor, MemoryScorer, SearchSettings, Translator, load_memory_scorer
 from ibidem.evaluate import compare, describe_machine
 from ibidem.memory import Memory
 from ibidem.model import load_model
@@ -58,7 +58,7 @@ def main() -> None:
     memory = Memory.open(arguments.memory)
     name, device = memory.identity.name, arguments.device
     slow = load_model(name, device=arguments.oracle_device or device, dtype="float32")
-    oracle = load_memory(memory, slow, index=arguments.oracle_index)
+    oracle = load_memory_scorer(memory, slow, index=arguments.oracle_index)
     wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
     fast = load_model(name, device=device, dtype="auto")
 
@@ -105,7 +105,7 @@ def generate(
 ) -> list[str]:
     """The translations of sources by `generate()` with a memory."""
     tokens = model.tokens
-    ids = [one[: tokens.longest_source] for one in tokens.encode_sources(sources)]
+    ids = [one[: tokens.max_source_length] for one in tokens.encode_sources(sources)]
     translations = [""] * len(ids)
     order = sorted((row for row, one in enumerate(ids) if len(one) > 1), key=lambda row: len(ids[row]))
     with MemoryLogitsProcessor(model, scorer) as processor:
@@ -118,7 +118,7 @@ def generate(
                     attention_mask=mask,
                     num_beams=settings.beam,
                     do_sample=False,
-                    max_length=settings.limit(length, tokens.longest_target) + len(tokens.start),
+                    max_length=settings.limit(length, tokens.max_target_length) + len(tokens.start),
                     length_penalty=settings.length_penalty,
                     early_stopping=False,
                     logits_processor=[processor],

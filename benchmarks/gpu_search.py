@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates, plain_candidates
+from ibidem.combine import AdaptiveCombiner, MetaK, Weights, best_candidates, candidates_in_torch
 from ibidem.compact import NetworkCompactor
 from ibidem.compact import kernels as compacting
 from ibidem.evaluate import describe_machine
@@ -156,11 +156,11 @@ def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
     return {
         "values": lambda: table[entries.clamp_min(0)],
         "Meta-k": _bind(combiner.weigh, distances, values),
-        "Meta-k, plain": _bind(combiner.weigh_plainly, distances, values),
+        "Meta-k, plain": _bind(combiner.weigh_in_torch, distances, values),
         "mix": _bind(best_candidates, logits, weights, values, count),
-        "mix, plain": _bind(plain_candidates, logits, weights, values, count),
+        "mix, plain": _bind(candidates_in_torch, logits, weights, values, count),
         "best tokens of the base": _bind(best_candidates, logits, nobody, none, count),
-        "best tokens of the base, plain": _bind(plain_candidates, logits, nobody, none, count),
+        "best tokens of the base, plain": _bind(candidates_in_torch, logits, nobody, none, count),
     }
 
 

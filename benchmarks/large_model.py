@@ -101,7 +101,7 @@ def main() -> None:
         "indexes": {name: scorer.index.description for name, scorer in scorers.items()},
         "entries": next(iter(scorers.values())).index.size,
         "threads": torch.get_num_threads(),
-        "races": races,
+        "benchmarks": races,
         "machine": describe_machine(),
     }
     if arguments.out:

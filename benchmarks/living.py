@@ -103,7 +103,7 @@ def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str
     """Both series, and what they were measured on."""
     translator = Translator(model, folder)
     scribe = MemoryWriter(folder, model)
-    first = scribe.memory.living_pairs  # so that pairs are new, however often this has run
+    first = scribe.memory.active_pairs  # so that pairs are new, however often this has run
     drawn = enumerate(islice(cycle(texts), 2 * adds + 1), start=first)
     new = [(f"{german} ({number})", f"{english} ({number})") for number, (german, english) in drawn]
     load = os.getloadavg()
@@ -154,7 +154,7 @@ def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: T
     def translate() -> None:
         while not stop.is_set():
             translator.refresh()
-            begun.append((time.perf_counter(), translator.memories[0].living_pairs))
+            begun.append((time.perf_counter(), translator.memories[0].active_pairs))
             translator.translate([texts[len(begun) % len(texts)][0]])
 
     thread = threading.Thread(target=translate)
@@ -163,7 +163,7 @@ def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: T
     for pair in pairs:
         began = time.perf_counter()
         scribe.add_pair(*pair)
-        wanted = scribe.memory.living_pairs
+        wanted = scribe.memory.active_pairs
         while begun[-1][1] < wanted if begun else True:
             time.sleep(0.001)
         seconds.append(next(moment for moment, known in begun if known >= wanted) - began)

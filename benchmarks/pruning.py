@@ -30,7 +30,7 @@ from ibidem.learn import (
     PruneEntries,
     PruneSettings,
     group_entries,
-    label_densely,
+    label_dbscan,
     prune_entries,
     translation_costs,
 )
@@ -116,7 +116,7 @@ def prune_with(entries: PruneEntries, settings: PruneSettings) -> dict[str, floa
 
 def dbscan_ours(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:
     """DBSCAN by sorting, all groups at once."""
-    return _describe(label_densely(costs, bounds, EPSILON, settings.min_samples), bounds)
+    return _describe(label_dbscan(costs, bounds, EPSILON, settings.min_samples), bounds)
 
 
 def dbscan_theirs(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Train the base model that ships: parallel text in, a Hugging Face Marian folder out.
+"""Train the base model of the package: parallel text in, a Hugging Face Marian folder out.
 
     python recipes/base_model recipes/base_model/config.toml --data DATA --output runs/base
 
-Every stage leaves its result in OUTPUT and is skipped when that is there: killed, the same command resumes.
+Every stage writes its result to OUTPUT and is skipped if the result exists: the same command resumes a killed run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from vocabulary import read_pairs, train_vocabulary, write_tokenizer
 
 
 def main() -> None:
+    """Read the arguments of the process and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="folder that the config's corpora are relative to")
-    parser.add_argument("--output", type=Path, required=True, help="working folder; the model lands in OUTPUT/model")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder of the results; the model is written to OUTPUT/model"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--minutes", type=float, help="override the config's minutes of training")
-    parser.add_argument("--pause-after", type=float, help="stop after so many minutes; the same command goes on")
+    parser.add_argument("--pause-after", type=float, help="stop after this many minutes; the same command resumes")
     arguments = parser.parse_args()
     settings = read_settings(arguments.config)
     if arguments.minutes is not None:
@@ -40,7 +43,15 @@ def main() -> None:
 
 
 def train(settings: Settings, data: Path, output: Path, device: torch.device, pause_after: float | None) -> None:
-    """Run every stage that is not done yet."""
+    """Run every stage that is not complete.
+
+    Args:
+        settings: The recipe.
+        data: The folder of the corpora.
+        output: The folder of the results.
+        device: The device of the training.
+        pause_after: Minutes after which to stop; None trains to the end.
+    """
     torch.manual_seed(settings.seed)
     torch.backends.cuda.matmul.allow_tf32 = True
     started = time.monotonic()
@@ -65,7 +76,7 @@ def train(settings: Settings, data: Path, output: Path, device: torch.device, pa
         print(f"resumed at step {trainer.state.step}", flush=True)
     references = dev_references[: settings.dev.sentences]
     if not trainer.run(sources, targets, corpus, dev, references, processor, pause_after):
-        print(f"paused at step {trainer.state.step}, {trainer.progress():.0%} done: the same command goes on")
+        print(f"paused at step {trainer.state.step}, {trainer.progress():.0%} done: the same command resumes")
         return
     last = trainer.dev_bleu(trainer.model, dev, references, processor)
     mean = trainer.dev_bleu(trainer.average, dev, references, processor) if trainer.state.averaged else -1.0
@@ -75,7 +86,14 @@ def train(settings: Settings, data: Path, output: Path, device: torch.device, pa
 
 
 def export(model: torch.nn.Module, trainer: Trainer, spm: Path, folder: Path) -> None:
-    """Write the Hugging Face folder, weights in fp16, and the training log beside them."""
+    """Write a Hugging Face folder with float16 weights and the training log.
+
+    Args:
+        model: The weights to export.
+        trainer: The trainer, for its log.
+        spm: The SentencePiece model.
+        folder: The folder of the model; it is replaced.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.half().save_pretrained(folder)  # type: ignore[operator]

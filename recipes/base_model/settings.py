@@ -1,4 +1,4 @@
-"""The recipe's settings, read from a TOML file."""
+"""The settings of the recipe, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Vocabulary:
+    """The SentencePiece vocabulary: its size, the number of sentences to train it on, and options of SentencePiece."""
+
     size: int
     sentences: int
     character_coverage: float
@@ -20,7 +22,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class CorpusFiles:
-    """Two line-aligned files; `weight` is the share seen in an epoch, `until` the share of the run that sees it."""
+    """Two line-aligned files.
+
+    Attributes:
+        source: The file of the sources.
+        target: The file of the targets.
+        weight: The share of the pairs that an epoch uses.
+        until: The share of the run after which the corpus is no longer used.
+    """
 
     source: str
     target: str
@@ -30,6 +39,8 @@ class CorpusFiles:
 
 @dataclass(frozen=True)
 class Dev:
+    """The development set: two line-aligned files, and the number of sentences to use."""
+
     source: str
     target: str
     sentences: int
@@ -37,6 +48,8 @@ class Dev:
 
 @dataclass(frozen=True)
 class Architecture:
+    """The sizes of the Marian model."""
+
     encoder_layers: int
     decoder_layers: int
     d_model: int
@@ -49,6 +62,8 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Training:
+    """The options of the training."""
+
     max_tokens: int
     max_length: int
     minutes: float
@@ -65,6 +80,8 @@ class Training:
 
 @dataclass(frozen=True)
 class Settings:
+    """All settings of the recipe."""
+
     seed: int
     vocabulary: Vocabulary
     corpora: tuple[CorpusFiles, ...]
@@ -74,7 +91,7 @@ class Settings:
 
 
 def read_settings(path: Path) -> Settings:
-    """Read the file; a missing or unknown name is an error of Python's that names it."""
+    """Read the settings from a TOML file; a missing or unknown name raises KeyError or TypeError."""
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
     return Settings(
         seed=raw["seed"],

@@ -1,4 +1,4 @@
-"""Training of the base model: plain torch, bf16, resumable, dev BLEU on the way."""
+"""Training of the base model in plain torch: bf16, resumable, with BLEU on the development set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_model(architecture: Architecture, vocabulary_size: int) -> MarianMTModel:
-    """A Marian model with one shared embedding for source, target and output."""
+    """Make a Marian model with one shared embedding for source, target and output."""
     config = MarianConfig(
         vocab_size=vocabulary_size,
         d_model=architecture.d_model,
@@ -60,14 +60,14 @@ def build_model(architecture: Architecture, vocabulary_size: int) -> MarianMTMod
     return model
 
 
-# How much smaller than Xavier's the layers are that end a residual branch. With 1 the encoder came to say the same
-# of every word while the learning rate rose, and needed 2,000 steps to recover; the README has the few runs behind 0.3.
+# The gain of the layers at the end of residual branches. With 1 the encoder nearly collapsed during warm-up; the README
+# has the runs behind 0.3.
 BRANCH_GAIN = 0.3
 
 
 @torch.no_grad()
 def initialise(model: MarianMTModel) -> None:
-    """Xavier weights, small at the end of each residual branch, and embeddings of unit length."""
+    """Initialise the weights: Xavier, smaller at the end of each residual branch; embeddings of unit length."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and module is not model.lm_head:
             gain = BRANCH_GAIN if name.endswith(("out_proj", "fc2")) else 1.0
@@ -79,13 +79,20 @@ def initialise(model: MarianMTModel) -> None:
 
 
 class CollapsedError(RuntimeError):
-    """The model does not learn to translate: a lower learning rate or a longer warm-up is needed."""
+    """Raised when the encoder collapses; a lower learning rate or a longer warm-up is needed."""
 
 
 def compute_loss(model: MarianMTModel, sources: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy, mean over target tokens."""
+    """Compute the label-smoothed cross-entropy, averaged over the target tokens.
+
+    Args:
+        model: The model.
+        sources: [n, s] padded token ids.
+        targets: [n, t] padded token ids, each with EOS.
+        smoothing: The label smoothing.
+    """
     inputs = torch.cat([torch.full_like(targets[:, :1], PAD), targets[:, :-1]], dim=1)
-    # A mask of four dimensions is used as it is; one of two is first looked into, and the GPU waited for.
+    # transformers reads the content of a 2-d mask, which synchronises with the GPU; a 4-d mask is used as it is.
     states = model.model(
         input_ids=sources,
         attention_mask=sources.ne(PAD)[:, None, None, :].expand(-1, 1, sources.shape[1], -1),
@@ -99,13 +106,14 @@ def compute_loss(model: MarianMTModel, sources: Tensor, targets: Tensor, smoothi
 
 
 def learning_rate(training: Training, step: int, progress: float) -> float:
-    """Linear warm-up, then linear decay over the run."""
+    """Return the learning rate of a step: linear warm-up, then linear decay over the run."""
     peak = training.learning_rate - (training.learning_rate - training.final_learning_rate) * progress
     return peak * min(1.0, (step + 1) / training.warmup_steps)
 
 
 @torch.no_grad()
 def translate_greedily(model: MarianMTModel, sources: Ragged, processor: Any) -> list[str]:
+    """Translate all sources with greedy search."""
     model.eval()
     rows = np.argsort(sources.lengths, kind="stable")
     outputs: dict[int, str] = {}
@@ -123,21 +131,21 @@ def translate_greedily(model: MarianMTModel, sources: Ragged, processor: Any) ->
 
 @dataclass
 class State:
-    """All that a resumed run needs besides the data."""
+    """The state of a run that a resumed run needs besides the data."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     elapsed: float = 0.0
     averaged: int = 0
-    epoch_progress: float = 0.0  # of the run when the epoch began: it decides which corpora the epoch holds
+    epoch_progress: float = 0.0  # progress at the start of the epoch, which selects its corpora
     history: list[dict[str, float]] = field(default_factory=list)
 
 
 class Trainer:
-    """Trains until the run's minutes or steps are over; `resume` continues a killed run.
+    """Trains until the minutes or steps of the run are used up; `resume` continues a killed run.
 
-    On a GPU the forward and backward passes are in bf16; the optimiser works on fp32 weights, which are what is saved.
+    On a GPU the forward and backward passes use bf16; the optimiser updates fp32 weights, which are saved.
     """
 
     def __init__(self, settings: Settings, model: MarianMTModel, folder: Path, device: torch.device) -> None:
@@ -162,7 +170,7 @@ class Trainer:
         return self.folder / "checkpoint.pt"
 
     def save(self) -> None:
-        """Write the checkpoint beside and put it in place by rename, so that a kill leaves a whole one."""
+        """Write the checkpoint under a temporary name and rename it, so that a killed process leaves a complete one."""
         temporary = self._checkpoint.with_suffix(".tmp")
         torch.save(
             {
@@ -176,6 +184,7 @@ class Trainer:
         temporary.replace(self._checkpoint)
 
     def resume(self) -> bool:
+        """Load the checkpoint; return whether there is one."""
         if not self._checkpoint.exists():
             return False
         saved = torch.load(self._checkpoint, map_location=self.device, weights_only=True)
@@ -188,6 +197,7 @@ class Trainer:
         return True
 
     def progress(self) -> float:
+        """Return the share of the run that is done."""
         training = self.settings.training
         return min(1.0, max(self.state.step / training.steps, self.state.elapsed / (60 * training.minutes)))
 
@@ -201,9 +211,19 @@ class Trainer:
         processor: Any,
         pause_after: float | None = None,
     ) -> bool:
-        """Train on rows of `sources` and `targets`; `corpus` gives the number of each row's corpus.
+        """Train to the end of the run.
 
-        False when the run paused after so many minutes, with more to do; a checkpoint is there either way.
+        Args:
+            sources: The source sequences.
+            targets: The target sequences.
+            corpus: [n] the number of each row's corpus.
+            dev_sources: The sources of the development set.
+            dev_references: The references of the development set.
+            processor: The SentencePiece processor.
+            pause_after: Minutes after which to stop; None trains to the end.
+
+        Returns:
+            False if the run paused before its end. A checkpoint is written in both cases.
         """
         training = self.settings.training
         clock = time.monotonic() - self.state.elapsed
@@ -243,7 +263,7 @@ class Trainer:
     def _choose_rows(
         self, corpus: np.ndarray, sources: Ragged, targets: Ragged, random: np.random.Generator
     ) -> np.ndarray:
-        """Rows of an epoch: each corpus at its weight while it is in use, without over-long pairs."""
+        """Return the rows of an epoch: a share of each corpus that is in use, without long pairs."""
         limit, progress = self.settings.training.max_length, self.state.epoch_progress
         keep = (sources.lengths <= limit) & (targets.lengths <= limit)
         for number, files in enumerate(self.settings.corpora):
@@ -270,13 +290,15 @@ class Trainer:
 
     @torch.no_grad()
     def _check_encoder(self, sources: Tensor) -> None:
-        """Stop early where the encoder has come to say the same of every word."""
+        """Raise CollapsedError if the encoder gives nearly the same state at every position."""
         self.model.eval()
         states = self.model.get_encoder()(input_ids=sources[:8]).last_hidden_state
         spread = float(states.float().std(dim=1).mean())
         print(json.dumps({"step": self.state.step, "encoder_spread": round(spread, 4)}), flush=True)
         if spread < 0.01:
-            raise CollapsedError("the encoder says the same of every word: lower the learning rate, or warm up longer")
+            raise CollapsedError(
+                "the encoder gives the same state at all positions: lower the learning rate, or warm up longer"
+            )
 
     @torch.no_grad()
     def _add_to_average(self) -> None:
@@ -299,5 +321,6 @@ class Trainer:
         print(json.dumps(entry), flush=True)
 
     def dev_bleu(self, model: MarianMTModel, sources: Ragged, references: list[str], processor: Any) -> float:
+        """Translate the development set and return its BLEU."""
         hypotheses = translate_greedily(model, sources, processor)
         return round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)

@@ -1,4 +1,4 @@
-"""The shared SentencePiece vocabulary, in the files that Hugging Face's Marian tokenizer reads."""
+"""The shared SentencePiece vocabulary, in the files of Hugging Face's Marian tokenizer."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ EOS, UNK, PAD = 0, 1, 2
 
 
 def read_pairs(data: Path, files: CorpusFiles) -> tuple[list[str], list[str]]:
+    """Read two line-aligned files; return the sources and the targets."""
     pairs = [(pair.source, pair.target) for pair in Corpus([data / files.source, data / files.target])]
     return [source for source, _ in pairs], [target for _, target in pairs]
 

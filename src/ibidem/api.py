@@ -99,7 +99,7 @@ def export_pairs(
         source_language=source,
         target_language=target,
         format=format,
-        total=exported.living_pairs,
+        total=exported.active_pairs,
         progress=progress,
     )
 
@@ -120,7 +120,7 @@ def open_corpus(
         format=format,
         catalogue_language=catalogue_language,
     )
-    if corpus.names_languages and None in (model.tokens.source_language, model.tokens.target_language):
+    if corpus.declares_languages and None in (model.tokens.source_language, model.tokens.target_language):
         raise UsageError(
             f"The model {model.name} does not say which languages it translates, and {corpus.format} files "
             "name theirs: give --source-language and --target-language."

@@ -1,43 +1,51 @@
-"""The one family of errors that ibidem raises for what a user can put right."""
+"""The exceptions that ibidem raises for errors that a user can correct.
+
+Every message says what happened, where, and what to do. The command line prints the message without a stack trace and
+exits with `exit_code`.
+"""
 
 from __future__ import annotations
 
 
 class IbidemError(Exception):
-    """Something the user can put right; the message says what happened, where, and what to do next."""
+    """Base class of all errors that a user can correct.
+
+    Attributes:
+        exit_code: The exit code of the command line: 1, or 2 for invalid settings and arguments.
+    """
 
     exit_code = 1
 
 
 class UsageError(IbidemError):
-    """A setting or an argument that cannot be meant as it was given."""
+    """Raised for an invalid setting or argument."""
 
     exit_code = 2
 
 
 class TextError(IbidemError):
-    """Parallel text that cannot be read: names the file and the line."""
+    """Raised when a file of parallel text cannot be read; the message names the file and the line."""
 
 
 class ModelError(IbidemError):
-    """A base model that cannot be loaded or used."""
+    """Raised when a base model cannot be loaded or used."""
 
 
 class MemoryFolderError(IbidemError):
-    """A memory folder that cannot be opened, read or written."""
+    """Raised when a memory folder cannot be opened, read or written."""
 
 
 class DamagedMemoryError(MemoryFolderError):
-    """A file of a memory that is missing, truncated or changed."""
+    """Raised when a file of a memory is missing, truncated or changed."""
 
 
 class CommittedError(MemoryFolderError):
-    """A failure after the commit point: the change is part of the memory, and need not be made again."""
+    """Raised for a failure after the commit point: the change is part of the memory and must not be repeated."""
 
 
 class LockedMemoryError(MemoryFolderError):
-    """A memory that another process is writing."""
+    """Raised when another process holds the writer's lock of a memory."""
 
 
 class MismatchError(MemoryFolderError):
-    """A memory and a model (or a tokenizer, a corpus, a dimension) that do not belong together."""
+    """Raised when a memory does not match a model, a tokenizer, a corpus or a dimension."""

@@ -1,12 +1,24 @@
-"""Settings and reports as a person would write them."""
+"""Conversion of settings and reports to text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 
-def join_words(value: object, limit: int | None = None) -> str:
-    """A setting or a report in words: `none`, `yes`, `4,096`, `0.98`, `k 8, weight 0.7`; cut to `limit` characters."""
+def describe_value(value: object, limit: int | None = None) -> str:
+    """Convert a setting or a report to text.
+
+    Args:
+        value: A scalar, a mapping or a list of such values.
+        limit: The largest number of characters of each part; longer text ends in "…". None: no limit.
+
+    Returns:
+        `none`, `yes`, `4,096`, `0.98`, or the parts of a mapping or list one after the other.
+
+    Example:
+        >>> describe_value({"k": 8, "weight": 0.7, "tuned": True})
+        'k 8, weight 0.7, tuned yes'
+    """
     match value:
         case None:
             text = "none"
@@ -17,9 +29,9 @@ def join_words(value: object, limit: int | None = None) -> str:
         case float():
             text = f"{value:.3g}"
         case Mapping():
-            text = ", ".join(f"{name} {join_words(part, limit)}" for name, part in value.items()) or "none"
+            text = ", ".join(f"{name} {describe_value(part, limit)}" for name, part in value.items()) or "none"
         case list() | tuple():
-            text = "; ".join(join_words(part, limit) for part in value) or "none"
+            text = "; ".join(describe_value(part, limit) for part in value) or "none"
         case _:
             text = str(value)
     return text if limit is None or len(text) <= limit else f"{text[:limit]}…"

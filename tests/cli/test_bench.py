@@ -21,7 +21,7 @@ def test_bench_races_everyone(ibidem: Run, memory: Path, tmp_path: Path) -> None
     assert answer.code == 0, answer.err
     report = json.loads(answer.out)
     assert report == json.loads(file.read_text(encoding="utf-8"))
-    contenders = report["races"][0]["contenders"]
+    contenders = report["benchmarks"][0]["systems"]
     assert set(contenders) == {"base", "memory", "generate()", "paper's index and mixture"}
     assert contenders["base"]["tokens"] == contenders["generate()"]["tokens"]
     assert sum(report["shares_of_time"]["2 x 2"].values()) == pytest.approx(1)

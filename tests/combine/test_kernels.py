@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ibidem.combine import Candidates, plain_candidates
+from ibidem.combine import Candidates, candidates_in_torch
 
 from .test_combiners import make_combiner
 from .test_mixture import check_candidates, dense_mixture, draw_logits
@@ -30,7 +30,7 @@ def test_the_weights_of_meta_k(k: int, temperature: float) -> None:
     distances[4, 0] = torch.nan
     distances[5] = 1e30
     values = torch.randint(5, (7, k), generator=generator).to(DEVICE)
-    expected = combiner.weigh_plainly(distances, values)
+    expected = combiner.weigh_in_torch(distances, values)
     found = weigh_meta_k(distances, values, combiner.network, temperature, 10.0)
     torch.testing.assert_close(found.neighbours, expected.neighbours, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.base, expected.base, atol=1e-5, rtol=1e-4)
@@ -71,7 +71,7 @@ def test_a_vocabulary_of_full_size(rows: int, k: int) -> None:
     logits, values = logits.half().cuda(), values.cuda()
     weights = type(weights)(*(part.cuda() for part in weights))
     scores, tokens = best_of_mixture(logits, weights, values, 10, None)
-    plain = plain_candidates(logits, weights, values, 10)
+    plain = candidates_in_torch(logits, weights, values, 10)
     torch.testing.assert_close(scores, plain.log_probs, atol=1e-4, rtol=1e-4)
     # float16 logits are often equal, and then either token will do.
     assert (tokens == plain.tokens).float().mean() > 0.95

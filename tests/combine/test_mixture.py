@@ -17,9 +17,9 @@ from ibidem.combine import (
     aggregate,
     average_weights,
     best_candidates,
+    candidates_in_torch,
     mix,
     overlay_weights,
-    plain_candidates,
     score_tokens,
 )
 from ibidem.combine.mixture import distance_kernel, present
@@ -168,7 +168,7 @@ def test_the_best_are_those_of_the_whole_mixture(
     logits, weights, values = draw_logits(seed, rows, vocabulary, k)
     mixture = dense_mixture(logits, weights, values)
     mixture[:, banned] = -torch.inf
-    for best in (best_candidates, plain_candidates):
+    for best in (best_candidates, candidates_in_torch):
         found = best(logits.clone(), weights, values, count, torch.tensor(banned) if banned else None)
         check_candidates(found, mixture, count)
 

@@ -157,7 +157,7 @@ def test_the_prefixes_of_a_batch_are_independent(model_of, short: list[Any], kin
 def test_a_prefix_fits_the_model_or_is_refused(tiny: BaseModel, sentences: list[Any]) -> None:
     source = tiny.tokens.encode_sources([sentences[0].german])
     words = tiny.tokens.encode_targets([sentences[0].english])[0][:-1]
-    longest = tiny.tokens.longest_target
+    longest = tiny.tokens.max_target_length
     most = (words * longest)[: longest - 1]
     best = beam_search(tiny, source, SearchSettings(), BaseScorer(), [most])[0][0]
     assert best.tokens == most

@@ -29,9 +29,11 @@ LIMIT = 14
 def search(
     model: BaseModel, sources: list[list[int]], settings: SearchSettings, scorer: Scorer
 ) -> list[list[Hypothesis]]:
-    assert model.lean is not None
-    limits = [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
-    return CudaGraphSearch(model, model.lean, scorer).search(sources, make_rules(model, settings), limits, never_stop)
+    assert model.fast_marian is not None
+    limits = [settings.limit(len(ids), model.tokens.max_target_length) for ids in sources]
+    return CudaGraphSearch(model, model.fast_marian, scorer).search(
+        sources, make_rules(model, settings), limits, never_stop
+    )
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -67,12 +69,12 @@ def test_with_a_memory(tiny: BaseModel, short: list[Any], beam: int, margin: flo
 
 def test_buffers_are_used_again(tiny: BaseModel, short: list[Any]) -> None:
     """A batch does not change the results of the next one."""
-    assert tiny.lean is not None
+    assert tiny.fast_marian is not None
     settings = limited(LIMIT, 3)
-    graphs = CudaGraphSearch(tiny, tiny.lean, BaseScorer())
+    graphs = CudaGraphSearch(tiny, tiny.fast_marian, BaseScorer())
     sources = tiny.tokens.encode_sources(s.german for s in short)
     for batch in (sources[:4], sources[4:7], sources[:4][::-1]):
-        limits = [settings.limit(len(ids), tiny.tokens.longest_target) for ids in batch]
+        limits = [settings.limit(len(ids), tiny.tokens.max_target_length) for ids in batch]
         found = graphs.search(batch, make_rules(tiny, settings), limits, never_stop)
         assert_same(found, beam_search(tiny, batch, settings, BaseScorer()))
     assert len(graphs._buffers) == 1
@@ -98,10 +100,10 @@ def test_the_captured_step(tiny_folder: Any, short: list[Any], beam: int) -> Non
 
 
 def test_a_check_stops_the_search(tiny: BaseModel) -> None:
-    assert tiny.lean is not None
+    assert tiny.fast_marian is not None
     settings = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=40)
     sources = tiny.tokens.encode_sources(LINES)
-    graphs = CudaGraphSearch(tiny, tiny.lean, BaseScorer())
+    graphs = CudaGraphSearch(tiny, tiny.fast_marian, BaseScorer())
     check = Count(3)
     with pytest.raises(StoppedError):
         graphs.search(sources, make_rules(tiny, settings), length_limits(tiny, sources, settings), check)

@@ -90,7 +90,7 @@ def test_a_rounded_model_opens_the_memory(stored: Memory, tiny_folder: Path) -> 
 
 def test_a_memory_without_a_combiner_uses_distance_decay(tiny: BaseModel, stored: Memory) -> None:
     assert load_combiner(stored) is None
-    assert load_combiner(stored, "fading") is None
+    assert load_combiner(stored, "distance-decay") is None
     assert isinstance(Translator(tiny, stored).scorer, MemoryScorer)
     with pytest.raises(UsageError, match="ibidem tune"):
         Translator(tiny, stored, combiner="adaptive")

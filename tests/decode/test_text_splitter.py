@@ -15,7 +15,7 @@ def test_the_parts_of_a_line_fit_and_hold_all_of_it(model_of, line: str, kind: s
     tokens = model_of(kind).tokens
 
     def fits(text: str) -> bool:
-        return len(tokens.encode_sources([text])[0]) <= tokens.longest_source
+        return len(tokens.encode_sources([text])[0]) <= tokens.max_source_length
 
     parts = split_text(line, fits)
     assert all(fits(part) for part in parts)

@@ -140,7 +140,9 @@ def test_long_pairs_are_encoded_in_small_blocks(monkeypatch: pytest.MonkeyPatch)
         encoded.append(sum(map(len, found)))
         return [[len(text)] for text in found]
 
-    tokens: Any = SimpleNamespace(encode_sources=encode, encode_targets=encode, longest_source=9, longest_target=9)
+    tokens: Any = SimpleNamespace(
+        encode_sources=encode, encode_targets=encode, max_source_length=9, max_target_length=9
+    )
     lengths = [10] * 300 + [900] * 7
     pairs = [Pair("x" * length, str(number), "a", number) for number, length in enumerate(lengths)]
     found = [pair for chunk in extraction.cut_chunks(pairs, tokens, 50, Counts()) for pair in chunk.pairs]

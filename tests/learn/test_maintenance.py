@@ -33,12 +33,12 @@ def test_journals_are_sealed_and_indexes_rebuilt_when_due(
         assert writer.maintain().generation == generation  # another writer holds the lock
     sealed = writer.maintain()
     assert (sealed.generation, bool(sealed.tail)) == (generation + 1, False)
-    assert sealed.merged_entries < sealed.entries
+    assert sealed.fitted_entries < sealed.entries
     monkeypatch.setattr(maintenance, "EXACT_BELOW", 2)
     monkeypatch.setattr(maintenance, "MERGE_SHARE", 10**9)
     merged = writer.maintain()
     assert merged.generation == generation + 2
-    assert merged.merged_entries == merged.entries
+    assert merged.fitted_entries == merged.entries
     assert maintain(merged, tiny.device).generation == generation + 2
     monkeypatch.setattr(maintenance, "SEAL_REMOVED", 0)
     monkeypatch.setattr(maintenance, "SEAL_BYTES", 10**9)

@@ -113,9 +113,9 @@ def test_any_order_of_changes(
             writer.memory.sealed()
         elif change == "index":
             index_memory(writer.memory, setting)
-            translator.mounts[0].reload()  # since the codes of a new index are other ones
+            translator.loaded_memories[0].reload()  # since the codes of a new index are other ones
         else:
-            translator.mounts[0].reload()
+            translator.loaded_memories[0].reload()
         check_against_new(translator, memory, step, **options)
 
 
@@ -141,7 +141,7 @@ def test_removed_entries_are_never_neighbours_again(
         check()
         writer.memory.sealed()
         check()
-        translator.mounts[0].reload()
+        translator.loaded_memories[0].reload()
         check()
     index_memory(writer.memory, "exact")
     check()
@@ -207,9 +207,9 @@ def test_pairs_are_added_and_removed_while_an_index_is_built(
 
     monkeypatch.setattr(maintenance, "build_index", disturbed)
     built, _ = index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
-    assert built.merged_entries < built.entries
+    assert built.fitted_entries < built.entries
     assert len(built.removed_entries) > 0
-    translator.mounts[0].reload()
+    translator.loaded_memories[0].reload()
     check_against_new(translator, memory, step, combiner=BY_HAND)
     exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.retrieve(step.states)
     found = translator.scorer.retrieve(step.states)
@@ -252,7 +252,7 @@ def test_an_unchanged_memory_is_not_loaded_again(tiny: BaseModel, memory: Path) 
     scorer = translator.scorer
     translator.translate(["Hallo", "Welt"])
     assert translator.scorer is scorer
-    assert not translator.mounts[0].refresh()
+    assert not translator.loaded_memories[0].refresh()
 
 
 def test_additions_share_the_unchanged_parts(tiny: BaseModel, memory: Path) -> None:
@@ -260,11 +260,11 @@ def test_additions_share_the_unchanged_parts(tiny: BaseModel, memory: Path) -> N
     writer = MemoryWriter(memory, tiny)
     writer.add_pair("Eins", "One")
     translator.refresh()
-    shelves, table = translator.mounts[0]._shelves, translator.mounts[0]._values.table
+    shelves, table = translator.loaded_memories[0]._index_parts, translator.loaded_memories[0]._values.table
     writer.add_pair("Zwei", "Two")
     translator.refresh()
-    assert translator.mounts[0]._shelves is shelves
-    grown = translator.mounts[0]._values.table
+    assert translator.loaded_memories[0]._index_parts is shelves
+    grown = translator.loaded_memories[0]._values.table
     assert grown.data_ptr() == table.data_ptr()
     opened = translator.memories[0]
     expected = np.concatenate([opened.values(), opened.tail.values])
@@ -297,7 +297,7 @@ def test_translating_during_writes(tiny: BaseModel, memory: Path, sentences: lis
         while not done.is_set():
             Memory.open(memory).sealed()
             index_memory(Memory.open(memory), "exact")
-            translator.mounts[0].reload()
+            translator.loaded_memories[0].reload()
 
     def read() -> None:
         while not done.is_set():

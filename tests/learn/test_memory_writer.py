@@ -72,7 +72,7 @@ def test_changes_are_used_from_the_first_pair_on(tiny: BaseModel, tmp_path: Path
     assert writer.remove_pair("Gute Nacht", "Sleep well") == [2]
     assert writer.remove([3]) == [3]
     assert translator.translate(["Guten Morgen", "Gute Nacht"]) == bare
-    assert writer.memory.living_pairs == 0
+    assert writer.memory.active_pairs == 0
 
 
 def test_a_correction_replaces_every_pair_of_its_source(tiny: BaseModel, memory: Path) -> None:
@@ -140,16 +140,16 @@ def test_added_entries_equal_extracted_entries(tiny: BaseModel, tmp_path: Path, 
 def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path) -> None:
     writer = MemoryWriter(memory, tiny)
     first = next(iter(writer.memory.sentences()))
-    before = writer.memory.living_pairs
+    before = writer.memory.active_pairs
     assert writer.add_pair(first.source, first.target) == (first.id, False)
     pair = Pair("Ganz neu", "Brand new", "x", 1)
     answers = writer.add([pair, Pair(first.source, first.target, "x", 2), pair])
     assert [(answer.id == first.id, answer.new) for answer in answers] == [(False, True), (True, False), (False, False)]
-    assert writer.memory.living_pairs == before + 1
+    assert writer.memory.active_pairs == before + 1
     # Replaced by a translation that is stored already, the old one is removed and nothing is stored.
     assert writer.add_pair("Ganz neu", "All new") == (answers[0].id + 1, True)
     assert writer.replace_pair("Ganz neu", "All new", "Brand new") == (answers[0].id, False)
-    assert writer.memory.living_pairs == before + 1
+    assert writer.memory.active_pairs == before + 1
 
 
 def test_pairs_that_cannot_be_added_are_refused(tiny: BaseModel, tmp_path: Path) -> None:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory.generations import encode_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
 
 IDENTITY = ModelIdentity("tiny", "model-a", "tokenizer-a", 4, 100, "de", "en")
 MOMENT = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
 
+Row = tuple[str, str, str, int, list[int], list[list[float]]]
+
+JOURNAL = "journals/000001.log"
+ENDS = "journals.json"
+
 
 def sample(number: int, pairs: int = 3, dimension: int = 4, width: int = 1) -> SegmentData:
-    """The segment with this number, always the same; pair 1 has no entries; `width` repeats the texts."""
+    """Return the segment of a number, always the same; pair 1 has no entries; `width` repeats the texts."""
     random = np.random.default_rng(number)
     lengths = random.integers(1, 5, pairs)
     lengths[1:2] = 0
@@ -61,7 +77,7 @@ def check_prefix(memory: Memory) -> int:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """Every file of a memory but its lock, with its content."""
+    """Return the content of every file of a memory except the lock."""
     return {
         file.relative_to(path).as_posix(): file.read_bytes()
         for file in sorted(path.rglob("*"))
@@ -69,8 +85,116 @@ def files_of(path: Path) -> dict[str, bytes]:
     }
 
 
+def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
+    """Return pairs to add, always the same for a number."""
+    data = sample(number, pairs=pairs)
+    wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
+    return replace(data, keys=data.keys if keys else None, compact=wide)
+
+
+def record(path: Path, added: SegmentData | None = None, removed: tuple[int, ...] = ()) -> Memory:
+    with Memory.open(path).writing() as writer:
+        return writer.record(added, removed)
+
+
+def rows(memory: Memory) -> dict[int, Row]:
+    """Return all data of every pair by id; entries are read by their numbers."""
+    keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
+    values = np.concatenate([memory.values(), memory.tail.values])
+    found = {}
+    for pair in memory.sentences():
+        span = slice(pair.entries.start, pair.entries.stop)
+        found[pair.id] = (
+            *(pair.source, pair.target, pair.origin, pair.location),
+            values[span].tolist(),
+            keys[span].tolist(),
+        )
+        for position, entry in enumerate(pair.entries):
+            assert memory.locate(entry) == (memory.number_of(pair.id), position)
+        number = memory.number_of(pair.id)
+        assert memory.sentence(number) == pair
+        assert memory.tokens_of(number).tolist() == values[span].tolist()
+    assert len(found) == memory.active_pairs
+    return found
+
+
+def rows_of(data: SegmentData, first_id: int) -> dict[int, Row]:
+    offsets = data.offsets()
+    assert data.keys is not None
+    return {
+        first_id + i: (
+            *(data.sources[i], data.targets[i], data.origins[i], data.locations[i]),
+            data.values[offsets[i] : offsets[i + 1]].tolist(),
+            data.keys[offsets[i] : offsets[i + 1]].tolist(),
+        )
+        for i in range(data.pairs)
+    }
+
+
+def pairs_of(memory: Memory) -> dict[int, tuple[Any, ...]]:
+    return {pair.id: (pair.source, pair.target, pair.origin, pair.location) for pair in memory.sentences()}
+
+
+class Case(NamedTuple):
+    """A memory with three records in its journal, the files after each of them, and the ends of the records."""
+
+    path: Path
+    states: list[dict[str, bytes]]
+    places: list[int]
+
+
+def flips(content: bytes, places: range) -> Iterator[bytes]:
+    """Yield the content with one bit flipped, for each of these bytes; the bit differs from byte to byte."""
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        yield bytes(changed)
+
+
+def make_older(path: Path) -> None:
+    def older(document: dict[str, object]) -> None:
+        document["format"] = 3
+        del document["snapshots"]
+
+    rewrite(path, older)
+    (path / ENDS).unlink()
+
+
+def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
+    """Call `act` before each step that makes something durable: fsync, rename, mkdir."""
+    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "mkdir")):
+        real = getattr(owner, name)
+
+        def step(*args: object, _real: object = real, _name: str = name, **kwargs: object) -> object:
+            # The lock calls mkdir for its existing folder, which changes nothing on disk.
+            if _name != "mkdir" or not args[0].is_dir():  # type: ignore[attr-defined]
+                act(_name)
+            return _real(*args, **kwargs)  # type: ignore[operator]
+
+        monkeypatch.setattr(owner, name, step)
+
+
+class Document:
+    """JSON that is encoded like a manifest, without checks."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self._value = value
+
+    def to_json(self) -> dict[str, Any]:
+        return self._value
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest's JSON and write it with a valid checksum."""
+    file = path / "manifest.json"
+    document = json.loads(file.read_text("utf-8"))
+    del document["checksum"]
+    change(document)
+    file.write_bytes(encode_manifest(Document(document)))
+
+
 def main(path: Path, task: str) -> None:
-    """Append samples until killed ("append"), or hold the lock until killed ("hold"); tell each step."""
+    """Append samples until killed ("append"), or hold the lock until killed ("hold"); print each step."""
     with Memory.open(path).edit() as edit:
         print("ready", flush=True)
         while task == "append":

@@ -1,4 +1,4 @@
-"""A writer that is killed, or has no room left, leaves the last committed generation."""
+"""A writer that is killed, or has no disk space left, leaves the last committed state."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from ibidem.errors import CommittedError, MemoryFolderError
+from ibidem.errors import (
+    CommittedError,
+    MemoryFolderError,
+)
 from ibidem.memory import Memory
 
 from . import samples
-from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, hook, one, pairs_of, record, rows_of, sample
 
 KILLS = 15
 
 
-def test_killed_at_random_moments(path: Path) -> None:
-    """Each writer goes on from where the one before was killed; readers see whole generations meanwhile."""
+def test_writer_killed_at_random_times(path: Path) -> None:
+    """Each writer continues where the one before was killed; readers see complete generations meanwhile."""
     moments = random.Random(5)
     reached = 0
     for kill in range(KILLS):
@@ -40,7 +40,7 @@ def test_killed_at_random_moments(path: Path) -> None:
             for _ in range(kill % 3):
                 reached = int(writer.stdout.readline())
                 assert check_segments_only(Memory.open(path)) >= reached
-            # About the time that the commits so far took, so that a slow machine is killed in mid-step too.
+            # About the time of the commits so far, so that a slow machine is killed during a step too.
             end = time.monotonic() + moments.uniform(0, 1) * max(0.02, (time.monotonic() - begun) / 2)
             while time.monotonic() < end:
                 assert check_segments_only(Memory.open(path)) >= reached
@@ -61,25 +61,11 @@ def test_killed_at_random_moments(path: Path) -> None:
 
 
 def check_segments_only(memory: Memory) -> int:
-    """As check_prefix, without the artefact, which a newer generation may take away."""
+    """Check as `check_prefix`, without the artefact, which a newer generation may remove."""
     count = len(memory.manifest.segments)
     expected = [text for number in range(1, count + 1) for text in sample(number).sources]
     assert [pair.source for pair in memory.sentences()] == expected
     return count
-
-
-def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
-    """Call `act` before each step that makes something durable: fsync, rename, mkdir."""
-    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "mkdir")):
-        real = getattr(owner, name)
-
-        def step(*args: object, _real: object = real, _name: str = name, **kwargs: object) -> object:
-            # The lock makes sure that its folder exists, which changes nothing on disk.
-            if _name != "mkdir" or not args[0].is_dir():  # type: ignore[attr-defined]
-                act(_name)
-            return _real(*args, **kwargs)  # type: ignore[operator]
-
-        monkeypatch.setattr(owner, name, step)
 
 
 def count_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -96,7 +82,7 @@ def base(path: Path) -> Path:
     return path
 
 
-def test_killed_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_killed_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = tmp_path / "finished"
     shutil.copytree(base, finished)
     steps = count_steps(finished, monkeypatch)
@@ -125,7 +111,7 @@ def test_killed_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old generation stays, and the same edit can be tried again once there is room."""
+    """The old generation stays, and the same edit succeeds once there is disk space."""
     finished = tmp_path / "finished"
     shutil.copytree(base, finished)
     steps = count_steps(finished, monkeypatch)
@@ -149,7 +135,7 @@ def test_disk_full_at_every_step(base: Path, tmp_path: Path, monkeypatch: pytest
 def append_with_one_failure(
     folder: Path, patch: pytest.MonkeyPatch, bad: int, failure: OSError
 ) -> list[MemoryFolderError]:
-    """Commit sample 2 with the step `bad` failing once, each failed change tried again."""
+    """Commit sample 2; the step `bad` fails once, and each failed change is repeated."""
     steps = 0
     errors = []
 
@@ -178,8 +164,8 @@ def append_with_one_failure(
     return errors
 
 
-def test_failed_edit_leaves_what_the_disk_says(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit whose last sync fails has happened: leaving the edit must not sweep its segment away."""
+def test_failed_sync_of_a_commit_keeps_its_segments(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit whose last sync fails is committed: closing the edit must not remove its segment."""
     steps = 0
 
     def act(_: str) -> None:
@@ -204,7 +190,7 @@ def test_failed_edit_leaves_what_the_disk_says(base: Path, monkeypatch: pytest.M
 
 
 def test_file_size_limit(base: Path) -> None:
-    """A write that the system itself refuses half-way."""
+    """The operating system refuses a part of a write."""
     before = files_of(base)
     child = os.fork()
     if child == 0:
@@ -222,7 +208,7 @@ def test_file_size_limit(base: Path) -> None:
     assert check_prefix(append(base, 2)) == 2
 
 
-def test_nothing_is_renamed_before_it_is_durable(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_synced_before_they_are_renamed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Power loss: all content is synced before its rename, each rename before the next, the manifest last."""
     synced: set[Path] = set()
     renamed: list[Path] = []
@@ -254,3 +240,65 @@ def test_nothing_is_renamed_before_it_is_durable(base: Path, monkeypatch: pytest
         "manifest.previous.json",
         "manifest.json",
     ]
+
+
+def check_kills(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, every: int) -> None:
+    """Kill a writer before a step: the memory has the state before or after, and the next writer continues from it."""
+    memory = append(path, 1, 2)
+    with memory.edit() as edit:
+        edit.keep_snapshot("kept")
+        edit.keep_entries(np.arange(memory.entries) % 2 == 0)
+        edit.commit(MOMENT)
+    if change != "first":
+        record(path, one(7), removed=(0,))
+
+    def act(folder: Path) -> None:
+        if change in ("record", "first"):
+            record(folder, one(8), removed=(1,))
+        elif change == "seal":
+            Memory.open(folder).sealed()
+        else:
+            with Memory.open(folder).edit() as edit:
+                edit.restore_snapshot("kept")
+                edit.forget_snapshot("kept")
+                edit.commit(MOMENT)
+
+    finished = tmp_path / "finished"
+    shutil.copytree(path, finished)
+    steps: list[str] = []
+    with monkeypatch.context() as patch:
+        hook(patch, steps.append)
+        act(finished)
+    before, after = pairs_of(Memory.open(path)), pairs_of(Memory.open(finished))
+    assert len(steps) >= (1 if change == "record" else 2)
+    for last in range(0, len(steps), every):
+        folder = tmp_path / f"killed-{last}"
+        shutil.copytree(path, folder)
+        child = os.fork()
+        if child == 0:
+            left = iter(range(last))
+            hook(monkeypatch, lambda _: None if next(left, None) is not None else os._exit(9))  # noqa: B023
+            act(folder)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        memory = Memory.open(folder)
+        assert memory.verify() == []
+        assert pairs_of(memory) in (before, after)
+        added = {id: row[:4] for id, row in rows_of(one(9), memory.tail.next_id).items()}
+        assert pairs_of(record(folder, one(9))) == pairs_of(memory) | added
+        assert pairs_of(Memory.open(folder).sealed()) == pairs_of(memory) | added
+
+
+@pytest.mark.parametrize(("change", "every"), [("record", 1), ("first", 1), ("seal", 7), ("restore", 13)])
+def test_journal_writer_killed_at_some_steps(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, every: int
+) -> None:
+    check_kills(path, tmp_path, monkeypatch, change, every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["seal", "restore"])
+def test_journal_writer_killed_at_every_step(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    check_kills(path, tmp_path, monkeypatch, change, 1)

@@ -1,407 +1,49 @@
-"""Pairs added and removed one by one: there when the call returns, gone when it returns, and sealed without a trace."""
+"""Journals: torn and damaged records, committed ends, and older formats."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
-import threading
-import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import stat
+from random import Random
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from ibidem.errors import DamagedMemoryError, LockedMemoryError, MemoryFolderError, MismatchError, UsageError
-from ibidem.memory import Memory, SegmentData
+from ibidem.errors import (
+    CommittedError,
+    DamagedMemoryError,
+    MemoryFolderError,
+)
+from ibidem.memory import Memory, verify_folder
 from ibidem.memory.journal import Journal
 
-from .samples import IDENTITY, MOMENT, append, files_of, sample
-from .test_crash import hook
-from .test_manifest import rewrite
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-Row = tuple[str, str, str, int, list[int], list[list[float]]]
-
-
-def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
-    """Pairs to add, always the same for a number."""
-    data = sample(number, pairs=pairs)
-    wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
-    return replace(data, keys=data.keys if keys else None, compact=wide)
-
-
-def record(path: Path, added: SegmentData | None = None, removed: tuple[int, ...] = ()) -> Memory:
-    with Memory.open(path).writing() as writer:
-        return writer.record(added, removed)
-
-
-def rows(memory: Memory) -> dict[int, Row]:
-    """All that a memory holds of every pair, by id, entries read through their numbers."""
-    keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
-    values = np.concatenate([memory.values(), memory.tail.values])
-    found = {}
-    for pair in memory.sentences():
-        span = slice(pair.entries.start, pair.entries.stop)
-        found[pair.id] = (
-            *(pair.source, pair.target, pair.origin, pair.location),
-            values[span].tolist(),
-            keys[span].tolist(),
-        )
-        for position, entry in enumerate(pair.entries):
-            assert memory.locate(entry) == (memory.number_of(pair.id), position)
-        number = memory.number_of(pair.id)
-        assert memory.sentence(number) == pair
-        assert memory.tokens_of(number).tolist() == values[span].tolist()
-    assert len(found) == memory.living_pairs
-    return found
-
-
-def rows_of(data: SegmentData, first_id: int) -> dict[int, Row]:
-    offsets = data.offsets()
-    assert data.keys is not None
-    return {
-        first_id + i: (
-            *(data.sources[i], data.targets[i], data.origins[i], data.locations[i]),
-            data.values[offsets[i] : offsets[i + 1]].tolist(),
-            data.keys[offsets[i] : offsets[i + 1]].tolist(),
-        )
-        for i in range(data.pairs)
-    }
-
-
-def test_what_was_recorded_is_there_at_once_and_after_opening(path: Path) -> None:
-    append(path, 1)
-    reader = Memory.open(path)
-    expected = rows_of(sample(1), 0) | rows_of(one(7, pairs=2), 3)
-    written = record(path, one(7, pairs=2))
-    for memory in (written, Memory.open(path), reader.refresh()):
-        assert rows(memory) == expected
-        assert (memory.pairs, memory.tail.pairs, memory.living_pairs) == (3, 2, 5)
-    assert rows(reader) == rows_of(sample(1), 0)  # a reader stays what it was
-    assert reader.generation == written.generation
-    assert written.verify() == []
-
-
-def test_what_was_removed_is_gone_at_once_and_keeps_its_id(path: Path) -> None:
-    append(path, 1, 2)
-    everything = rows_of(sample(1), 0) | rows_of(sample(2), 3) | rows_of(one(7), 6) | rows_of(one(8), 7)
-    record(path, one(7))
-    memory = record(path, one(8), removed=(2, 6))
-    left = {id: row for id, row in everything.items() if id not in (2, 6)}
-    assert rows(memory) == rows(Memory.open(path)) == left
-    for id in (2, 6):
-        with pytest.raises(UsageError, match=f"no pair with the id {id}: it was removed"):
-            memory.number_of(id)
-    with pytest.raises(UsageError, match="ids up to 7 were given"):
-        memory.number_of(8)
-    sealed = memory.sealed()
-    assert not sealed.tail
-    assert rows(sealed) == rows(Memory.open(path)) == left
-    assert sealed.verify() == []
-    with pytest.raises(UsageError, match="it was removed"):
-        sealed.number_of(2)
-    assert rows(record(path, one(9))) == left | rows_of(one(9), 8)  # no id is given twice
-
-
-def test_removed_text_is_no_longer_in_the_folder(path: Path) -> None:
-    append(path, 1)
-    record(path, replace(one(7), sources=["GEHEIM"]))
-    secret = rows_of(sample(1), 0)[2][0].encode()
-    memory = record(path, removed=(2, 3)).sealed()
-    with memory.edit() as edit:
-        edit.commit()  # the generation before is kept until the next commit
-    assert not any(secret in content or b"GEHEIM" in content for content in files_of(path).values())
-
-
-def test_pairs_are_found_by_text_and_by_origin(path: Path) -> None:
-    append(path, 1, 2)
-    twin = replace(one(9), sources=[sample(1).sources[2]], targets=[sample(1).targets[2]], origins=["by hand"])
-    memory = record(path, twin)
-    assert memory.find(sample(1).sources[2], sample(1).targets[2]) == [2, 6]
-    assert memory.find(sample(1).sources[2], sample(1).targets[1]) == []
-    assert memory.find("", "") == []
-    assert memory.find("\ud800", "x") == []
-    assert memory.find_origin("by hand") == [6]
-    assert memory.find_origin("nowhere") == []
-    expected = [id for id, row in rows(memory).items() if row[2] == "file-1.tsv"]
-    assert memory.find_origin("file-1.tsv") == expected
-    memory = record(path, removed=(2, expected[0]))
-    assert memory.find(sample(1).sources[2], sample(1).targets[2]) == [6]
-    sealed = memory.sealed()
-    assert sealed.find(sample(1).sources[2], sample(1).targets[2]) == [6]
-    assert sealed.find_origin("file-1.tsv") == [id for id in expected[1:] if id != 2]
-
-
-def test_many_pairs_of_one_length_are_told_apart(path: Path) -> None:
-    names = [f"Satz {number:04d}" for number in range(500)]
-    data = sample(3, pairs=500)
-    with Memory.open(path).edit() as edit:
-        edit.append_segment(replace(data, sources=names, targets=names[::-1]))
-        memory = edit.commit()
-    assert [memory.find(names[i], names[499 - i]) for i in range(0, 500, 37)] == [[i] for i in range(0, 500, 37)]
-    assert memory.find(names[3], names[3]) == []
-
-
-def test_what_does_not_fit_is_refused_and_changes_nothing(path: Path) -> None:
-    append(path, 1)
-    before = files_of(path)
-    for wrong, message in (
-        (replace(one(7), keys=one(7).keys[:, :3]), "keys of 3 dimensions"),
-        (replace(one(7), keys=None), "keys of no dimensions"),
-        (one(7, compact=2), "compact keys of 2 dimensions"),
-        (replace(one(7), values=one(7).values + 100), "vocabulary of 100"),
-    ):
-        with pytest.raises(MismatchError, match=message):
-            record(path, wrong)
-    for removed in ((3,), (-1,), (0, 0)):
-        with pytest.raises(UsageError):
-            record(path, removed=removed)
-    assert files_of(path) == before
-
-
-class Oracle:
-    """What a memory should hold: rows by id, in order."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Row] = {}
-        self.next_id = 0
-
-    def add(self, data: SegmentData) -> None:
-        self.rows |= rows_of(data, self.next_id)
-        self.next_id += data.pairs
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(1, 6), st.integers(1, 3)),
-        st.tuples(st.just("remove"), st.integers(0, 20), st.integers(1, 4)),
-        st.tuples(st.just("replace"), st.integers(0, 20), st.integers(1, 3)),
-        st.tuples(st.just("seal"), st.just(0), st.just(0)),
-        st.tuples(st.just("segment"), st.integers(1, 6), st.just(0)),
-    ),
-    max_size=10,
+from .samples import (
+    ENDS,
+    IDENTITY,
+    JOURNAL,
+    MOMENT,
+    Case,
+    append,
+    files_of,
+    flips,
+    hook,
+    make_older,
+    one,
+    pairs_of,
+    record,
+    rows,
+    sample,
 )
 
-
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(STEPS)
-def test_any_order_of_changes_gives_what_it_should(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
-    path = tmp_path_factory.mktemp("any") / "memory"
-    memory = Memory.create(path, IDENTITY, created=MOMENT)
-    oracle = Oracle()
-    for step, number, count in steps:
-        left = list(oracle.rows)
-        if step == "add":
-            memory = record(path, one(number, pairs=count))
-            oracle.add(one(number, pairs=count))
-        elif step in ("remove", "replace") and left:
-            chosen = tuple(dict.fromkeys(left[(number + i) % len(left)] for i in range(count)))
-            added = one(number, pairs=1) if step == "replace" else None
-            memory = record(path, added, chosen)
-            for id in chosen:
-                del oracle.rows[id]
-            if added is not None:
-                oracle.add(added)
-        elif step == "seal":
-            memory = memory.sealed()
-        elif step == "segment":
-            with memory.edit() as edit:
-                edit.append_segment(sample(number))
-                memory = edit.commit()
-            oracle.add(sample(number))
-        assert memory.tail.next_id == oracle.next_id
-    assert rows(memory) == rows(Memory.open(path)) == oracle.rows
-    sealed = memory.sealed()
-    assert rows(sealed) == oracle.rows
-    assert sealed.verify() == []
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
-def test_sealing_pruned_compacted_and_clustered_segments(path: Path) -> None:
-    """Entries, tokens and pairs part ways: numbers must be those of what is left of each."""
-    memory = append(path, 1, 2, 3)
-    with memory.edit() as edit:
-        edit.put_array("compact", lambda start, stop: np.arange(start, stop)[:, None].repeat(2, 1).astype(np.float16))
-        edit.put_array("clusters", lambda start, stop: np.arange(start, stop, dtype=np.int32))
-        memory = edit.commit()
-    kept = np.arange(memory.entries) % 3 != 1
-    with memory.edit() as edit:
-        edit.keep_entries(kept)
-        memory = edit.commit()
-    alive = np.flatnonzero(kept)
-    data = one(7, pairs=3, compact=2)
-    by_id = {pair.id: pair for pair in memory.sentences()}
-    record(path, data)
-    sealed = record(path, removed=(0, 4, 9)).sealed()
-    assert sealed.verify() == []
-    expected = [entry for id, pair in by_id.items() if id not in (0, 4) for entry in alive[list(pair.entries)]]
-    new = int(data.lengths[1:].sum())
-    compact = sealed.search_keys.read(0, sealed.entries)[:, 0].tolist()
-    assert compact == [*expected, *[7] * new]
-    assert sealed.clusters().tolist() == [*expected, *[-1] * new]
-    assert sealed.tokens - sealed.entries == sum(
-        len(memory.tokens_of(id)) - len(pair.entries) for id, pair in by_id.items() if id not in (0, 4)
-    )
-    assert [pair.id for pair in sealed.sentences()] == [1, 2, 3, 5, 6, 7, 8, 10, 11]
-
-
-def test_many_small_seals_do_not_make_many_segments(path: Path) -> None:
-    for number in range(1, 18):
-        memory = record(path, one(number)).sealed()
-    assert rows(memory) == {id: row for number in range(1, 18) for id, row in rows_of(one(number), number - 1).items()}
-    assert len(memory.manifest.segments) < 6
-
-
-def test_serial_numbers_tell_where_entries_have_gone(path: Path) -> None:
-    memory = append(path, 1, 2, 3)
-    first = rows(memory)
-    entries = {pair.id: pair.entries for pair in memory.sentences()}
-    gone: list[int] = []
-    serials = {id: list(entries[id]) for id in entries}
-    for ids in ((7,), (0, 3), (8,)):
-        memory = record(path, removed=ids).sealed()
-        gone += [serial for id in ids for serial in serials[id]]
-        assert memory.removed_entries.tolist() == gone
-        assert memory.manifest.numbering == 1
-        for pair in memory.sentences():
-            assert list(pair.entries) == [serial - sum(g < serial for g in gone) for serial in serials[pair.id]]
-            assert rows(memory)[pair.id] == first[pair.id]
-    with memory.edit() as edit:
-        edit.keep_entries(np.ones(memory.entries, bool))
-        memory = edit.commit()
-    assert memory.removed_entries.tolist() == []
-    assert memory.manifest.numbering == memory.generation
-
-
-def test_a_memory_that_is_held_can_be_read_whatever_others_commit(path: Path) -> None:
-    append(path, 1, 2)
-    known, held = Memory.open(path), Memory.open(path).held()
-    everything = rows(Memory.open(path))
-    for id in range(4):
-        record(path, removed=(id,)).sealed()
-    with pytest.raises(MemoryFolderError, match="is gone, since newer generations"):
-        rows(known)
-    assert rows(held) == everything
-    assert rows(known.held()) == rows(Memory.open(path))
-
-
-def test_an_edit_seals_first_so_no_stage_misses_a_pair(path: Path) -> None:
-    memory = append(path, 1)
-    record(path, one(7), removed=(0,))
-    with memory.edit() as edit:
-        assert rows(edit.memory).keys() == {1, 2, 3}
-        assert not edit.memory.tail
-        assert edit.memory.generation == memory.generation + 1
-
-
-def test_what_was_made_for_some_entries_is_stored_after_others_came_and_went(path: Path) -> None:
-    known = append(path, 1, 2)
-    made_for = known.entries
-    for number in (7, 8):
-        record(path, one(number), removed=(number - 7,))
-        with known.edit() as edit:
-            edit.set_merged(known)
-            memory = edit.commit()
-    assert memory.merged_entries == made_for - len(memory.removed_entries)
-    assert len(memory.removed_entries) > 0
-    with memory.edit() as edit:
-        edit.keep_entries(np.ones(memory.entries, bool))
-        edit.commit()
-        with pytest.raises(MismatchError, match="changed by another process"):
-            edit.set_merged(memory)
-
-
-def test_a_snapshot_comes_back_with_what_was_added_and_without_what_was_removed(path: Path) -> None:
-    memory = append(path, 1, 2)
-    record(path, one(6))  # sealed into the snapshot
-    with memory.edit() as edit:
-        edit.keep_snapshot("unpruned")
-        edit.keep_entries(np.arange(edit.memory.entries) % 2 == 0)
-        edit.put_artefact("index", "bin", b"of the pruned one", {})
-        edit.commit()
-    record(path, one(7), removed=(0,))
-    Memory.open(path).sealed()
-    record(path, one(8), removed=(7,))
-    record(path, one(9))
-    memory = Memory.open(path)
-    with memory.edit() as edit:
-        edit.restore_snapshot("unpruned")
-        edit.forget_snapshot("unpruned")
-        restored = edit.commit()
-    expected = rows_of(sample(1), 0) | rows_of(sample(2), 3) | rows_of(one(6), 6)
-    expected |= rows_of(one(8), 8) | rows_of(one(9), 9)
-    del expected[0]
-    assert rows(restored) == rows(Memory.open(path)) == expected
-    assert restored.entries == restored.tokens
-    assert restored.verify() == []
-    assert not restored.tail
-    assert rows(record(path, one(5))) == expected | rows_of(one(5), 10)
-    with restored.edit() as edit:
-        edit.commit()
-    assert len(list((path / "journals").iterdir())) <= 2  # the older ones went with the snapshot
-
-
-def test_a_snapshot_with_keys_comes_back_without_those_that_later_pairs_lack(path: Path) -> None:
-    memory = append(path, 1)
-    with memory.edit() as edit:
-        edit.put_array("compact", lambda start, stop: np.zeros((stop - start, 2), np.float16))
-        memory = edit.commit()
-        edit.keep_snapshot("unpruned")
-        edit.drop_array("keys")
-        edit.commit()
-    record(path, one(7, compact=2, keys=False))
-    with Memory.open(path).edit() as edit:
-        edit.restore_snapshot("unpruned")
-        restored = edit.commit()
-    assert not restored.layout.keys
-    assert [pair.id for pair in restored.sentences()] == [0, 1, 2, 3]
-    assert restored.verify() == []
-
-
-def test_going_back_to_the_previous_manifest_loses_no_pair(path: Path) -> None:
-    append(path, 1)
-    record(path, one(7)).sealed()
-    expected = rows(record(path, one(8)))
-    (path / "manifest.json").write_bytes(b"damaged")
-    with pytest.raises(DamagedMemoryError, match=r"copy manifest\.previous\.json over manifest\.json"):
-        Memory.open(path)
-    shutil.copyfile(path / "manifest.previous.json", path / "manifest.json")
-    assert rows(Memory.open(path)) == expected
-    assert rows(record(path, one(9))) == expected | rows_of(one(9), 5)
-    assert rows(Memory.open(path).sealed()) == expected | rows_of(one(9), 5)
-
-
-@pytest.mark.parametrize("format", [1, 2, 3])
-def test_a_memory_of_an_older_format_is_read_as_it_is_and_upgraded_by_the_first_pair(path: Path, format: int) -> None:
-    append(path, 1)
-
-    def older(document: dict[str, Any]) -> None:
-        document["format"] = format
-        del document["snapshots"]
-        if format < 3:
-            del document["journal"], document["numbering"]
-        if format == 1:
-            del document["layout"], document["identity"]["source_prefix"]
-            for segment in document["segments"]:
-                del segment["tokens"]
-
-    rewrite(path, older)
-    (path / "journals.json").unlink()
-    before = files_of(path)
-    memory = Memory.open(path)
-    assert rows(memory) == rows_of(sample(1), 0)
-    assert (memory.manifest.format, files_of(path)) == (format, before)
-    memory = record(path, one(7))
-    assert memory.manifest.format == 4
-    assert rows(Memory.open(path)) == rows_of(sample(1), 0) | rows_of(one(7), 3)
-
-
-def test_a_torn_record_is_cut_off_and_a_whole_one_taken_over(path: Path) -> None:
+def test_torn_record_is_truncated_and_complete_one_accepted(path: Path) -> None:
     """A writer killed between the record and its committed end leaves a part of the record, or all of it."""
     append(path, 1)
     ends_file = path / "journals.json"
@@ -431,7 +73,7 @@ def test_a_torn_record_is_cut_off_and_a_whole_one_taken_over(path: Path) -> None
     assert ends_file.read_bytes() == ends[3]
 
 
-def test_a_changed_byte_before_the_end_is_damage(path: Path) -> None:
+def test_changed_byte_before_the_end_is_damage(path: Path) -> None:
     append(path, 1)
     for number in (7, 8, 9):
         memory = record(path, one(number))
@@ -447,10 +89,10 @@ def test_a_changed_byte_before_the_end_is_damage(path: Path) -> None:
         assert [damage.file for damage in memory.verify()] == ["journals/000001.log"]
         with pytest.raises(DamagedMemoryError):
             record(path, one(5))
-        assert file.read_bytes() == bytes(damaged)  # nobody cuts off what was promised
+        assert file.read_bytes() == bytes(damaged)  # acknowledged records are not truncated
 
 
-def test_a_record_that_says_what_cannot_be_is_damage(path: Path) -> None:
+def test_invalid_record_with_valid_checksum_is_damage(path: Path) -> None:
     append(path, 1)
     memory = record(path, one(7))
     journal = memory.tail.journals[-1]
@@ -462,10 +104,10 @@ def test_a_record_that_says_what_cannot_be_is_damage(path: Path) -> None:
         with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged"):
             Memory.open(path)
         journal.path.write_bytes(whole)
-    assert Memory.open(path).living_pairs == 4
+    assert Memory.open(path).active_pairs == 4
 
 
-def test_a_failed_write_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(path, 1)
     record(path, one(7))
     before = files_of(path)
@@ -481,143 +123,323 @@ def test_a_failed_write_leaves_what_was_there(path: Path, monkeypatch: pytest.Mo
     assert rows(record(path, one(8))).keys() == {0, 1, 2, 3, 4}
 
 
-def check_kills(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, every: int) -> None:
-    """Killed before a step: either the state before or the one after, whole, and the next writer goes on from it."""
-    memory = append(path, 1, 2)
-    with memory.edit() as edit:
-        edit.keep_snapshot("kept")
-        edit.keep_entries(np.arange(memory.entries) % 2 == 0)
-        edit.commit(MOMENT)
-    if change != "first":
-        record(path, one(7), removed=(0,))
-
-    def act(folder: Path) -> None:
-        if change in ("record", "first"):
-            record(folder, one(8), removed=(1,))
-        elif change == "seal":
-            Memory.open(folder).sealed()
-        else:
-            with Memory.open(folder).edit() as edit:
-                edit.restore_snapshot("kept")
-                edit.forget_snapshot("kept")
-                edit.commit(MOMENT)
-
-    finished = tmp_path / "finished"
-    shutil.copytree(path, finished)
-    steps: list[str] = []
-    with monkeypatch.context() as patch:
-        hook(patch, steps.append)
-        act(finished)
-    before, after = pairs_of(Memory.open(path)), pairs_of(Memory.open(finished))
-    assert len(steps) >= (1 if change == "record" else 2)
-    for last in range(0, len(steps), every):
-        folder = tmp_path / f"killed-{last}"
-        shutil.copytree(path, folder)
-        child = os.fork()
-        if child == 0:
-            left = iter(range(last))
-            hook(monkeypatch, lambda _: None if next(left, None) is not None else os._exit(9))  # noqa: B023
-            act(folder)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-        memory = Memory.open(folder)
-        assert memory.verify() == []
-        assert pairs_of(memory) in (before, after)
-        added = {id: row[:4] for id, row in rows_of(one(9), memory.tail.next_id).items()}
-        assert pairs_of(record(folder, one(9))) == pairs_of(memory) | added
-        assert pairs_of(Memory.open(folder).sealed()) == pairs_of(memory) | added
+def check_found(case: Case, name: str, content: bytes | None) -> None:
+    """Replace a file, and check that `verify_folder` and `Memory.open` detect it and leave it unchanged."""
+    file = case.path / name
+    good = file.read_bytes()
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    assert [damage.file for damage in verify_folder(case.path)[1]] == [name]
+    with pytest.raises(DamagedMemoryError, match="--accept-loss") as caught:
+        Memory.open(case.path)
+    assert file.name in str(caught.value)
+    assert (file.read_bytes() if file.exists() else None) == content
+    file.write_bytes(good)
 
 
-@pytest.mark.parametrize(("change", "every"), [("record", 1), ("first", 1), ("seal", 7), ("restore", 13)])
-def test_killed_at_any_step(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, every: int
-) -> None:
-    check_kills(path, tmp_path, monkeypatch, change, every)
+def check_refused(case: Case, name: str, content: bytes | None) -> None:
+    """Replace a file, and check that a process that has the memory open refuses to write to it."""
+    memory = Memory.open(case.path)
+    file = case.path / name
+    good = file.read_bytes()
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    before = files_of(case.path)
+    with pytest.raises(DamagedMemoryError), memory.writing() as writer:
+        writer.record(one(5))
+    assert files_of(case.path) == before
+    file.write_bytes(good)
+
+
+def test_flipped_bit_in_the_last_record_is_detected(case: Case) -> None:
+    """Every byte of the frame and every fifth after it; the slow test below covers all bits."""
+    content = (case.path / JOURNAL).read_bytes()
+    start = case.places[2] + 12
+    for places in (
+        range(case.places[2], start),
+        range(start, case.places[3], 5),
+        range(case.places[3] - 1, start, -97),
+    ):
+        for damaged in flips(content, places):
+            check_found(case, JOURNAL, damaged)
+
+
+def test_flipped_bit_in_an_earlier_record_is_detected(case: Case) -> None:
+    content = (case.path / JOURNAL).read_bytes()
+    for damaged in flips(content, range(0, case.places[2], 11)):
+        check_found(case, JOURNAL, damaged)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["seal", "restore"])
-def test_killed_at_every_step(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    check_kills(path, tmp_path, monkeypatch, change, 1)
+def test_any_flipped_bit_of_a_journal_is_detected(case: Case) -> None:
+    content = (case.path / JOURNAL).read_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        check_found(case, JOURNAL, bytes(changed))
 
 
-def pairs_of(memory: Memory) -> dict[int, tuple[Any, ...]]:
-    return {pair.id: (pair.source, pair.target, pair.origin, pair.location) for pair in memory.sentences()}
+def test_truncated_journal_is_detected(case: Case) -> None:
+    content = (case.path / JOURNAL).read_bytes()
+    about = {place + offset for place in (17, *case.places) for offset in (-1, 0, 1, 11, 12, 13)}
+    for length in sorted(about.union(range(0, len(content), 17)) & {*range(len(content))}):
+        check_found(case, JOURNAL, content[:length])
 
 
-def test_readers_see_whole_states_while_a_writer_records_and_seals(path: Path) -> None:
-    """Every view that a reader gets is one that was committed, and views never go back."""
+@pytest.mark.slow
+def test_journal_truncated_to_any_length_is_detected(case: Case) -> None:
+    content = (case.path / JOURNAL).read_bytes()
+    for length in range(len(content)):
+        check_found(case, JOURNAL, content[:length])
+
+
+def test_missing_or_overwritten_journal_is_detected(case: Case) -> None:
+    content = (case.path / JOURNAL).read_bytes()
+    random = Random(3)
+    others = [None, b"", bytes(len(content)), content[1:], content[::-1], content[: case.places[1]] * 3]
+    others += [random.randbytes(size) for size in (1, 17, 100, len(content), 2 * len(content))]
+    others += [content[:place] + random.randbytes(len(content) - place) for place in (5, 17, *case.places[1:-1])]
+    others += [content[:place] + content[place + 8 :] for place in range(0, len(content), 97)]
+    for other in others:
+        check_found(case, JOURNAL, other)
+        check_refused(case, JOURNAL, other) if other is None or len(other) < len(content) else None
+    shutil.rmtree(case.path / "journals")
+    assert [damage.file for damage in verify_folder(case.path)[1]] == [JOURNAL]
+    with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged: the file is missing, and 3 records"):
+        Memory.open(case.path)
+
+
+def test_older_copy_of_a_journal_is_detected(case: Case) -> None:
+    for state in case.states[1:-1]:
+        check_found(case, JOURNAL, state[JOURNAL])
+        check_refused(case, JOURNAL, state[JOURNAL])
+
+
+def test_journal_of_another_memory_is_detected(case: Case, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    Memory.create(other, IDENTITY, created=MOMENT)
+    for number in (8, 7, 9):
+        record(other, one(number))
+    mine, theirs = (folder / JOURNAL for folder in (case.path, other))
+    check_found(case, JOURNAL, theirs.read_bytes())
+    swapped = tmp_path / "swapped"
+    Memory.create(swapped, IDENTITY, created=MOMENT)
+    for number, removed in ((7, ()), (8, ()), (9, ())):  # of the same length, except for the removed id
+        record(swapped, one(number), removed)
+    assert mine.read_bytes()[: case.places[1]] == (swapped / JOURNAL).read_bytes()[: case.places[1]]
+    check_found(case, JOURNAL, (swapped / JOURNAL).read_bytes())
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_any_damage_of_the_committed_ends_is_detected(case: Case, step: int) -> None:
+    content = (case.path / ENDS).read_bytes()
+    for damaged in flips(content, range(0, len(content), step)):
+        check_found(case, ENDS, damaged)
+    for length in {*range(0, len(content), step), len(content) - 1}:
+        check_found(case, ENDS, content[:length])
+    for other in (None, content + b"\0", b"{}", b"[]"):
+        check_refused(case, ENDS, other)
+    check_found(case, ENDS, None)
+
+
+def test_older_copy_of_the_committed_ends_loses_no_record(case: Case) -> None:
+    """The records beyond it are complete: they are read, and the next writer commits them."""
+    expected = pairs_of(Memory.open(case.path))
+    for kept in range(3):
+        (case.path / ENDS).write_bytes(case.states[kept][ENDS])
+        assert pairs_of(Memory.open(case.path)) == expected
+        assert [damage.file for damage in verify_folder(case.path)[1]] == ([ENDS] if kept < 2 else [])
+    (case.path / ENDS).write_bytes(case.states[0][ENDS])
+    memory = record(case.path, one(5))
+    assert pairs_of(memory).keys() == pairs_of(Memory.open(case.path)).keys() == {*expected, 3}
+    assert memory.verify() == []
+    assert json.loads((case.path / ENDS).read_text("utf-8"))["journals"][0]["records"] == 4
+
+
+def test_old_copy_of_the_manifest_is_detected(path: Path) -> None:
     append(path, 1)
-    allowed = [rows(Memory.open(path))]
-    done = threading.Event()
-    failures: list[BaseException] = []
-
-    def watch() -> None:
-        try:
-            memory = Memory.open(path)
-            reached = 0
-            while not done.is_set():
-                memory = memory.refresh()
-                found = rows(memory)
-                known = list(allowed)  # a state is noted before it is committed
-                reached = next(i for i in range(reached, len(known)) if known[i] == found)
-        except BaseException as error:
-            failures.append(error)
-
-    readers = [threading.Thread(target=watch) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for number in range(2, 30):
-        state = allowed[-1] | rows_of(one(number), number + 1)
-        removed = (number - 1,) if number % 3 == 0 else ()
-        for id in removed:
-            state.pop(id)
-        allowed.append(state)
-        memory = record(path, one(number), removed)
-        if number % 5 == 0:
-            memory.sealed()
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert not failures, failures
-    assert rows(Memory.open(path)) == allowed[-1]
+    old = (path / "manifest.json").read_bytes()
+    for number in (7, 8, 9):
+        record(path, one(number)).sealed()
+    with Memory.open(path).edit() as edit:
+        edit.commit()
+    (path / "manifest.json").write_bytes(old)
+    with pytest.raises(DamagedMemoryError, match=r"manifest\.json is damaged: it needs journal 1, .* an old copy"):
+        Memory.open(path)
+    assert "manifest.json" in [damage.file for damage in verify_folder(path)[1]]
 
 
-def test_looking_for_news_is_cheap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_reader_and_writer_detect_a_truncated_journal(case: Case) -> None:
+    memory = Memory.open(case.path)
+    (case.path / JOURNAL).write_bytes((case.path / JOURNAL).read_bytes()[:-1])
+    with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged: it has \d+ bytes, and 3 records"):
+        memory.refresh()
+
+
+def test_older_format_refuses_complete_damaged_records(case: Case) -> None:
+    """Without a committed end, a complete record with a wrong checksum is damaged, not torn."""
+    make_older(case.path)
+    assert pairs_of(Memory.open(case.path)).keys() == {1, 2}
+    file = case.path / JOURNAL
+    good = file.read_bytes()
+    for damaged in flips(good, range(case.places[2] + 8, case.places[3], 11)):
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged"):
+            Memory.open(case.path)
+        with pytest.raises(DamagedMemoryError):
+            record(case.path, one(5))
+        assert file.read_bytes() == damaged
+    file.write_bytes(good)
+    memory = record(case.path, one(5))
+    assert memory.manifest.format == 4
+    assert pairs_of(memory).keys() == {1, 2, 3}
+    assert verify_folder(case.path)[1] == []
+    check_found(case, JOURNAL, good)
+
+
+def test_newer_format_of_committed_ends_is_refused(case: Case) -> None:
+    from ibidem.memory.json_document import encode_document
+
+    (case.path / ENDS).write_bytes(encode_document({"format": 2, "first": 1, "journals": []}, "it"))
+    with pytest.raises(MemoryFolderError, match="upgrade ibidem") as caught:
+        Memory.open(case.path)
+    assert not isinstance(caught.value, DamagedMemoryError)
+
+
+def test_committed_ends_of_sealed_journals_are_dropped(path: Path) -> None:
     append(path, 1)
-    memory = record(path, one(7))
-    read = Journal.read
-    reads: list[Journal] = []
-    monkeypatch.setattr(
-        Journal, "read", lambda self, *args, **kwargs: reads.append(self) or read(self, *args, **kwargs)
-    )
-    assert memory.refresh() is memory
-    assert Memory.open(path).refresh().living_pairs == 4
-    assert len(reads) == 1  # by open
+    for number in range(2, 7):
+        record(path, one(number)).sealed()
+    found = json.loads((path / ENDS).read_text("utf-8"))
+    assert len(found["journals"]) <= 3
+    assert sample(1).pairs + 5 == Memory.open(path).active_pairs
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_error_of_a_failed_record_says_whether_it_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """The pair is present if and only if the error says so, and the same writer can continue."""
+    told = []
+    for bad in range(20):
+        path = tmp_path / f"memory-{bad}"
+        Memory.create(path, IDENTITY, created=MOMENT)
+        if not first:
+            record(path, one(7))
+        before = pairs_of(Memory.open(path))
+        left = iter(range(bad))
+
+        def act(_: str, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        with Memory.open(path).writing() as writer:
+            error: MemoryFolderError | None = None
+            with monkeypatch.context() as patch:
+                hook(patch, act)
+                try:
+                    writer.record(one(8))
+                except MemoryFolderError as caught:
+                    error = caught
+            found = Memory.open(path)
+            assert found.verify() == []
+            assert (pairs_of(found) == before) == (error is not None and not isinstance(error, CommittedError))
+            told.append("none" if error is None else "is recorded" if "is recorded" in str(error) else "stays")
+            last = writer.record(one(9))
+        assert pairs_of(last) == pairs_of(Memory.open(path))
+        assert len(pairs_of(last)) == len(pairs_of(found)) + 1
+        assert last.verify() == []
+        if error is None:
+            break
+    assert told[-2:] == ["is recorded", "none"]
+    assert set(told[:-2]) == {"stays"}
+    assert len(told) == (9 if first else 5)
+
+
+def test_reader_drops_a_replaced_uncommitted_record(case: Case) -> None:
+    """A reader accepts a record of a running writer; the writer fails, and another record replaces it."""
+    (case.path / ENDS).write_bytes(case.states[2][ENDS])
+    reader = Memory.open(case.path)
+    assert {pair[1] for pair in pairs_of(reader).values()} == {one(8).targets[0], one(9).targets[0]}
+    (case.path / JOURNAL).write_bytes(case.states[2][JOURNAL])
+    record(case.path, one(3))
+    newer = reader.refresh()
+    assert pairs_of(newer) == pairs_of(Memory.open(case.path))
+    assert {pair[1] for pair in pairs_of(newer).values()} == {one(8).targets[0], one(3).targets[0]}
+
+
+def test_sealed_uncommitted_record_survives_a_restore(path: Path) -> None:
+    """A killed writer left the first record of a journal uncommitted; ids in later journals depend on it."""
+    append(path, 1)
+    with Memory.open(path).edit() as edit:
+        edit.keep_snapshot("before")
+        edit.commit()
+    ends = (path / ENDS).read_bytes()
+    record(path, one(7, pairs=2))
+    (path / ENDS).write_bytes(ends)
+    Memory.open(path).sealed()
     record(path, one(8))
-    assert memory.refresh().living_pairs == 5
-    assert reads[-1].end == memory.tail.journals[-1].end  # only what is new
+    expected = pairs_of(record(path, one(9), removed=(4,)))
+    assert expected.keys() == {0, 1, 2, 3, 5, 6}
+    with Memory.open(path).edit() as edit:
+        edit.restore_snapshot("before")
+        assert pairs_of(edit.commit()) == expected
+    assert verify_folder(path)[1] == []
 
 
-def test_a_writer_waits_for_another_one(path: Path) -> None:
-    append(path, 1)
-    memory = Memory.open(path)
-    with memory.edit():
-        started = time.monotonic()
-        with pytest.raises(LockedMemoryError), memory.writing(patience=0.05):
-            pass
-        assert time.monotonic() - started >= 0.05
-    released = threading.Event()
+def test_writer_continues_after_a_failure_behind_an_uncommitted_record(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case.path / ENDS).write_bytes(case.states[2][ENDS])
 
-    def hold() -> None:
-        with memory.edit():
-            released.set()
-            time.sleep(0.1)
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    other = threading.Thread(target=hold)
-    other.start()
-    released.wait()
-    with memory.writing() as writer:
-        writer.record(one(7))
-    other.join()
-    assert Memory.open(path).living_pairs == 4
+    with Memory.open(case.path).writing() as writer:
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", fail)
+            with pytest.raises(MemoryFolderError, match="No space left"):
+                writer.record(one(5))
+        memory = writer.record(one(5))
+    assert pairs_of(memory).keys() == pairs_of(Memory.open(case.path)).keys() == {1, 2, 3}
+    assert memory.verify() == []
+
+
+def test_torn_record_replaced_while_reading_is_no_damage(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt reads the start of the torn record and the end of the record that replaced it."""
+    expected = pairs_of(Memory.open(case.path))
+    (case.path / ENDS).write_bytes(case.states[1][ENDS])
+    good = case.states[3][JOURNAL]
+    mixed = iter([good[: case.places[1]] + bytes(20) + good[case.places[1] + 20 :]])
+    whole = Journal._content
+
+    def content(journal: Journal) -> tuple[int | None, bytes]:
+        first = next(mixed, None)
+        return whole(journal) if first is None else (len(first), first)
+
+    monkeypatch.setattr(Journal, "_content", content)
+    assert pairs_of(Memory.open(case.path)) == expected
+    assert next(mixed, None) is None
+
+
+def test_file_system_without_directory_sync_is_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+    failure = errno.EINVAL
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(failure, os.strerror(failure))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = tmp_path / "memory"
+    Memory.create(path, IDENTITY, created=MOMENT)
+    record(path, one(7)).sealed()
+    assert pairs_of(Memory.open(path)).keys() == {0}
+    failure = errno.EIO
+    with pytest.raises(MemoryFolderError, match="Input/output error"):
+        record(path, one(8))

@@ -1,4 +1,4 @@
-"""One writer at a time; a dead one leaves no lock."""
+"""One writer at a time; a killed process leaves no lock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +17,13 @@ from ibidem.errors import LockedMemoryError, MemoryFolderError
 from ibidem.memory import Memory
 
 from . import samples
-from .samples import append, check_prefix
+from .samples import append, check_prefix, one
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_second_writer_is_told_who_writes(path: Path) -> None:
+def test_second_writer_gets_the_process_that_holds_the_lock(path: Path) -> None:
     command = [sys.executable, samples.__file__, str(path), "hold"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -69,9 +71,33 @@ def test_lock_with_unreadable_holder(path: Path) -> None:
             pytest.fail("two writers")
 
 
-def test_lock_makes_no_folder(tmp_path: Path, path: Path) -> None:
+def test_lock_creates_no_folder(tmp_path: Path, path: Path) -> None:
     memory = Memory.open(path)
     path.rename(tmp_path / "moved")
     with pytest.raises(MemoryFolderError, match="no memory"), memory.edit():
         pytest.fail("no folder")
     assert not path.exists()
+
+
+def test_writer_waits_for_the_lock(path: Path) -> None:
+    append(path, 1)
+    memory = Memory.open(path)
+    with memory.edit():
+        started = time.monotonic()
+        with pytest.raises(LockedMemoryError), memory.writing(lock_timeout=0.05):
+            pass
+        assert time.monotonic() - started >= 0.05
+    released = threading.Event()
+
+    def hold() -> None:
+        with memory.edit():
+            released.set()
+            time.sleep(0.1)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    released.wait()
+    with memory.writing() as writer:
+        writer.record(one(7))
+    other.join()
+    assert Memory.open(path).active_pairs == 4

@@ -1,4 +1,4 @@
-"""A manifest that is not wholly right is refused by file and field."""
+"""An invalid manifest is refused; the message names the file and the field."""
 
 from __future__ import annotations
 
@@ -13,37 +13,22 @@ from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Manifest, Memory
-from ibidem.memory.generations import seal, unseal
+from ibidem.memory.generations import decode_manifest, encode_manifest
 
-from .samples import IDENTITY, append
+from .samples import (
+    IDENTITY,
+    append,
+    rewrite,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 
-class Document:
-    """JSON that seals like a manifest, whatever it says."""
-
-    def __init__(self, value: dict[str, Any]) -> None:
-        self._value = value
-
-    def to_json(self) -> dict[str, Any]:
-        return self._value
-
-
-def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest's JSON and seal it again, as one who knows the format could."""
-    file = path / "manifest.json"
-    document = json.loads(file.read_text("utf-8"))
-    del document["checksum"]
-    change(document)
-    file.write_bytes(seal(Document(document)))
-
-
 def test_round_trip(path: Path) -> None:
     manifest = append(path, 1, 2).manifest
-    assert unseal(seal(manifest), path) == manifest
+    assert decode_manifest(encode_manifest(manifest), path) == manifest
     assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 4
 
 
@@ -53,6 +38,7 @@ FIELDS = [
     [f"segments.0.{name}" for name in ("name", "entries", "pairs", "sha256")],
     [f"artefacts.index.{name}" for name in ("file", "bytes", "sha256", "info")],
 ]
+
 
 RIGHT_FOR: dict[str, tuple[object, ...]] = {
     "complete": (True,),
@@ -89,7 +75,7 @@ def test_missing_and_mistyped_fields_are_named(path: Path, field: str) -> None:
             Memory.open(path)
 
 
-def test_other_lies_are_named(path: Path) -> None:
+def test_invalid_values_are_named(path: Path) -> None:
     append(path, 1)
     good = (path / "manifest.json").read_bytes()
     lies: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
@@ -110,7 +96,7 @@ def test_other_lies_are_named(path: Path) -> None:
         assert field in str(caught.value)
 
 
-def test_newer_format_is_refused_as_newer(path: Path) -> None:
+def test_newer_format_is_refused(path: Path) -> None:
     append(path, 1)
     rewrite(path, lambda document: document.update(format=5))
     with pytest.raises(
@@ -120,7 +106,7 @@ def test_newer_format_is_refused_as_newer(path: Path) -> None:
     assert not isinstance(caught.value, DamagedMemoryError)
 
 
-def test_unsealed_newer_format_is_said_to_be_either(path: Path) -> None:
+def test_newer_format_with_wrong_checksum(path: Path) -> None:
     text = (path / "manifest.json").read_text("utf-8")
     (path / "manifest.json").write_text(text.replace('"format": 4', '"format": 5'), "utf-8")
     with pytest.raises(DamagedMemoryError, match=r"checksum does not match, or .* newer ibidem"):
@@ -128,13 +114,13 @@ def test_unsealed_newer_format_is_said_to_be_either(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"1" * 9999])
-def test_what_is_no_manifest_at_all(path: Path, content: bytes) -> None:
+def test_content_that_is_no_manifest(path: Path, content: bytes) -> None:
     (path / "manifest.json").write_bytes(content)
     with pytest.raises(DamagedMemoryError, match=r"manifest\.json"):
         Memory.open(path)
 
 
-def test_damaged_or_missing_manifest_tells_the_way_back(path: Path) -> None:
+def test_error_of_a_damaged_manifest_names_the_remedy(path: Path) -> None:
     append(path, 1)
     way = r"copy manifest\.previous\.json over manifest\.json to go back to generation 1"
     (path / "manifest.json").write_bytes(b"{")
@@ -163,9 +149,9 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_changed_bit_of_a_manifest_goes_unseen(sealed: Path, data: st.DataObject) -> None:
+def test_any_changed_bit_of_a_manifest_is_detected(sealed: Path, data: st.DataObject) -> None:
     content = bytearray((sealed / "manifest.json").read_bytes())
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DamagedMemoryError):
-        unseal(bytes(content), sealed / "manifest.json")
+        decode_manifest(bytes(content), sealed / "manifest.json")

@@ -30,7 +30,7 @@ def test_numbers_must_be_finite(name: str, value: float) -> None:
         changed(name, last, value)
 
 
-def test_a_late_entry_is_named_by_its_own_pair() -> None:
+def test_error_of_a_late_entry_names_its_pair() -> None:
     data = sample(1, pairs=20_000)
     keys = data.keys.copy()
     entry = data.entries - 1
@@ -62,7 +62,7 @@ def test_types_are_checked(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", ["keys", "values", "log_probs", "sources", "targets", "origins", "locations"])
 def test_counts_must_agree(name: str) -> None:
-    with pytest.raises(MemoryFolderError, match="one number of"):
+    with pytest.raises(MemoryFolderError, match="differ in their number of"):
         replace(sample(1), **{name: getattr(sample(1), name)[:-1]})
 
 
@@ -72,7 +72,7 @@ def test_lengths_are_checked_one_by_one(lengths: list[int]) -> None:
         replace(sample(1), lengths=np.array(lengths))
 
 
-def test_lengths_that_wrap_around_are_refused() -> None:
+def test_overflowing_lengths_are_refused() -> None:
     empty = sample(1, pairs=0)
     with pytest.raises(MemoryFolderError, match="pair 0"):
         replace(
@@ -91,6 +91,6 @@ def test_lone_surrogates_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("location", [-1, 2**63])
-def test_locations_are_line_numbers(location: int) -> None:
+def test_invalid_line_numbers_are_refused(location: int) -> None:
     with pytest.raises(MemoryFolderError, match=r"pair 1 .*line number"):
         replace(sample(1), locations=[1, location, 3])

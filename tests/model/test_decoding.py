@@ -33,7 +33,7 @@ def test_tokens_cover_a_text_without_gap_or_overlap(any_model: BaseModel, texts:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 @example("… „Anführung“ ﬁn")
 @example("")
-def test_places_lie_in_any_text_in_order(tiny: BaseModel, text: str) -> None:
+def test_spans_of_any_text_are_ordered(tiny: BaseModel, text: str) -> None:
     ids = tiny.tokens.encode_targets([text])[0]
     places = tiny.tokens.spans(ids, text)
     spans = [places[i] for i in range(len(ids))]
@@ -41,8 +41,8 @@ def test_places_lie_in_any_text_in_order(tiny: BaseModel, text: str) -> None:
     assert [start for start, _ in spans] == sorted(start for start, _ in spans)
 
 
-def test_a_text_that_was_written_otherwise() -> None:
-    """The tokenizer spells … as three dots, one token each."""
+def test_spans_of_a_text_that_the_tokenizer_changes() -> None:
+    """The tokenizer decodes … as three dots, one token each."""
     pieces = ["Wait", " ", ".", ".", ".", " no"]
 
     def decode(ids: Sequence[int]) -> str:
@@ -54,14 +54,14 @@ def test_a_text_that_was_written_otherwise() -> None:
     assert [plain[i] for i in (0, 2, 3, 4, 5)] == [(0, 4), (5, 6), (6, 7), (7, 8), (9, 11)]
 
 
-def test_parts_of_a_character_are_empty_until_it_is_whole() -> None:
+def test_first_bytes_of_a_character_have_empty_spans() -> None:
     euro = "a€b".encode()
     spans = Spans(lambda ids: bytes(euro[i] for i in ids).decode("utf-8", "replace"), range(5), "a€b")
     assert [spans[i] for i in range(5)] == [(0, 1), (1, 1), (1, 1), (1, 2), (2, 3)]
 
 
 @pytest.mark.parametrize("text", ["Die Datei…", "«Titel» – ﬁn", "½ Tasse"])
-def test_normalised_text_is_marked_where_it_was_written(tiny: BaseModel, text: str) -> None:
+def test_spans_of_normalised_text_refer_to_the_written_text(tiny: BaseModel, text: str) -> None:
     ids = tiny.tokens.encode_targets([text])[0]
     places = tiny.tokens.spans(ids, text)
     spans = [places[i] for i in range(len(ids))]

@@ -1,4 +1,4 @@
-"""The lean engine with int8 products, beside itself in float32; the float32 one is tested with all architectures."""
+"""`FastMarian` with int8 products against float32; test_base.py compares float32 with transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from ibidem.errors import UsageError
 from ibidem.model import BaseModel, load_model
-from ibidem.model.fast_marian import _alike
+from ibidem.model.fast_marian import _group_by_length
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
 
@@ -25,14 +25,14 @@ def both(request: pytest.FixtureRequest, model_of) -> tuple[BaseModel, BaseModel
     return plain, load_model(plain.name, device="cpu", dtype="int8")
 
 
-def test_int8_steps_are_near_those_in_float32(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+def test_int8_steps_are_close_to_float32(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
     sources = both[0].tokens.encode_sources(texts.german[:6])
     tokens = torch.tensor(both[0].tokens.start).expand(6, -1)
     plain, coarse = (model.start(sources).step(tokens).logits for model in both)
     assert 0 < (plain - coarse).norm() < 0.1 * plain.norm()
 
 
-def test_a_sentence_in_int8_does_not_depend_on_its_batch(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+def test_int8_result_does_not_depend_on_the_batch(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
     model = both[1]
     sources = model.tokens.encode_sources(texts.german[:6])
     start = torch.tensor(model.tokens.start)
@@ -42,7 +42,7 @@ def test_a_sentence_in_int8_does_not_depend_on_its_batch(both: tuple[BaseModel, 
         torch.testing.assert_close(alone.logits[0], batched.logits[2 * row], atol=1e-3, rtol=1e-3)
 
 
-def test_following_a_translation_sees_what_decoding_sees(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+def test_force_decode_equals_decoding(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
     for model in both:
         sources, targets = (
             model.tokens.encode_sources(texts.german[:4]),
@@ -61,7 +61,7 @@ def test_following_a_translation_sees_what_decoding_sees(both: tuple[BaseModel, 
             fed = torch.tensor([[token]])
 
 
-def test_learning_in_int8_is_native_or_not_at_all(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
+def test_states_use_int8_only_with_the_native_library(both: tuple[BaseModel, BaseModel], texts: Texts) -> None:
     plain, rounded = both
     ids = plain.tokens.encode_sources(texts.german[:4]), plain.tokens.encode_targets(texts.english[:4])
     expected, found = plain.states(*ids), rounded.states(*ids)
@@ -74,31 +74,31 @@ def test_learning_in_int8_is_native_or_not_at_all(both: tuple[BaseModel, BaseMod
     torch.testing.assert_close(rounded.log_probs(found), plain.log_probs(expected), atol=0.2, rtol=0.05)
 
 
-def test_int8_knows_and_keeps_the_model(both: tuple[BaseModel, BaseModel]) -> None:
+def test_int8_keeps_the_fingerprint(both: tuple[BaseModel, BaseModel]) -> None:
     assert both[0].fingerprint == both[1].fingerprint
 
 
 def test_other_architectures_are_refused(model_of) -> None:
-    with pytest.raises(UsageError, match="int8 takes Marian and FSMT"):
+    with pytest.raises(UsageError, match="int8 requires a Marian or FSMT model"):
         load_model(model_of("t5").name, device="cpu", dtype="int8")
 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt"])
-def test_a_long_source_is_not_encoded_with_short_ones(model_of, texts: Texts, kind: str) -> None:
+def test_sources_are_encoded_in_groups_of_similar_length(model_of, texts: Texts, kind: str) -> None:
     model = model_of(kind)
-    assert model.lean is not None
+    assert model.fast_marian is not None
     short = sorted(model.tokens.encode_sources(texts.german), key=len)[:8]
     sources = [*short, [short[-1][0]] * 100 + [model.tokens.eos]]
     ids, mask = model.pad(sources)
-    assert len(_alike(sorted(map(len, sources)))) > 1
-    batched = model.lean.encode(ids, mask)
+    assert len(_group_by_length(sorted(map(len, sources)))) > 1
+    batched = model.fast_marian.encode(ids, mask)
     for row, source in enumerate(sources):
-        alone = model.lean.encode(*model.pad([source]))[0]
+        alone = model.fast_marian.encode(*model.pad([source]))[0]
         torch.testing.assert_close(batched[row, : len(source)], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_runs_of_like_lengths() -> None:
-    assert _alike([2, 3, 5, 8]) == [4]  # together a few tokens
-    assert _alike([30, 31, 33, 40]) == [4]
-    assert _alike([5] * 20 + [200]) == [20, 1]
-    assert _alike([300]) == [1]
+def test_group_sizes() -> None:
+    assert _group_by_length([2, 3, 5, 8]) == [4]  # together a few tokens
+    assert _group_by_length([30, 31, 33, 40]) == [4]
+    assert _group_by_length([5] * 20 + [200]) == [20, 1]
+    assert _group_by_length([300]) == [1]

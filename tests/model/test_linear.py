@@ -10,7 +10,7 @@ from ibidem.model.linear import Int8Linear, PlainLinear, supports_int8
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Both sides rounded, then multiplied without error.
+    """Round both sides, then multiply exactly.
 
     Weights to 127 steps of their row's largest value; activations to 254 between the least and the greatest of their
     row, without the largest magnitude.
@@ -27,7 +27,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) 
 
 @pytest.mark.parametrize("shape", [(1, 8), (5, 512), (3, 4, 33)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> None:
+def test_int8_linear_equals_the_rounded_product(shape: tuple[int, ...], biased: bool) -> None:
     generator = torch.Generator().manual_seed(1)
     weight = torch.randn(19, shape[-1], generator=generator)
     bias = torch.randn(19, generator=generator) if biased else None
@@ -39,7 +39,7 @@ def test_int8_is_the_rounded_product(shape: tuple[int, ...], biased: bool) -> No
     assert (found - exact).norm() < 0.03 * exact.norm()
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+def test_row_does_not_depend_on_other_rows() -> None:
     generator = torch.Generator().manual_seed(2)
     layer = Int8Linear(torch.randn(40, 64, generator=generator), torch.randn(40, generator=generator))
     x = torch.randn(70, 64, generator=generator) * torch.logspace(-4, 4, 70)[:, None]
@@ -59,14 +59,14 @@ def test_rows_that_are_not_finite() -> None:
     assert layer(x).isnan().any(1).tolist() == [True, True, False]
 
 
-def test_the_largest_products_are_not_cut_off() -> None:
-    """Without VNNI the library adds products in sixteen bits: then it must not be used."""
+def test_largest_products_do_not_saturate() -> None:
+    """Without VNNI the library adds products in 16 bits and must not be used."""
     weight = torch.full((3, 64), 1.0)
     x = torch.cat([torch.full((1, 64), 2.0), torch.full((1, 64), -2.0)])
     torch.testing.assert_close(Int8Linear(weight, None)(x), x @ weight.T)
 
 
-def test_the_library_is_trusted_only_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_with_wrong_sums_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = linear._packed_product
     monkeypatch.setattr(linear, "_packed_product", lambda whole: lambda rows: packed(whole)(rows).clamp(max=32767.0))
     supports_int8.cache_clear()

@@ -1,17 +1,20 @@
-"""Loading, packing, fingerprints, and the messages of what cannot be loaded."""
+"""Loading and packing of models: equal to transformers, without code or pickles, with one-line errors."""
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import huggingface_hub
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForSeq2SeqLM, GPT2Config, GPT2LMHeadModel
 
 from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model import BaseModel, load_model
@@ -19,20 +22,19 @@ from ibidem.model.loading import PACKED_FILE, pack, pack_folder, unpack
 
 from .zoo import KINDS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
 
 def refuse(kind: type[IbidemError], name: str | Path, **options: str) -> str:
-    """The message of a model that cannot be loaded: one line."""
+    """Return the error message of `load_model`, which must be one line."""
     with pytest.raises(kind) as caught:
         load_model(name, **{"device": "cpu", **options})
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-@pytest.fixture
-def copied(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A Marian folder to break."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "model"))
 
 
 def test_every_kind_loads(any_model: BaseModel, request: pytest.FixtureRequest) -> None:
@@ -51,23 +53,23 @@ def test_every_kind_loads(any_model: BaseModel, request: pytest.FixtureRequest) 
     assert any_model.forces_eos == expected.get(request.node.callspec.params["any_model"], False)
 
 
-def test_marian_never_writes_its_pad(model_of) -> None:
+def test_marian_bans_its_padding_token(model_of) -> None:
     model = model_of("marian")
     assert model.banned == [model.tokens.pad]
 
 
-def test_a_folder_without_config(tmp_path: Path) -> None:
+def test_folder_without_config(tmp_path: Path) -> None:
     message = refuse(ModelError, tmp_path)
     assert str(tmp_path) in message
     assert "config.json" in message
 
 
-def test_a_file_instead_of_a_folder(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     assert "config.json" in refuse(ModelError, tmp_path / "model.bin")
 
 
-def test_a_decoder_only_model(tmp_path: Path) -> None:
+def test_decoder_only_model(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path)
     message = refuse(ModelError, tmp_path)
     assert "gpt2" in message
@@ -75,7 +77,7 @@ def test_a_decoder_only_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere/no-such-model", "/no/such/folder", "./no-such-folder", "no such name"])
-def test_a_name_that_cannot_be_reached(name: str) -> None:
+def test_name_that_cannot_be_reached(name: str) -> None:
     message = refuse(ModelError, name)
     assert name in message
     assert "Give a folder" in message
@@ -83,7 +85,7 @@ def test_a_name_that_cannot_be_reached(name: str) -> None:
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "vocab.json", "source.spm"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise"])
-def test_a_damaged_folder(copied: Path, file: str, damage: str) -> None:
+def test_damaged_folder(copied: Path, file: str, damage: str) -> None:
     content = (copied / file).read_bytes()
     if damage == "missing":
         (copied / file).unlink()
@@ -116,7 +118,7 @@ def test_cuda_on_a_machine_without(tiny_folder: Path) -> None:
     st.integers(0, 10_000),
     st.sampled_from([0.0, 1e-20, 1e-3, 1.0, 1e6, 1e30]),
 )
-def test_packing_errs_by_half_a_step(rows: int, columns: int, seed: int, size: float) -> None:
+def test_packing_error_is_at_most_half_a_step(rows: int, columns: int, seed: int, size: float) -> None:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     again = unpack(pack({"weight": weight}))["weight"]
     step = weight.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
@@ -124,7 +126,7 @@ def test_packing_errs_by_half_a_step(rows: int, columns: int, seed: int, size: f
     assert ((again - weight).abs() <= step * 0.5001).all()
 
 
-def test_packing_leaves_vectors_and_integers() -> None:
+def test_packing_keeps_vectors_and_integers() -> None:
     weights = {"bias": torch.tensor([0.5, -2.0]), "count": torch.tensor([[300, 1]])}
     again = unpack(pack(weights))
     assert torch.equal(again["bias"], weights["bias"])
@@ -132,8 +134,8 @@ def test_packing_leaves_vectors_and_integers() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_packed_folder_holds_the_unpacked_weights(model_of, kind: str, tmp_path: Path) -> None:
-    """A packed folder loads as a plain folder with the unpacked weights would: weights and settings."""
+def test_packed_folder_equals_the_unpacked_weights(model_of, kind: str, tmp_path: Path) -> None:
+    """A packed folder gives the weights and settings of a plain folder with the unpacked weights."""
     plain = model_of(kind)
     pack_folder(Path(plain.name), tmp_path / "packed")
     assert (tmp_path / "packed" / PACKED_FILE).exists()
@@ -156,54 +158,110 @@ def test_a_packed_folder_holds_the_unpacked_weights(model_of, kind: str, tmp_pat
     assert (packed.network.get_input_embeddings().weight is packed.projection.weight) == tied
 
 
-def test_everybody_may_read_a_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
+def test_packed_folder_is_readable_by_all_users(tiny_folder: Path, tmp_path: Path) -> None:
     pack_folder(tiny_folder, tmp_path / "packed")
     assert (tmp_path / "packed" / PACKED_FILE).stat().st_mode & 0o044 == 0o044
 
 
-def test_a_damaged_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
+def test_damaged_packed_folder(tiny_folder: Path, tmp_path: Path) -> None:
     pack_folder(tiny_folder, tmp_path / "packed")
     file = tmp_path / "packed" / PACKED_FILE
     file.write_bytes(file.read_bytes()[:-100])
     assert "Give a folder" in refuse(ModelError, tmp_path / "packed")
 
 
-def test_fingerprints_are_stable(any_model: BaseModel, request: pytest.FixtureRequest) -> None:
-    options = KINDS[request.node.callspec.params["any_model"]].options
-    again = load_model(any_model.name, device="cpu", **options)
-    assert again.fingerprint == any_model.fingerprint
-    assert again.tokenizer_fingerprint == any_model.tokenizer_fingerprint
+def test_weights_and_settings_equal_those_of_transformers(any_model: BaseModel) -> None:
+    expected = AutoModelForSeq2SeqLM.from_pretrained(any_model.name, dtype=torch.float32, trust_remote_code=False)
+    found = any_model.network.state_dict()
+    assert found.keys() == expected.state_dict().keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.state_dict().items())
+    assert type(any_model.network) is type(expected)
+    assert any_model.network.generation_config.to_dict() == expected.generation_config.to_dict()
+    assert any_model.network.config._attn_implementation == expected.config._attn_implementation
 
 
-def test_fingerprints_differ(model_of) -> None:
-    loaded = [model_of(kind) for kind in KINDS]
-    assert len({model.fingerprint for model in loaded}) == len(KINDS)
-    assert len({model.tokenizer_fingerprint for model in loaded}) == len(KINDS)
+@pytest.mark.parametrize("kind", ["marian", "bart"])
+def test_generation_settings_in_the_configuration(model_of, kind: str, tmp_path: Path) -> None:
+    """Older models without generation_config.json have these settings in config.json."""
+    folder = Path(shutil.copytree(model_of(kind).name, tmp_path / "old"))
+    generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({**generation, **config}), encoding="utf-8")
+    old, new = load_model(folder, device="cpu"), model_of(kind)
+    assert (old.banned, old.forces_eos, old.tokens.start) == (new.banned, new.forces_eos, new.tokens.start)
 
 
-@pytest.mark.parametrize("name", ["model.decoder.layers.1.fc2.bias", "final_logits_bias", "model.shared.weight"])
-def test_one_changed_weight_changes_the_fingerprint(tiny: BaseModel, copied: Path, name: str) -> None:
-    weights = load_file(copied / "model.safetensors")
-    key = next(key for key in weights if key in (name, name.replace("model.shared", "model.encoder.embed_tokens")))
-    weights[key].view(-1)[3] += 0.25
-    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
-    changed = load_model(copied, device="cpu")
-    assert changed.fingerprint != tiny.fingerprint
-    assert changed.tokenizer_fingerprint == tiny.tokenizer_fingerprint
+def test_sharded_weights(model_of, tmp_path: Path) -> None:
+    model = model_of("bart")
+    model.network.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    for file in Path(model.name).glob("*token*"):
+        shutil.copy(file, tmp_path / "sharded")
+    assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 1
+    assert load_model(tmp_path / "sharded", device="cpu").fingerprint == model.fingerprint
 
 
-def test_two_swapped_pieces_change_the_tokenizers_fingerprint(tiny: BaseModel, copied: Path) -> None:
-    pieces = json.loads((copied / "vocab.json").read_text(encoding="utf-8"))
-    first, second = list(pieces)[-2:]
-    pieces[first], pieces[second] = pieces[second], pieces[first]
-    (copied / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
-    changed = load_model(copied, device="cpu")
-    assert changed.tokenizer_fingerprint != tiny.tokenizer_fingerprint
-    assert changed.fingerprint == tiny.fingerprint
+def test_only_needed_files_are_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path, pickled: Path, tiny: BaseModel
+) -> None:
+    """No Python files, pickles or adapters are downloaded from the hub."""
+    repositories = {"some/model": tiny_folder, "some/pickle": pickled}
+    asked: list[dict[str, Any]] = []
+
+    def download(name: str, **given: Any) -> str:
+        asked.append(given)
+        return str(repositories[name])
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    model = load_model("some/model", device="cpu")
+    assert (model.name, model.fingerprint) == ("some/model", tiny.fingerprint)
+    held = [
+        *("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt", "source.spm"),
+        *("spiece.model", "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"),
+    ]
+    left = [
+        *("modeling.py", "pytorch_model.bin", "tf_model.h5", "rust_model.ot", "adapter_config.json", "flax.msgpack"),
+        *("adapter_model.safetensors", "chat_template.jinja", "custom_generate/generate.py", "onnx/config.json"),
+        *("fp16/model.safetensors", ".metadata"),
+    ]
+    patterns = {name: asked[0][name] for name in ("allow_patterns", "ignore_patterns")}
+    fetched = list(huggingface_hub.utils.filter_repo_objects([*held, *left], **patterns))
+    assert fetched == held
+    with pytest.raises(ModelError, match=r"convert it once: `python -m ibidem\.model\.convert some/pickle "):
+        load_model("some/pickle", device="cpu")
 
 
-def test_another_target_language_is_another_tokenizer(model_of) -> None:
-    model = model_of("m2m100")
-    french = load_model(model.name, device="cpu", source_language="de", target_language="fr")
-    assert french.tokenizer_fingerprint != model.tokenizer_fingerprint
-    assert french.fingerprint == model.fingerprint
+def calls() -> Iterator[tuple[str, ast.Call, str]]:
+    """Yield all calls in the code of the package: the place, the call, and the called name."""
+    for part in ("src", "recipes", "benchmarks", "demo"):
+        for file in sorted((ROOT / part).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", node, ast.unparse(node.func)
+
+
+def keyword_value(call: ast.Call, name: str) -> Any:
+    """Return the literal value of a keyword argument; None where it is missing."""
+    return next((ast.literal_eval(word.value) for word in call.keywords if word.arg == name), None)
+
+
+def test_nothing_is_loaded_in_an_unsafe_way() -> None:
+    wrong, seen = [], 0
+    for place, call, name in calls():
+        last = name.split(".")[-1]
+        if last in ("from_pretrained", "from_config", "snapshot_download", "hf_hub_download", "pipeline"):
+            seen += 1
+            trusted = last.startswith("from_") and keyword_value(call, "trust_remote_code") is not False
+            if "model/loading.py" not in place or trusted:
+                wrong.append(f"{place}: {name} outside of loading.py, or without trust_remote_code=False")
+        has_weights = last == "from_pretrained" and "state_dict" in ast.unparse(call)
+        if has_weights and keyword_value(call, "use_safetensors") is not True:
+            wrong.append(f"{place}: {name} without use_safetensors=True")
+        if name == "torch.load" and keyword_value(call, "weights_only") is not True:
+            wrong.append(f"{place}: {name} without weights_only=True")
+        if name in ("np.load", "numpy.load") and keyword_value(call, "allow_pickle"):
+            wrong.append(f"{place}: {name} with allow_pickle")
+        if name in ("eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "yaml.load", "yaml.unsafe_load"):
+            wrong.append(f"{place}: {name}")
+    assert wrong == []
+    assert seen >= 6

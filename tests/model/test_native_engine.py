@@ -1,4 +1,4 @@
-"""The native engine against the lean one with torch's int8 products, which rounds the same."""
+"""The native engine gives the states and logits of `FastMarian` with torch's int8 products."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = ("marian", "marian-separate", "fsmt")
 
 @pytest.fixture(scope="module")
 def swish_of(model_of: Callable[[str], BaseModel]) -> Callable[[str], BaseModel]:
-    """The tiny model of a kind with an activation of real translation models: Marian's default is another."""
+    """Tiny models with the activation of real translation models, which is not Marian's default."""
 
     @cache
     def load(kind: str) -> BaseModel:
@@ -50,31 +50,31 @@ def as_int8(model: BaseModel) -> BaseModel:
     return BaseModel(model.name, model.network, model.tokens, int8=True)
 
 
-def lean_network(model: BaseModel, linear: Any) -> FastMarian:
+def make_fast_marian(model: BaseModel, linear: Any) -> FastMarian:
     return FastMarian(model.network, model.projection, getattr(model.network, "final_logits_bias", None), linear)
 
 
 class Pair:
-    """A native decoding and its oracle, of sources that torch encoded: what differs is the decoder alone."""
+    """A native decoding and its reference, with the same encoder, so that only the decoders differ."""
 
     def __init__(self, model: BaseModel) -> None:
-        self.lean = lean_network(model, Int8Linear)
-        self.engine = NativeEngine(lean_network(model, NativeLinear))
+        self.fast_marian = make_fast_marian(model, Int8Linear)
+        self.engine = NativeEngine(make_fast_marian(model, NativeLinear))
 
     def start_native(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         return NativeDecoding(NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam))
 
-    def start_lean(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
-        return FastMarianDecoding(self.lean, ids, mask, beam)
+    def start_fast_marian(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
+        return FastMarianDecoding(self.fast_marian, ids, mask, beam)
 
     def sources(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        encoded = self.lean.encode(ids, mask)
-        shape = (*encoded.shape[:2], 2, self.lean.heads, encoded.shape[2] // self.lean.heads)
-        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.lean.decoder]
+        encoded = self.fast_marian.encode(ids, mask)
+        shape = (*encoded.shape[:2], 2, self.fast_marian.heads, encoded.shape[2] // self.fast_marian.heads)
+        return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.fast_marian.decoder]
 
 
 def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: list[str], beam: int, steps: int) -> Any:
-    """Steps of several decodings fed with the same random tokens, reordered alike; a sentence leaves at times."""
+    """Yield the steps of several decodings with the same random tokens and reordering; sentences are dropped."""
     ids, mask = model.pad(model.tokens.encode_sources(texts))
     decodings = [start(ids, mask, beam) for start in starts]
     generator = torch.Generator().manual_seed(5)
@@ -95,24 +95,24 @@ def walk(starts: Sequence[Callable[..., Decoding]], model: BaseModel, texts: lis
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_states_and_logits_are_the_lean_engines(
+def test_states_and_logits_equal_fast_marian(
     kind: str, beam: int, swish_of: Callable[[str], BaseModel], texts: Texts
 ) -> None:
     model = swish_of(kind)
     pair = Pair(model)
     errors = []
-    for found, expected in walk([pair.start_native, pair.start_lean], model, texts.german[:5], beam, 40):
+    for found, expected in walk([pair.start_native, pair.start_fast_marian], model, texts.german[:5], beam, 40):
         assert found.states.shape == expected.states.shape
         for mine, other in zip(found, expected, strict=True):
             errors.append((mine - other).norm(dim=1) / other.norm(dim=1))
     everything = torch.cat(errors)
-    # A value on the edge between two int8 steps may fall to either side, and its hypothesis bears that from then on.
+    # A value between two int8 steps may round to either, which affects all later steps of its hypothesis.
     assert float(everything.median()) < 1e-6
     assert float((everything > 1e-4).double().mean()) < 0.2
     assert float(everything.max()) < 0.3
 
 
-def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_decoding_does_not_depend_on_the_batch(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     pair = Pair(model)
     ids, mask = model.pad(model.tokens.encode_sources(texts.german[:8]))
@@ -130,12 +130,12 @@ def test_a_sentence_does_not_depend_on_its_batch(swish_of: Callable[[str], BaseM
         assert torch.equal(logits, torch.cat([part[1] for part in parts]))
 
 
-def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_decoding_does_not_depend_on_threads(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     pair = Pair(model)
     before = torch.get_num_threads()
     runs: list[list[Step]] = []
-    encoded: list[Tensor] = []  # once for both: torch's own products may differ with its threads
+    encoded: list[Tensor] = []  # once for both, since torch's products may depend on the number of threads
 
     def start(ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         sources = encoded or pair.sources(ids, mask)
@@ -152,7 +152,7 @@ def test_threads_change_nothing(swish_of: Callable[[str], BaseModel], texts: Tex
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_encoder_equals_fast_marian(kind: str, swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of(kind)
     pair = Pair(model)
     assert pair.engine.encoder is not None
@@ -172,9 +172,7 @@ def test_the_encoder_is_the_lean_engines(kind: str, swish_of: Callable[[str], Ba
     assert float(everything.max()) < 0.3
 
 
-def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
-    swish_of: Callable[[str], BaseModel], texts: Texts
-) -> None:
+def test_encoder_does_not_depend_on_the_batch_or_threads(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = swish_of("marian")
     encoder = Pair(model).engine.encoder
     assert encoder is not None
@@ -192,13 +190,13 @@ def test_a_source_does_not_depend_on_those_beside_it_nor_on_threads(
             assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
 
 
-def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Callable[[str], BaseModel]) -> None:
+def test_unsupported_encoder_activation_uses_torch(swish_of: Callable[[str], BaseModel]) -> None:
     model = swish_of("marian")
     layers = model.network.model.encoder.layers
     known = layers[-1].activation_fn
     layers[-1].activation_fn = torch.nn.GELU()
     try:
-        engine = NativeEngine(lean_network(model, NativeLinear))
+        engine = NativeEngine(make_fast_marian(model, NativeLinear))
         assert engine.encoder is None
         ids, mask = model.pad([[5, 6, 7], [8]])
         step = engine.start(ids, mask, 1).step(torch.full((2, 1), model.tokens.start[0]))
@@ -207,7 +205,7 @@ def test_an_encoder_whose_activation_is_not_known_stays_with_torch(swish_of: Cal
         layers[-1].activation_fn = known
 
 
-def test_what_cannot_be_encoded(swish_of: Callable[[str], BaseModel]) -> None:
+def test_invalid_sources(swish_of: Callable[[str], BaseModel]) -> None:
     model = swish_of("marian")
     encoder = Pair(model).engine.encoder
     assert encoder is not None
@@ -227,12 +225,12 @@ def test_int8_models_decode_natively(swish_of: Callable[[str], BaseModel], texts
 
 
 @pytest.mark.usefixtures("no_native")
-def test_without_the_library_torch_decodes(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_torch_decodes_without_the_library(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
     assert isinstance(model.start(model.tokens.encode_sources(texts.german[:3]), 2), FastMarianDecoding)
 
 
-def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
+def test_unsupported_decoder_activation_uses_torch(texts: Texts, swish_of: Callable[[str], BaseModel]) -> None:
     model = as_int8(swish_of("marian"))
     layers = model.network.model.decoder.layers
     known = layers[0].activation_fn
@@ -243,7 +241,7 @@ def test_an_activation_that_is_not_known_stays_with_torch(texts: Texts, swish_of
         layers[0].activation_fn = known
 
 
-def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
+def test_invalid_arguments(swish_of: Callable[[str], BaseModel], texts: Texts) -> None:
     model = as_int8(swish_of("marian"))
     decoding = model.start(model.tokens.encode_sources(texts.german[:3]), 2)
     start = torch.full((6, 1), model.tokens.start[0])
@@ -252,7 +250,7 @@ def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts
             decoding.step(torch.full((6, 1), wrong))
     with pytest.raises(ValueError, match="6 hypotheses"):
         decoding.step(start[:5])
-    with pytest.raises(ValueError, match="one token a row"):
+    with pytest.raises(ValueError, match="one token for each row"):
         decoding.step(start.expand(-1, 2))
     for rows in ([0], [0, 2], [0, 6], [-1, 0], [0, 1, 1, 0]):
         with pytest.raises(ValueError, match="not all 2 hypotheses"):
@@ -264,12 +262,12 @@ def test_what_cannot_be_meant(swish_of: Callable[[str], BaseModel], texts: Texts
         decoding.step(start[:4])
 
 
-def test_the_shipped_model_writes_the_same(sentences: list[Any]) -> None:
+def test_shipped_model_gives_the_same_translations(sentences: list[Any]) -> None:
     model = as_int8(load_model(device="cpu"))
     pair = Pair(model)
     sources = sorted(model.tokens.encode_sources(s.german for s in sentences[::16]), key=len)
     found = []
-    for engine in (pair.start_native, pair.start_lean):
+    for engine in (pair.start_native, pair.start_fast_marian):
         model.__dict__["_engine"] = engine
         found.append([best[0] for best in beam_search(model, sources, SearchSettings(beam=5), BaseScorer())])
     apart = [(a, b) for a, b in zip(*found, strict=True) if a.tokens != b.tokens]

@@ -61,18 +61,18 @@ class Texts(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How to write a folder of this architecture, and what a user must say to load it."""
+    """The function that writes a folder of an architecture, and the options to load it."""
 
     write: Callable[[Path, Texts], None]
     options: dict[str, str]
-    # Whether the key is the decoder's last hidden state as transformers shows it, and by which factor.
+    # The factor between the decoder's last hidden state in transformers and the key.
     scale: float = 1.0
-    # At the typical state the end of sentence ranks about here among all tokens.
+    # The approximate rank of the end-of-sentence token at the mean state.
     end_rank: int = 4
 
 
 def load_kind(name: str, folder: Path, texts: Texts) -> BaseModel:
-    """Load a model of this kind with ibidem; where the folder is new, write it first."""
+    """Load a model of a kind; write its folder first if it is new."""
     kind = KINDS[name]
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -83,7 +83,7 @@ def load_kind(name: str, folder: Path, texts: Texts) -> BaseModel:
 
 
 def raise_end(model: BaseModel, folder: Path, texts: Texts, rank: int) -> None:
-    """Turn the end of sentence's output row towards the typical state: a random model would never end one."""
+    """Move the output row of the end-of-sentence token towards the mean state; random models never end otherwise."""
     short = [text for text in texts.english if len(text) < 60][:32]
     states = model.states(model.tokens.encode_sources(short), model.tokens.encode_targets(short))
     typical = states.keys.mean(0)
@@ -109,7 +109,7 @@ def train_spm(folder: Path, name: str, texts: Iterable[str], size: int) -> sente
 
 
 def pieces_of(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """Real pieces and their scores, without SentencePiece's own <unk>, <s> and </s>."""
+    """Return pieces and their scores, without SentencePiece's <unk>, <s> and </s>."""
     return [(processor.id_to_piece(i), processor.get_score(i)) for i in range(3, processor.get_piece_size())]
 
 
@@ -131,7 +131,7 @@ def write_marian_separate(folder: Path, texts: Texts) -> None:
 
 
 def _write_marian(folder: Path, sides: Sequence[list[str]]) -> None:
-    """Piece numbers are shuffled: as in Opus models, they are not those of SentencePiece."""
+    """Shuffle the ids of the pieces: as in OPUS-MT models, they differ from those of SentencePiece."""
     vocabularies = []
     for name, side in zip(("source", "target"), (sides[0], sides[-1]), strict=True):
         processor = train_spm(folder, name, side, 220 if name == "source" else 180)
@@ -145,7 +145,7 @@ def _write_marian(folder: Path, sides: Sequence[list[str]]) -> None:
     for file, vocabulary in zip(("vocab.json", "target_vocab.json")[: 1 + separate], vocabularies, strict=False):
         shuffled = random.Random(file).sample(vocabulary, len(vocabulary))
         tokens = ["</s>", "<unk>", *shuffled, "<pad>"]
-        # Vocabularies of one size: Marian has one pad number for both sides.
+        # Vocabularies of one size, since Marian has one padding id for both sides.
         sizes.append(len(tokens))
         write_json(folder / file, {token: number for number, token in enumerate(tokens)})
     if separate:
@@ -178,7 +178,7 @@ def _write_marian(folder: Path, sides: Sequence[list[str]]) -> None:
 
 
 def _level_vocabularies(folder: Path) -> None:
-    """Give both sides' pads one number, the last, by filling the smaller vocabulary up."""
+    """Fill up the smaller vocabulary, so that the padding token has the last id on both sides."""
     files = [folder / "vocab.json", folder / "target_vocab.json"]
     tables = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     last = max(map(len, tables)) - 1
@@ -189,7 +189,7 @@ def _level_vocabularies(folder: Path) -> None:
 
 
 def write_fsmt(folder: Path, texts: Texts) -> None:
-    """Letters and a few frequent pairs of letters as pieces; German and English pieces are numbered apart."""
+    """Write letters and frequent pairs of letters as pieces, with separate ids for German and English."""
     merges = [("e", "n</w>"), ("t", "h"), ("e", "r</w>"), ("c", "h"), ("th", "e</w>")]
     sizes = []
     for file, side in (("vocab-src.json", texts.german), ("vocab-tgt.json", texts.english)):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ibidem.reproduce.plan import Plan
     from ibidem.reproduce.results import Results
-    from ibidem.reproduce.workspace import Setting
+    from ibidem.reproduce.workspace import RunSettings
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def own_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def setting(tmp_path: Path, own_data: Path, tiny_folder: Path) -> Setting:
+def setting(tmp_path: Path, own_data: Path, tiny_folder: Path) -> RunSettings:
     """The setting of a quick run with the tiny model on a CPU."""
-    from ibidem.reproduce.workspace import Setting
+    from ibidem.reproduce.workspace import RunSettings
 
-    return Setting(own_data, tmp_path / "work", tmp_path / "results", str(tiny_folder), "cpu", smoke=True)
+    return RunSettings(own_data, tmp_path / "work", tmp_path / "results", str(tiny_folder), "cpu", smoke=True)

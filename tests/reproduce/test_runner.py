@@ -16,7 +16,7 @@ from ibidem.reproduce import runner
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import Plan
-from ibidem.reproduce.report import Choice, reproduce, survey
+from ibidem.reproduce.report import RowChoice, reproduce, survey_rows
 from ibidem.reproduce.results import Results
 from ibidem.reproduce.rows.statistics import ParameterCount, Redundancy, Statistics
 from ibidem.reproduce.rows.timing import Timing
@@ -25,7 +25,7 @@ from ibidem.reproduce.rows.tsne import TsneProjection
 from ibidem.reproduce.runner import Workers, choose_rows, find_obstacle, plan_tasks, run_rows
 from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
 from ibidem.reproduce.system import BASE, System, assemble
-from ibidem.reproduce.workspace import Setting, Workspace
+from ibidem.reproduce.workspace import RunSettings, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
+def test_rows_share_stages_and_are_measured_once(setting: RunSettings) -> None:
     rows = [translate(BASE), translate(FULL), translate(COMPACT), translate(PRUNED)]
     lines: list[str] = []
     report = run_rows(setting, rows, minutes=None, log=lines.append)
@@ -72,7 +72,7 @@ def test_rows_share_stages_and_are_measured_once(setting: Setting) -> None:
     assert [task.key for task in again if task.key not in map(digest, rows)] == [digest(assemble(PRUNED).memory)]
 
 
-def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setting, tmp_path: Path) -> None:
+def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: RunSettings, tmp_path: Path) -> None:
     general = replace(COMPACT, compact_corpus=("general",))
     row = translate(general)
     run_rows(setting, [row], minutes=None, log=quiet)
@@ -91,7 +91,7 @@ def test_results_from_elsewhere_count_and_compactors_need_no_text(setting: Setti
     assert find_obstacle(Workspace(elsewhere), row) == "no train text of general"
 
 
-def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_obstacle(setting: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [translate(replace(FULL, index="paper")), TsneProjection(COMPACT), translate(FULL)]
     workspace = Workspace(setting)
     assert [find_obstacle(workspace, row) for row in rows] == [None] * 3
@@ -100,7 +100,7 @@ def test_a_missing_library_is_an_obstacle(setting: Setting, monkeypatch: pytest.
     assert [find_obstacle(workspace, row) for row in rows] == obstacles
 
 
-def test_no_time_no_rows(setting: Setting) -> None:
+def test_no_time_no_rows(setting: RunSettings) -> None:
     report = run_rows(setting, [translate(BASE)], minutes=0, log=quiet)
     assert (report.measured, report.left) == (0, 1)
 
@@ -124,12 +124,12 @@ class Failing:
         raise UsageError(self.reason)
 
 
-def test_a_failure_is_reported_and_the_others_go_on(setting: Setting) -> None:
+def test_a_failure_is_reported_and_the_others_go_on(setting: RunSettings) -> None:
     report = run_rows(setting, [Failing("out of luck"), Statistics("koran", "dev")], minutes=None, log=quiet)
     assert (report.measured, report.failed) == (1, {"failing": "out of luck"})
 
 
-def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path) -> None:
+def test_rows_are_lost_with_the_stage_they_need(setting: RunSettings, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(setting.data, broken)
     (broken / "koran" / "train.en").write_text("one line only\n", encoding="utf-8")
@@ -141,7 +141,7 @@ def test_rows_are_lost_with_the_stage_they_need(setting: Setting, tmp_path: Path
     assert "train.de has 52 lines but" in reason
 
 
-def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_file: Path) -> None:
+def test_another_model_or_text_is_refused(setting: RunSettings, tmp_path: Path, spm_file: Path) -> None:
     from tests.conftest import write_marian
 
     row = Statistics("koran", "dev")
@@ -153,16 +153,18 @@ def test_another_model_or_text_is_refused(setting: Setting, tmp_path: Path, spm_
     shutil.copytree(setting.data, changed)
     (changed / "koran" / "dev.en").write_text((changed / "koran" / "dev.en").read_text("utf-8").upper(), "utf-8")
     with pytest.raises(UsageError, match="koran/dev"):
-        survey(["datasets"], Plan(), Results(setting.results), Workspace(replace(setting, data=changed)), Choice())
+        survey_rows(
+            ["datasets"], Plan(), Results(setting.results), Workspace(replace(setting, data=changed)), RowChoice()
+        )
 
 
-def test_one_run_at_a_time(setting: Setting) -> None:
+def test_one_run_at_a_time(setting: RunSettings) -> None:
     setting.work.mkdir(parents=True)
     with writer_lock(setting.work), pytest.raises(LockedMemoryError):
         run_rows(setting, [translate(BASE)], minutes=None, log=quiet)
 
 
-def test_every_kind_of_row(setting: Setting) -> None:
+def test_every_kind_of_row(setting: RunSettings) -> None:
     tuned = FineTuned(("koran",), "koran", FineTuningSettings(updates=3, warmup=1, judge_every=2))
     rows = [
         Timing((BASE, FULL), "koran", 2, 1, 2, search=SEARCH),
@@ -211,9 +213,9 @@ def test_systems_declare_their_stages() -> None:
     assert Translation(PRUNED, "koran").name == ("koran/test koran network8 static nce+CL k=4 cost-clusters 0.5 seed=1")
 
 
-def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
+def test_tables_are_written_with_what_is_there(setting: RunSettings) -> None:
     plan = replace(Plan(), seeds=(1,), domains=("koran",), elsewhere=(), smoke=True)
-    tables, report = reproduce(["parameters", "datasets"], plan, setting, Choice(only=("parameters",)), quiet)
+    tables, report = reproduce(["parameters", "datasets"], plan, setting, RowChoice(only=("parameters",)), quiet)
     assert list(tables) == ["datasets", "parameters"]
     assert report.measured == 1
     assert "**SMOKE**" in tables["parameters"]
@@ -222,11 +224,11 @@ def test_tables_are_written_with_what_is_there(setting: Setting) -> None:
     assert written["smoke"] is True
     assert written["results"][0]["base"] > 0
     assert (setting.results / "parameters.md").read_text("utf-8") == tables["parameters"]
-    assert reproduce(["parameters"], plan, setting, Choice(), quiet)[1].measured == 0
+    assert reproduce(["parameters"], plan, setting, RowChoice(), quiet)[1].measured == 0
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_replaced(setting: Setting) -> None:
+def test_a_worker_that_dies_is_replaced(setting: RunSettings) -> None:
     with Workers(setting, 1) as workers:
         (process,) = workers._processes.values()
         process.kill()
@@ -240,7 +242,7 @@ def test_a_worker_that_dies_is_replaced(setting: Setting) -> None:
 
 
 @pytest.mark.slow
-def test_side_by_side_gives_the_same(setting: Setting, tmp_path: Path) -> None:
+def test_side_by_side_gives_the_same(setting: RunSettings, tmp_path: Path) -> None:
     """Workers in processes of their own find what one process finds."""
     rows = [translate(FULL), translate(COMPACT), translate(PRUNED), translate(BASE)]
     here, beside = (replace(setting, work=tmp_path / name, results=tmp_path / f"{name}-results") for name in "ab")

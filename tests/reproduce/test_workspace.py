@@ -9,13 +9,13 @@ import pytest
 from ibidem.learn import MetaKSettings
 from ibidem.memory import Memory
 from ibidem.reproduce.stages import Extracted, Tuned, copy_memory
-from ibidem.reproduce.workspace import Setting, Workspace, short_name
+from ibidem.reproduce.workspace import RunSettings, Workspace, short_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> None:
+def test_a_copied_memory_has_its_own_lock(setting: RunSettings, tmp_path: Path) -> None:
     workspace = Workspace(setting)
     workspace.make_all([Extracted(("koran",))])
     source = workspace.folder(Extracted(("koran",)))
@@ -26,7 +26,7 @@ def test_a_copied_memory_has_its_own_lock(setting: Setting, tmp_path: Path) -> N
     assert (tmp_path / "one" / shared.relative_to(source)).stat().st_ino == shared.stat().st_ino
 
 
-def test_an_interrupted_stage_is_built_again(setting: Setting) -> None:
+def test_an_interrupted_stage_is_built_again(setting: RunSettings) -> None:
     workspace = Workspace(setting)
     stage = Tuned(Extracted(("koran",)), "koran", 4, MetaKSettings(updates=20, validate_every=10))
     workspace.make_all([stage])

@@ -33,11 +33,11 @@ def test_the_next_translation_uses_a_suggestion(writer: Client, folder: Path) ->
     """LibreTranslate's page sends a form, other clients send JSON."""
     before = translate(writer)
     assert before != WANTED
-    pairs = Memory.open(folder).living_pairs
+    pairs = Memory.open(folder).active_pairs
     answer = writer.form("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"})
     assert (answer.status, answer.json) == (200, {"success": True})
     assert translate(writer) == WANTED
-    assert Memory.open(folder).living_pairs == pairs + 1, "it is on disk"
+    assert Memory.open(folder).active_pairs == pairs + 1, "it is on disk"
     assert writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}).json["success"] is True
     assert writer.get("/memories").json["memories"][0]["pairs"] == pairs + 1, "a repeated suggestion adds nothing"
     assert writer.get("/frontend/settings").json["suggestions"] is True
@@ -45,11 +45,11 @@ def test_the_next_translation_uses_a_suggestion(writer: Client, folder: Path) ->
 
 def test_a_second_correction_replaces_the_first(writer: Client, folder: Path) -> None:
     """Two translations of one sentence would contradict each other."""
-    pairs = Memory.open(folder).living_pairs
+    pairs = Memory.open(folder).active_pairs
     for wanted in (WANTED, "Open", "Save", WANTED, WANTED):
         writer.form("/suggest", {"q": GERMAN, "s": wanted})
         assert translate(writer) == wanted
-        assert Memory.open(folder).living_pairs == pairs + 1
+        assert Memory.open(folder).active_pairs == pairs + 1
     kept = writer.post("/memories/mine/pairs", {"pairs": [{"source": GERMAN, "target": "Open"}]}).json
     assert (len(kept["added"]), kept["replaced"]) == (1, [])
     stored = next(iter(Memory.open(folder).sentences()))
@@ -81,7 +81,7 @@ def test_official_client_receives_the_suggestion(writer: Client) -> None:
 
 
 def test_concurrent_corrections_of_one_sentence(writer: Client, folder: Path) -> None:
-    pairs = Memory.open(folder).living_pairs
+    pairs = Memory.open(folder).active_pairs
     answers: list[int] = []
     suggestions = [WANTED, "Open", "Save", "Help"]
 
@@ -94,7 +94,7 @@ def test_concurrent_corrections_of_one_sentence(writer: Client, folder: Path) ->
     for thread in threads:
         thread.join()
     assert answers == [200] * 16
-    assert Memory.open(folder).living_pairs == pairs + 1, "the last correction replaces the others"
+    assert Memory.open(folder).active_pairs == pairs + 1, "the last correction replaces the others"
     assert translate(writer) in suggestions
 
 
@@ -141,7 +141,7 @@ def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
     missing = remove(source=stored.source, target=stored.target)
     assert missing.status == 400
     assert str(folder) not in missing.body.decode()
-    left = Memory.open(folder).living_pairs
+    left = Memory.open(folder).active_pairs
     assert left > 100
     assert len(remove(origin="corpus.tsv").json["removed"]) == left
     assert writer.get("/memories").json["memories"][0] == {
@@ -171,7 +171,7 @@ def test_a_new_empty_memory(tiny: Any, tmp_path: Path) -> None:
 
 def test_several_memories(tiny: Any, folder: Path, tmp_path: Path) -> None:
     other = shutil.copytree(folder, tmp_path / "other")
-    settings = replace(OPEN, learn_into="other")
+    settings = replace(OPEN, suggestion_memory="other")
     with running(make_service(make_translator(tiny, [(folder, 1.0), (other, 2.0)]), settings)) as url:
         client = Client(url)
         listed = client.get("/memories").json["memories"]
@@ -182,7 +182,7 @@ def test_several_memories(tiny: Any, folder: Path, tmp_path: Path) -> None:
         assert translate(client, memories=["mine", "other:50"]) == WANTED
         assert client.post("/translate", {"q": GERMAN, "explain": True}).status == 200
     with pytest.raises(UsageError, match="no memory third"):
-        make_service(make_translator(tiny, folder), replace(OPEN, learn_into="third"))
+        make_service(make_translator(tiny, folder), replace(OPEN, suggestion_memory="third"))
     shutil.copytree(folder, tmp_path / "deeper" / "mine")
     with pytest.raises(UsageError, match="same name"):
         make_service(make_translator(tiny, [folder, tmp_path / "deeper" / "mine"]), OPEN)
@@ -218,11 +218,11 @@ def test_read_only_server(tiny: Any, folder: Path) -> None:
     ],
 )
 def test_invalid_pairs_are_refused(writer: Client, folder: Path, path: str, content: Any, status: int) -> None:
-    before = Memory.open(folder).living_pairs
+    before = Memory.open(folder).active_pairs
     refused = writer.post(path, content)
     assert refused.status == status
     assert str(folder) not in refused.body.decode()
-    assert Memory.open(folder).living_pairs == before
+    assert Memory.open(folder).active_pairs == before
 
 
 def test_unusual_pairs_are_accepted(writer: Client, folder: Path) -> None:
@@ -269,11 +269,11 @@ TMX = f"""<?xml version="1.0"?><tmx version="1.4"><header srclang="de"/><body>
     ],
 )
 def test_a_file_is_imported(writer: Client, folder: Path, name: str, content: bytes) -> None:
-    before = Memory.open(folder).living_pairs
+    before = Memory.open(folder).active_pairs
     job = wait_for(writer, send_file(writer, name, content))
     assert (job["state"], job["added"], job["memory"]) == ("done", 1, "mine"), job
     assert job["file"] == name.rpartition("/")[2]
-    assert Memory.open(folder).living_pairs == before + 1
+    assert Memory.open(folder).active_pairs == before + 1
     explained = writer.post("/translate", {"q": GERMAN, "explain": True}).json
     assert explained["translatedText"] == WANTED
     assert job["file"] in {pair["origin"] for pair in explained["explanation"]["pairs"]}

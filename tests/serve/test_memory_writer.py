@@ -43,7 +43,7 @@ def test_pairs_of_another_program_are_used(writer: Client, tiny: Any, folder: Pa
     assert translate(writer) != WANTED
     MemoryWriter(folder, tiny).add_pair(GERMAN, WANTED)
     assert translate(writer) == WANTED
-    assert writer.get("/memories").json["memories"][0]["pairs"] == Memory.open(folder).living_pairs
+    assert writer.get("/memories").json["memories"][0]["pairs"] == Memory.open(folder).active_pairs
 
 
 def test_a_memory_locked_by_another_program(writer: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +97,4 @@ def test_maintenance_in_the_background(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert translate(writer) == WANTED
-    assert service.writers.list_memories()[0].pairs == Memory.open(folder).living_pairs
+    assert service.writers.list_memories()[0].pairs == Memory.open(folder).active_pairs

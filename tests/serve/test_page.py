@@ -154,7 +154,7 @@ def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> N
     assert page["base"].text != WANTED
     learnt = Memory.open(folder)
     assert learnt.find(GERMAN, WANTED), "it is on disk"
-    assert page.wait(lambda: page.all("#memories td.number")[0].text == f"{learnt.living_pairs:,}", "the new count")
+    assert page.wait(lambda: page.all("#memories td.number")[0].text == f"{learnt.active_pairs:,}", "the new count")
     page.point_at(page.all("#translation .word")[0])
     assert GERMAN in page["evidence-body"].text
 
@@ -231,7 +231,7 @@ def test_file_import_shows_progress(page: Page, tmp_path: Path, folder: Path, tr
     file.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
     page.write(NEW)
     page.wait_for_translation(translations[NEW])
-    pairs = Memory.open(folder).living_pairs
+    pairs = Memory.open(folder).active_pairs
     page.driver.execute_script(
         "window.seen = []; new MutationObserver(() => window.seen.push(document.querySelector('progress').value))"
         ".observe(document.querySelector('progress'), {attributes: true})"

@@ -145,11 +145,11 @@ def test_json_must_be_utf8(writer: Client, body: bytes) -> None:
 
 
 def test_json_values_are_not_converted(writer: Client, folder: Path) -> None:
-    before = Memory.open(folder).living_pairs
+    before = Memory.open(folder).active_pairs
     for ids in ([True], [1.0], ["1"], "1", True, {"1": 1}):
         refused = writer.send("DELETE", "/memories/mine/pairs", json.dumps({"ids": ids}).encode(), **JSON)
         assert (refused.status, "ids" in refused.json["error"]) == (400, True), ids
-    assert Memory.open(folder).living_pairs == before
+    assert Memory.open(folder).active_pairs == before
     for wrong in ({"alternatives": True}, {"alternatives": "1"}, {"alternatives": 1.0}, {"explain": 1}):
         assert writer.post("/translate", {"q": "Datei", **wrong}).status == 400, wrong
     assert writer.form("/translate", {"q": "Datei", "alternatives": "1", "explain": "true"}).status == 200

@@ -98,8 +98,8 @@ def _lines_of(text: Path) -> list[str]:
 
 def _print_report(report: dict[str, Any]) -> None:
     rows = []
-    for race in report["races"]:
-        for name, figures in race["contenders"].items():
+    for race in report["benchmarks"]:
+        for name, figures in race["systems"].items():
             ratios = [figures["speed_over"].get(other) for other in ("base", "generate()")]
             rows.append(
                 (

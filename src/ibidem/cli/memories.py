@@ -10,7 +10,7 @@ import typer
 
 from ibidem.cli import options
 from ibidem.cli.console import note, print_table, shown_progress
-from ibidem.wording import join_words
+from ibidem.wording import describe_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,9 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
     print_table("Storage", rows, ("array", "bytes", "bytes per entry"), figures=True)
     for name, stage in opened.manifest.stages.items():
         print_table(
-            f"Stage {name}", [(key, join_words(value, _LONGEST)) for key, value in stage.items()], ("setting", "value")
+            f"Stage {name}",
+            [(key, describe_value(value, _LONGEST)) for key, value in stage.items()],
+            ("setting", "value"),
         )
 
 
@@ -126,7 +128,7 @@ def describe(memory: Memory) -> dict[str, Any]:
         "languages": [identity.source_language, identity.target_language],
         "dimension": memory.dimension,
         "model_dimension": identity.dimension,
-        "pairs": memory.living_pairs,
+        "pairs": memory.active_pairs,
         "journal": {"added": memory.tail.pairs, "removed": len(memory.tail.removed)},
         "entries": memory.entries,
         "tokens": memory.tokens,
@@ -153,16 +155,16 @@ def print_summary(memory: Memory, *, json: bool) -> None:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
     total = sum(memory.bytes_by_array().values())
-    entries = memory.entries + int(memory.tail.alive_entries.sum()) - len(memory.hidden_entries())
+    entries = memory.entries + int(memory.tail.active_entries.sum()) - len(memory.excluded_entries())
     rows = [
         ("model", memory.identity.name),
-        ("pairs", f"{memory.living_pairs:,}{_in_journal(memory)}"),
+        ("pairs", f"{memory.active_pairs:,}{_in_journal(memory)}"),
         ("entries", f"{entries:,} of {memory.dimension} dimensions{_left_out(memory)}"),
         ("size", f"{total / 1e6:,.1f} MB, {total / max(entries, 1):.0f} bytes per entry"),
         ("generation", f"{memory.generation}{'' if memory.complete else ', extraction unfinished'}"),
     ]
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
-        rows.append(("index", join_words(memory.manifest.stages["index"]["description"])))
+        rows.append(("index", describe_value(memory.manifest.stages["index"]["description"])))
     rows += [
         (_NAMES.get(name, name), describe_artefact(record.info)) for name, record in memory.manifest.artefacts.items()
     ]
@@ -186,4 +188,4 @@ def describe_artefact(info: Mapping[str, Any]) -> str:
         for name, value in info.items()
         if name not in _HIDDEN_INFO and isinstance(value, int | float)
     }
-    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), join_words(figures)]))
+    return ", ".join(filter(None, [str(info.get("factory", info.get("kind", ""))), describe_value(figures)]))

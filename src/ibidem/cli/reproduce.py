@@ -61,16 +61,25 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run the tables of the paper and print them beside its numbers. Rows that have a result are not run again."""
-    from ibidem.reproduce import Choice, Results, Setting, Workspace, lay_out, name_tables, reproduce, survey
+    from ibidem.reproduce import (
+        Results,
+        RowChoice,
+        RunSettings,
+        Workspace,
+        lay_out,
+        name_tables,
+        reproduce,
+        survey_rows,
+    )
 
     names = name_tables(tables)
     folder = _choose_folder(results, quick=quick)
     room = work or folder / "work"
-    choice = Choice(tuple(only or ()), _read_seeds(seeds), minutes)
+    choice = RowChoice(tuple(only or ()), _read_seeds(seeds), minutes)
     plan, texts = _prepare(data, room, choice.seeds, quick=quick)
-    setting = None if texts is None else Setting(texts.folder, room, folder, model, device, threads, jobs, quick)
+    setting = None if texts is None else RunSettings(texts.folder, room, folder, model, device, threads, jobs, quick)
     if listed:
-        _print_state(survey(names, plan, Results(folder), None if setting is None else Workspace(setting), choice))
+        _print_state(survey_rows(names, plan, Results(folder), None if setting is None else Workspace(setting), choice))
         return
     if setting is None:
         if not (folder / "rows").is_dir():
@@ -122,7 +131,7 @@ def _print_state(state: State) -> None:
     """Print a line for each row: its digest, its state, its name."""
     from ibidem.reproduce import digest
 
-    for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.hindered)):
+    for word, rows in (("done", state.done), ("to run", state.ready), ("not here", state.impossible)):
         for row in rows:
             reason = state.obstacles.get(digest(row))
             print(f"{digest(row)}  {word:8}  {row.name}{f'  ({reason})' if reason else ''}")

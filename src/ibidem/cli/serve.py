@@ -56,7 +56,7 @@ def serve(
         list[str] | None,
         typer.Option("--allow-origin", help="Origin of web pages that may call the server.", show_default=False),
     ] = None,
-    learn_into: Annotated[
+    suggestion_memory: Annotated[
         str | None,
         typer.Option(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
@@ -98,7 +98,7 @@ def serve(
         hosts=(*ServeSettings.hosts, *(allow_host or ())) if is_loopback(host) else tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         read_only=read_only,
-        learn_into=learn_into,
+        suggestion_memory=suggestion_memory,
     )
     translator_options.check(combiner)
     base = None

@@ -18,11 +18,11 @@ from ibidem.combine.mixture import (
     aggregate,
     average_weights,
     best_candidates,
+    candidates_in_torch,
     distance_kernel,
     first_occurrences,
     mix,
     overlay_weights,
-    plain_candidates,
     score_tokens,
 )
 from ibidem.combine.native import NativeCombiner, to_native
@@ -51,6 +51,7 @@ __all__ = [
     "aggregate",
     "average_weights",
     "best_candidates",
+    "candidates_in_torch",
     "distance_kernel",
     "first_occurrences",
     "load_combiner",
@@ -58,7 +59,6 @@ __all__ = [
     "neighbour_counts",
     "overlay_weights",
     "place_combiner",
-    "plain_candidates",
     "restore_adaptive",
     "restore_fixed",
     "score_tokens",

@@ -197,9 +197,9 @@ class AdaptiveCombiner:
             from ibidem.combine import kernels
 
             return kernels.weigh_meta_k(distances, values, self.network, self.temperature, _FAR)
-        return self.weigh_plainly(distances, values)
+        return self.weigh_in_torch(distances, values)
 
-    def weigh_plainly(self, distances: Tensor, values: Tensor) -> Weights:
+    def weigh_in_torch(self, distances: Tensor, values: Tensor) -> Weights:
         """Compute what `weigh` computes in torch, on any device."""
         weights = spread_choices(self.network(distances, values), distance_kernel(distances, self.temperature))
         alone = ~present(distances).any(dim=1)

@@ -1,7 +1,7 @@
 """Triton kernels: the weights of the Meta-k Network, and the best tokens of the mixture.
 
-Imported only where Triton is installed. The same functions in torch are `AdaptiveCombiner.weigh_plainly` and
-`plain_candidates`.
+Imported only where Triton is installed. The same functions in torch are `AdaptiveCombiner.weigh_in_torch` and
+`candidates_in_torch`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def best_candidates(
             return Candidates(*kernels.best_of_mixture(logits, weights, values, min(count, logits.shape[1]), banned))
     if logits.is_cpu and logits.dtype == torch.float32 and native() is not None:
         return _native_candidates(logits, weights, values, count, banned)
-    return plain_candidates(logits, weights, values, count, banned)
+    return candidates_in_torch(logits, weights, values, count, banned)
 
 
 def _native_candidates(
@@ -104,7 +104,7 @@ def _native_candidates(
     return Candidates(found.scores, found.tokens)
 
 
-def plain_candidates(
+def candidates_in_torch(
     logits: Tensor, weights: Weights, values: Tensor, count: int, banned: Tensor | None = None
 ) -> Candidates:
     """Find what `best_candidates` finds in torch, on any device."""

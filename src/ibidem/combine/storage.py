@@ -12,13 +12,15 @@ from safetensors.torch import load, save
 from ibidem.combine.combiners import AdaptiveCombiner, FixedCombiner, MetaK
 from ibidem.combine.native import to_native
 from ibidem.errors import DamagedMemoryError, UsageError
+from ibidem.memory import ADAPTIVE_COMBINER_ARTEFACT, FIXED_COMBINER_ARTEFACT
 
 if TYPE_CHECKING:
     from ibidem.combine.combiners import Combiner
     from ibidem.memory import Memory
 
-_ADAPTIVE, _FIXED, _DISTANCE_DECAY = "adaptive", "fixed", "fading"
+_ADAPTIVE, _FIXED, _DISTANCE_DECAY = "adaptive", "fixed", "distance-decay"
 _NAMES = (_ADAPTIVE, _FIXED, _DISTANCE_DECAY)
+_ARTEFACTS = {_ADAPTIVE: ADAPTIVE_COMBINER_ARTEFACT, _FIXED: FIXED_COMBINER_ARTEFACT}
 
 
 class StoredCombiner(NamedTuple):
@@ -94,7 +96,7 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
 
     Args:
         memory: The memory.
-        name: "adaptive", "fixed" or "fading"; None for the best one that the memory holds, adaptive before fixed.
+        name: "adaptive", "fixed" or "distance-decay"; None for the best one of the memory, adaptive before fixed.
 
     Returns:
         The combiner, on the CPU. None stands for the `DistanceDecayCombiner`, which needs no tuning: it was named, or
@@ -107,7 +109,7 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
     if name is not None and name not in _NAMES:
         raise UsageError(f"Unknown combiner '{name}': use one of {', '.join(_NAMES)}.")
     for kind in (_ADAPTIVE, _FIXED) if name is None else (name,):
-        artefact = memory.artefact(f"combiner_{kind}") if kind != _DISTANCE_DECAY else None
+        artefact = memory.artefact(_ARTEFACTS[kind]) if kind in _ARTEFACTS else None
         if artefact is None:
             continue
         payload = artefact.path.read_bytes()

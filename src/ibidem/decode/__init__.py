@@ -3,7 +3,7 @@
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
 from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word, join_explanations
-from ibidem.decode.loaded_memory import LoadedMemory, load_memory, load_model_for
+from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
 from ibidem.decode.logits_processor import MemoryLogitsProcessor
 from ibidem.decode.scorer import (
     BaseScorer,
@@ -42,7 +42,7 @@ __all__ = [
     "beam_search",
     "combine_scorers",
     "join_explanations",
-    "load_memory",
+    "load_memory_scorer",
     "load_model_for",
     "never_stop",
     "translate_document",

@@ -125,7 +125,7 @@ def beam_search(
         return []
     limits = length_limits(model, sources, settings)
     if prefixes is not None:
-        longest = model.tokens.longest_target
+        longest = model.tokens.max_target_length
         if any(len(prefix) >= longest for prefix in prefixes):
             raise UsageError(f"A prefix is too long for the model: give at most {longest - 1} tokens.")
         limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
@@ -179,7 +179,7 @@ class BeamSearcher:
 
     def _graph_search(self, scorer: Scorer) -> CudaGraphSearch | None:
         """Return the search by CUDA graphs, or None where it is not possible."""
-        network = self._model.lean
+        network = self._model.fast_marian
         if self._model.device.type != "cuda" or network is None or not scorer.supports_cuda_graph:
             return None
         if self._captured is None or self._captured[0] is not scorer:
@@ -189,7 +189,7 @@ class BeamSearcher:
 
 def length_limits(model: BaseModel, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[int]:
     """Return the most tokens of each source's translation, its end included."""
-    return [settings.limit(len(ids), model.tokens.longest_target) for ids in sources]
+    return [settings.limit(len(ids), model.tokens.max_target_length) for ids in sources]
 
 
 def make_rules(model: BaseModel, settings: SearchSettings) -> Rules:

@@ -30,9 +30,18 @@ from ibidem.compact import place_compactor
 from ibidem.decode.consulting import make_scorer
 from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer
 from ibidem.errors import UsageError
-from ibidem.memory import Memory, check_complete, check_identity
+from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity
 from ibidem.model import SHIPPED, load_model
-from ibidem.retrieve import EXACT_BELOW, BaseIndex, CompactedIndex, Index, compactor_of, exact_part, join, open_sealed
+from ibidem.retrieve import (
+    EXACT_BELOW,
+    BaseIndex,
+    CompactedIndex,
+    Index,
+    compactor_of,
+    exact_part,
+    join,
+    open_base_index,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,7 +173,7 @@ class LoadedMemory:
         model: The model; it must be the one that the memory was learnt with.
         combiner: A combiner for all entries, or the name of one that the memory holds; see `load_combiner`.
         index: An index over the memory's keys, or an index setting; None for the memory's own.
-        share: The weight of this memory beside other ones.
+        weight: The weight of this memory beside other ones.
 
     Attributes:
         memory: The state of the memory that `scorer` uses.
@@ -181,7 +190,7 @@ class LoadedMemory:
     _tuned: Combiner | None
     _base: BaseIndex
     _reloaded: BaseIndex | None
-    _shelves: IndexParts | None
+    _index_parts: IndexParts | None
 
     def __init__(
         self,
@@ -190,17 +199,17 @@ class LoadedMemory:
         *,
         combiner: Combiner | str | None = None,
         index: Index | str | None = None,
-        share: float = 1.0,
+        weight: float = 1.0,
     ) -> None:
         check_identity(memory, model)
         if memory.entries:
             check_complete(memory)
-        self.share = share
+        self.weight = weight
         self._model = model
         self._given_combiner = combiner
         self._given_index = index
         self._reloading = threading.Lock()
-        self._load(memory.held())
+        self._load(memory.pinned())
 
     def refresh(self) -> bool:
         """Load what has changed in the folder, and return whether anything has; two calls of stat if not."""
@@ -208,13 +217,13 @@ class LoadedMemory:
         base = self._reloaded
         if newest is self.memory and base is None:
             return False
-        newest = newest.held()
+        newest = newest.pinned()
         if _space(newest) != _space(self.memory):
             check_identity(newest, self._model)
             self._load(newest)
             return True
         if base is not None:
-            self._base, self._reloaded, self._shelves = base, None, None
+            self._base, self._reloaded, self._index_parts = base, None, None
         if newest.manifest.artefacts != self.memory.manifest.artefacts:
             self._tuned = self._choose(newest, self._given_combiner)
         self._update(newest)
@@ -226,7 +235,7 @@ class LoadedMemory:
         Until then the old index is used, with exact search of all entries that were added after it was built.
         """
         with self._reloading:
-            newest = self.memory.held()
+            newest = self.memory.pinned()
             given = self._given_index is not None and not isinstance(self._given_index, str)
             if _space(newest) == _space(self.memory) and not given:
                 self._reloaded = self._open_base(newest)
@@ -242,7 +251,7 @@ class LoadedMemory:
         self._compactor = None if compactor is None else place_compactor(compactor, self._device, whole=whole)
         self._tuned = self._choose(memory, self._given_combiner)
         self._values = ValueTable(self._device)
-        self._shelves = self._reloaded = None
+        self._index_parts = self._reloaded = None
         self._base = self._open_base(memory)
         if self._tuned is None and self._given_combiner is None and memory.entries >= EXACT_BELOW:
             note = f"{memory.path} is not tuned, so its neighbours are weighted by their distance alone;"
@@ -263,7 +272,7 @@ class LoadedMemory:
     def _open_base(self, memory: Memory) -> BaseIndex:
         given = self._given_index
         if given is None or isinstance(given, str):
-            return open_sealed(memory, given, self._device)
+            return open_base_index(memory, given, self._device)
         inner = given.index if isinstance(given, CompactedIndex) else given
         return BaseIndex(inner, memory.entries, len(memory.removed_entries))
 
@@ -274,9 +283,9 @@ class LoadedMemory:
         self.memory = memory
 
     def _parts_of(self, memory: Memory) -> IndexParts:
-        known, removed = self._shelves, memory.tail.removed
+        known, removed = self._index_parts, memory.tail.removed
         if known is None or known.generation != memory.generation or known.removed is not removed:
-            hidden, border = memory.hidden_entries(), memory.merged_entries
+            hidden, border = memory.excluded_entries(), memory.fitted_entries
             sealed = self._base.parts(memory, hidden, self._device)
             added = sealed[-1:]
             if memory.entries == border:
@@ -284,7 +293,7 @@ class LoadedMemory:
             elif sealed[-1].first != border:
                 keys, inside = memory.search_keys.read(border, memory.entries), hidden[hidden >= border] - border
                 added = [exact_part(keys, border, inside, self._base.index, self._device)]
-            self._shelves = known = IndexParts(memory.generation, removed, sealed, added)
+            self._index_parts = known = IndexParts(memory.generation, removed, sealed, added)
         return known
 
     def _make_scorer(self, memory: Memory, known: IndexParts, tuned: Combiner | None) -> Scorer:
@@ -308,7 +317,7 @@ class LoadedMemory:
         return make_scorer(whole, self._values.table, combiner, memory)
 
 
-def load_memory(
+def load_memory_scorer(
     memory: Memory, model: BaseModel, *, combiner: Combiner | str | None = None, index: Index | str | None = None
 ) -> MemoryScorer:
     """Load a memory, and return the scorer over all its entries.
@@ -349,4 +358,4 @@ def _typical_distance(memory: Memory) -> float:
 def _space(memory: Memory) -> tuple[object, ...]:
     """Return what must stay the same for an open index to stay valid."""
     manifest = memory.manifest
-    return manifest.identity, manifest.numbering, manifest.layout, manifest.artefacts.get("compactor")
+    return manifest.identity, manifest.numbering, manifest.layout, manifest.artefacts.get(COMPACTOR_ARTEFACT)

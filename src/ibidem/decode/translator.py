@@ -62,7 +62,7 @@ class Translator:
             or the shipped model without a memory.
         memory: A memory or its folder, or a list of them, each alone or in a tuple with its weight (by default 1).
         combiner: A combiner for all memories, or the name of one that every memory holds ("adaptive", "fixed" or
-            "fading"); None for the best one that each memory holds.
+            "distance-decay"); None for the best one that each memory holds.
         index: An index over the memory's keys, or an index setting; None for the memory's own.
         settings: The settings of the beam search.
         batch_size: How many sentences to translate at once.
@@ -132,10 +132,10 @@ class Translator:
                 target_language=target_language,
                 source_prefix=source_prefix,
             )
-        self.mounts = [
-            LoadedMemory(found, self.model, combiner=combiner, index=index, share=weight) for found, weight in opened
+        self.loaded_memories = [
+            LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight) for found, weight in opened
         ]
-        self._scorer = self._combine([loaded.scorer for loaded in self.mounts])
+        self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
         self.piece_tokens = piece_tokens
@@ -150,20 +150,20 @@ class Translator:
     @property
     def memories(self) -> list[Memory]:
         """The memories, in the state of the last `refresh`."""
-        return [loaded.memory for loaded in self.mounts]
+        return [loaded.memory for loaded in self.loaded_memories]
 
     def refresh(self) -> None:
         """Load what was added to the memories or removed from them; every batch begins with it."""
-        changed = [loaded.refresh() for loaded in self.mounts]
+        changed = [loaded.refresh() for loaded in self.loaded_memories]
         if any(changed):
-            self._scorer = self._combine([loaded.scorer for loaded in self.mounts])
+            self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
 
     def scorer_with(self, combiner: Combiner | str) -> Scorer:
         """Return a scorer over the same memories with another combiner, or each memory's own of this name."""
-        return self._combine([loaded.scorer_with(combiner) for loaded in self.mounts])
+        return self._combine([loaded.scorer_with(combiner) for loaded in self.loaded_memories])
 
     def _combine(self, scorers: Sequence[Scorer]) -> Scorer:
-        return combine_scorers(scorers, [loaded.share for loaded in self.mounts])
+        return combine_scorers(scorers, [loaded.weight for loaded in self.loaded_memories])
 
     def translate(
         self,
@@ -350,7 +350,7 @@ class Translator:
 
     @property
     def _most_tokens(self) -> int:
-        longest = self.model.tokens.longest_source
+        longest = self.model.tokens.max_source_length
         return longest if self.piece_tokens is None else min(self.piece_tokens, longest)
 
     def _fits(self, text: str) -> bool:

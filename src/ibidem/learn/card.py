@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import CommittedError
 from ibidem.memory import replace_file
-from ibidem.wording import join_words
+from ibidem.wording import describe_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def describe_memory(memory: Memory) -> str:
 
 
 def _table(facts: Mapping[str, Any]) -> str:
-    rows = [f"| {name.replace('_', ' ')} | {_cell(join_words(value))} |" for name, value in facts.items()]
+    rows = [f"| {name.replace('_', ' ')} | {_cell(describe_value(value))} |" for name, value in facts.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
 
 

@@ -16,10 +16,6 @@ from ibidem.errors import DamagedMemoryError
 if TYPE_CHECKING:
     from ibidem.memory import Memory
 
-INDEX_ARTEFACT = "index"
-COMPACTOR_ARTEFACT = "compactor"
-FIXED_COMBINER_ARTEFACT = "combiner_fixed"
-ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
 
 UNPRUNED = "unpruned"
 """The name of the snapshot of a memory before pruning."""

@@ -114,12 +114,12 @@ def gather_examples(
     usable = [
         i
         for i, (source, target) in enumerate(zip(source_ids, target_ids, strict=True))
-        if 1 < len(source) <= tokens.longest_source and len(target) <= tokens.longest_target
+        if 1 < len(source) <= tokens.max_source_length and len(target) <= tokens.max_target_length
     ]
     if not usable:
         raise TextError(
             f"None of the {len(sources):,} pairs of the dev set is short enough for the model "
-            f"({tokens.longest_source} source and {tokens.longest_target} target tokens): give another one."
+            f"({tokens.max_source_length} source and {tokens.max_target_length} target tokens): give another one."
         )
     batches = make_batches([source_ids[i] for i in usable], [target_ids[i] for i in usable], batch_tokens)
     # So many that k remain without the sentence's own entries.

@@ -12,8 +12,8 @@ import numpy as np
 from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
-from ibidem.learn.digests import COMPACTOR_ARTEFACT, contents, extracted, given_digest
-from ibidem.memory import Memory, ModelIdentity, SegmentData, check_identity
+from ibidem.learn.digests import contents, extracted, given_digest
+from ibidem.memory import COMPACTOR_ARTEFACT, Memory, ModelIdentity, SegmentData, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
 
@@ -89,7 +89,7 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
         sources = tokens.encode_sources(pair.source for pair in block)
         targets = tokens.encode_targets(pair.target for pair in block)
         for pair, source, target in zip(block, sources, targets, strict=True):
-            if len(source) > tokens.longest_source or len(target) > tokens.longest_target:
+            if len(source) > tokens.max_source_length or len(target) > tokens.max_target_length:
                 counts.kept -= 1
                 counts.dropped["too long for the model"] = counts.dropped.get("too long for the model", 0) + 1
                 continue

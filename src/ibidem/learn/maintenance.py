@@ -10,10 +10,10 @@ import torch
 
 from ibidem.errors import LockedMemoryError
 from ibidem.learn.card import write_card
-from ibidem.learn.digests import INDEX_ARTEFACT, digest
-from ibidem.memory import TEMPORARY, check_complete
+from ibidem.learn.digests import digest
+from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, check_complete
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, accept_states, build_index
+from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, build_index, with_compactor
 
 if TYPE_CHECKING:
     from ibidem.memory import Memory
@@ -61,7 +61,7 @@ def index_memory(
     )
     # The next writer deletes files with this prefix, which a killed process may leave.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
-        edit.set_merged(memory)
+        edit.set_fitted(memory)
         if isinstance(index, FaissIndex | NativeIndex):
             kind = "faiss" if isinstance(index, FaissIndex) else "native"
             file = Path(scratch) / f"index.{kind}"
@@ -74,7 +74,7 @@ def index_memory(
         edit.set_stage("index", {"digest": index_digest(setting), **notes})
         memory = edit.commit()
     write_card(memory)
-    return memory, accept_states(index, memory, torch.device("cpu"))
+    return memory, with_compactor(index, memory, torch.device("cpu"))
 
 
 def is_seal_due(memory: Memory) -> bool:
@@ -84,7 +84,7 @@ def is_seal_due(memory: Memory) -> bool:
 
 def is_merge_due(memory: Memory) -> bool:
     """Return whether more entries were added than EXACT_BELOW and than 1 / MERGE_SHARE of the indexed ones."""
-    merged = memory.merged_entries
+    merged = memory.fitted_entries
     return memory.entries - merged > max(EXACT_BELOW, merged // MERGE_SHARE)
 
 
@@ -118,6 +118,6 @@ def _maintain(memory: Memory, device: torch.device, progress: Progress) -> Memor
     setting = memory.manifest.stages.get("index", {}).get("setting")
     if setting is None and device.type == "cuda":  # exact search on CUDA needs no index
         with memory.edit() as edit:
-            edit.set_merged(edit.memory)
+            edit.set_fitted(edit.memory)
             return edit.commit()
     return index_memory(memory, setting or "auto", progress=progress)[0]

@@ -10,10 +10,9 @@ import numpy as np
 
 from ibidem.compact import compact_keys
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.learn.digests import COMPACTOR_ARTEFACT
 from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model
 from ibidem.learn.maintenance import maintain
-from ibidem.memory import Memory, check_complete, check_identity, remove_pairs
+from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity, remove_pairs
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys, compactor_of
 from ibidem.text import Counts, Pair, join_lines
@@ -100,13 +99,13 @@ class MemoryWriter:
         [0]
     """
 
-    def __init__(self, memory: Memory | str | PathLike[str], model: BaseModel, *, patience: float = 10.0) -> None:
+    def __init__(self, memory: Memory | str | PathLike[str], model: BaseModel, *, lock_timeout: float = 10.0) -> None:
         """Open a memory for writing.
 
         Args:
             memory: A memory, or its folder; a folder without a memory gets an empty one.
             model: The base model of the memory.
-            patience: Seconds to wait for other writers before LockedMemoryError is raised.
+            lock_timeout: Seconds to wait for other writers before LockedMemoryError is raised.
 
         Raises:
             MismatchError: The memory belongs to another model.
@@ -116,7 +115,7 @@ class MemoryWriter:
         check_identity(memory, model)
         self._memory = memory
         self._model = model
-        self._patience = patience
+        self._patience = lock_timeout
         self._compactor: tuple[object, Compactor | None] = (None, None)
 
     @property
@@ -127,7 +126,7 @@ class MemoryWriter:
     @property
     def memory(self) -> Memory:
         """The newest state of the memory, with changes by other processes."""
-        self._memory = self._memory.held()
+        self._memory = self._memory.pinned()
         return self._memory
 
     def add_pair(self, source: str, target: str, *, origin: str = BY_HAND, location: int = 0) -> Added:
@@ -182,16 +181,16 @@ class MemoryWriter:
 
     def remove(self, ids: Sequence[int]) -> list[int]:
         """Remove the pairs with these ids, all or none; raise UsageError for an unknown id."""
-        return remove_pairs(self._memory, ids=ids, patience=self._patience)
+        return remove_pairs(self._memory, ids=ids, lock_timeout=self._patience)
 
     def remove_pair(self, source: str, target: str) -> list[int]:
         """Remove every pair with these texts, and return their ids; raise UsageError if there is none."""
         texts = join_lines(source), join_lines(target)
-        return remove_pairs(self._memory, texts=texts, patience=self._patience)
+        return remove_pairs(self._memory, texts=texts, lock_timeout=self._patience)
 
     def remove_origin(self, origin: str) -> list[int]:
         """Remove every pair of this origin, and return their ids; raise UsageError if there is none."""
-        return remove_pairs(self._memory, origin=origin, patience=self._patience)
+        return remove_pairs(self._memory, origin=origin, lock_timeout=self._patience)
 
     def replace_pair(self, source: str, old_target: str, new_target: str) -> Added:
         """Replace a translation in one step; raise UsageError if the memory has no pair with these texts."""
@@ -238,8 +237,8 @@ class MemoryWriter:
         for chunk in cut_chunks([pair], tokens, _CHUNK_ENTRIES, Counts(read=1, kept=1)):
             return chunk
         raise UsageError(
-            f"The pair is longer than the model's limit ({tokens.longest_source} source and {tokens.longest_target} "
-            "target tokens): add it in parts."
+            f"The pair is longer than the limit of the model ({tokens.max_source_length} source and "
+            f"{tokens.max_target_length} target tokens): add it in parts."
         )
 
     def _add_chunk(self, chunk: Chunk, outdated: Callable[[Memory], Sequence[int]] = lambda _: ()) -> list[Added]:

@@ -21,7 +21,7 @@ from ibidem.learn.maintenance import index_digest, index_memory
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import accept_states, build_index
+from ibidem.retrieve import build_index, with_compactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,4 +246,4 @@ def _temporary_index(memory: Memory, model: BaseModel, setting: str | None, thre
         return None
     seed = memory.manifest.seed
     built = build_index(memory.search_keys, setting, seed=seed, threads=threads, device=model.device)
-    return accept_states(built, memory, model.device)
+    return with_compactor(built, memory, model.device)

@@ -14,16 +14,15 @@ from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn.card import write_card
 from ibidem.learn.combiner_training import MetaKSettings, fixed_loss, train_by_temperature, tune_fixed
-from ibidem.learn.digests import (
+from ibidem.learn.digests import contents, digest, is_done, stored
+from ibidem.learn.examples import gather_examples
+from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
-    contents,
-    digest,
-    is_done,
-    stored,
+    check_complete,
+    check_identity,
+    load_values,
 )
-from ibidem.learn.examples import gather_examples
-from ibidem.memory import check_complete, check_identity, load_values
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
 
@@ -269,7 +268,7 @@ def choose_by_bleu(
 def _store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
     """Commit both combiners in one generation."""
     with memory.edit() as edit:
-        edit.set_merged(memory)
+        edit.set_fitted(memory)
         for name, combiner in ((FIXED_COMBINER_ARTEFACT, fixed), (ADAPTIVE_COMBINER_ARTEFACT, adaptive)):
             edit.put_artefact(name, combiner.extension, combiner.payload, combiner.summary)
         edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})

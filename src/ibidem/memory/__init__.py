@@ -1,7 +1,15 @@
 """The folder of a memory on disk: manifest, segments, journals, artefacts; and the check that it fits a model."""
 
-from ibidem.memory.artefacts import Artefact, numbers_among, serials_of
-from ibidem.memory.edit import Edit, SegmentWriter, remove_pairs
+from ibidem.memory.artefacts import (
+    ADAPTIVE_COMBINER_ARTEFACT,
+    COMPACTOR_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    INDEX_ARTEFACT,
+    Artefact,
+    numbers_among,
+    serials_of,
+)
+from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
 from ibidem.memory.identity import check_complete, check_identity, load_values
@@ -14,6 +22,10 @@ from ibidem.memory.pairs import SegmentData, StoredPair
 from ibidem.memory.tail import Tail
 
 __all__ = [
+    "ADAPTIVE_COMBINER_ARTEFACT",
+    "COMPACTOR_ARTEFACT",
+    "FIXED_COMBINER_ARTEFACT",
+    "INDEX_ARTEFACT",
     "LOCK",
     "TEMPORARY",
     "WORK",
@@ -21,6 +33,7 @@ __all__ = [
     "ArtefactRecord",
     "Damage",
     "Edit",
+    "JournalWriter",
     "KeyView",
     "Layout",
     "Manifest",
@@ -28,7 +41,6 @@ __all__ = [
     "ModelIdentity",
     "SegmentData",
     "SegmentRecord",
-    "SegmentWriter",
     "StoredPair",
     "Tail",
     "accept_loss",

@@ -1,7 +1,7 @@
 """Artefacts: files that other packages store in a memory, such as a combiner or an index; and the lists of removals.
 
 Pairs have ids, assigned in the order of arrival and never reused. Entries have serial numbers: their numbers in the
-generation that `Manifest.numbering` names. The number of a pair or entry is its position among those that are left: its
+generation that `Manifest.numbering` names. The number of a pair or entry is its position among the remaining ones: its
 id or serial number minus the number of removed ones below it.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import UsageError
-from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary, write_blocks
+from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary_path, write_blocks
 from ibidem.memory.generations import ARTEFACTS
 from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, DTYPES, ArtefactRecord
 
@@ -27,10 +27,24 @@ if TYPE_CHECKING:
 
     from ibidem.memory.manifest import Manifest
 
+REMOVED_PAIRS = "removed_pairs"
+REMOVED_ENTRIES = "removed_entries"
+
+# The names of artefacts, and of the files below `artefacts/`.
+INDEX_ARTEFACT = "index"
+COMPACTOR_ARTEFACT = "compactor"
+FIXED_COMBINER_ARTEFACT = "combiner_fixed"
+ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
+
 
 @dataclass(frozen=True)
 class Artefact:
-    """A verified file of another room, and what that room noted about it."""
+    """A verified file that another package stored in a memory.
+
+    Attributes:
+        path: The file.
+        info: The JSON object that was stored with it.
+    """
 
     path: Path
     info: Mapping[str, Any]
@@ -39,17 +53,34 @@ class Artefact:
 def write_artefact(
     folder: Path, name: str, generation: int, extension: str, payload: bytes | Path, info: Mapping[str, Any]
 ) -> ArtefactRecord:
-    """Write bytes, or a copy of a file, durably as folder/NAME-GENERATION.EXTENSION."""
+    """Write an artefact durably as folder/NAME-GENERATION.EXTENSION.
+
+    Args:
+        folder: The folder of the artefacts.
+        name: The name of the artefact: a-z, 0-9 and _.
+        generation: The generation that the artefact belongs to.
+        extension: The ending of the file: a-z and 0-9.
+        payload: The content, or a file to copy.
+        info: A JSON object to store with it.
+
+    Returns:
+        The record for the manifest.
+
+    Raises:
+        UsageError: Invalid name, extension or info, or the file to copy does not exist.
+    """
     if not re.fullmatch(ARTEFACT_NAME, name) or name in DTYPES:
-        raise UsageError(f"{name!r} cannot name an artefact: use a-z, 0-9 and _, and none of {', '.join(DTYPES)}")
+        raise UsageError(
+            f"{name!r} is not a valid name for an artefact: use a-z, 0-9 and _, and none of {', '.join(DTYPES)}"
+        )
     path = folder / f"{name}-{generation:06d}.{extension.removeprefix('.')}"
     if not re.fullmatch(ARTEFACT_FILE, path.name):
-        raise UsageError(f"{extension!r} cannot be an artefact's extension: use a-z and 0-9")
+        raise UsageError(f"{extension!r} is not a valid extension for an artefact: use a-z and 0-9")
     notes = json_copy(info, f"the info of artefact {name!r}")
-    beside = temporary(path)
+    beside = temporary_path(path)
     if isinstance(payload, Path):
         if not payload.is_file():
-            raise UsageError(f"artefact {name!r} was to be copied from {payload}, which is no file")
+            raise UsageError(f"artefact {name!r} cannot be copied from {payload}: there is no file")
         with payload.open("rb") as file:
             digest = write_blocks(beside, blocks_of_file(file))
     else:
@@ -61,7 +92,17 @@ def write_artefact(
 def check_artefact(
     folder: Path, name: str, record: ArtefactRecord, advance: Callable[[int], None] | None = None
 ) -> None:
-    """Read an artefact's file wholly; raises DamagedMemoryError naming the artefact."""
+    """Read the whole file of an artefact and compare it with its record.
+
+    Args:
+        folder: The folder of the artefacts.
+        name: The name of the artefact for the message.
+        record: The record of the manifest.
+        advance: A function that is called with the number of bytes of each block that was read.
+
+    Raises:
+        DamagedMemoryError: The file is missing or changed.
+    """
     path = folder / record.file
     check_file(
         path,
@@ -74,7 +115,15 @@ def check_artefact(
 
 
 def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """A copy as JSON will give it back; raises UsageError for what JSON cannot hold."""
+    """Copy an object through JSON.
+
+    Args:
+        value: The object.
+        what: The name of the object for the message.
+
+    Raises:
+        UsageError: The object contains a value that JSON cannot represent.
+    """
     try:
         text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
         text.encode("utf-8")
@@ -84,27 +133,59 @@ def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:
     return copy
 
 
-REMOVED_PAIRS = "removed_pairs"
-REMOVED_ENTRIES = "removed_entries"
-
-
 def read_removed(folder: Path, manifest: Manifest, name: str) -> NDArray[np.int64]:
-    """The ids of removed pairs, or the serial numbers of removed entries, in the order in which they were removed."""
+    """Read the ids of removed pairs or the serial numbers of removed entries.
+
+    Args:
+        folder: The folder of the memory.
+        manifest: The generation.
+        name: `REMOVED_PAIRS` or `REMOVED_ENTRIES`.
+
+    Returns:
+        [n] numbers, in the order of their removal.
+
+    Raises:
+        DamagedMemoryError: The file is missing, changed or invalid.
+    """
     record = manifest.artefacts.get(name)
     if record is None:
         return np.empty(0, np.int64)
     check_artefact(folder / ARTEFACTS, name, record)
     found = np.fromfile(folder / ARTEFACTS / record.file, "<i8").astype(np.int64)
     if found.size * 8 != record.bytes or len(np.unique(found)) < found.size or (found < 0).any():
-        raise DamagedFile(folder / ARTEFACTS / record.file, "it does not hold numbers, each once")
+        raise DamagedFile(folder / ARTEFACTS / record.file, "it does not contain distinct non-negative numbers")
     return found
 
 
 def numbers_among(serials: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of given serial numbers; `removed` [n] is sorted and contains none of them."""
+    """Convert serial numbers to numbers.
+
+    Args:
+        serials: [n] serial numbers of entries that were not removed.
+        removed: [m] serial numbers of removed entries, ascending.
+
+    Returns:
+        [n] numbers.
+
+    Example:
+        >>> numbers_among(np.array([0, 3, 5]), removed=np.array([1, 4]))
+        array([0, 2, 3])
+    """
     return serials - np.searchsorted(removed, serials)
 
 
 def serials_of(numbers: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The serial numbers of what has these numbers; `removed` [n] rises."""
+    """Convert numbers to serial numbers.
+
+    Args:
+        numbers: [n] numbers of entries.
+        removed: [m] serial numbers of removed entries, ascending.
+
+    Returns:
+        [n] serial numbers.
+
+    Example:
+        >>> serials_of(np.array([0, 2, 3]), removed=np.array([1, 4]))
+        array([0, 3, 5])
+    """
     return numbers + np.searchsorted(removed - np.arange(len(removed)), numbers, side="right")

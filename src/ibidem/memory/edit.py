@@ -1,4 +1,4 @@
-"""Changes of a memory: edits that make a new generation, single journal records, and removal of pairs."""
+"""Changes to a memory: edits that make a new generation, journal records, and the removal of pairs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ import numpy as np
 
 import ibidem
 from ibidem.errors import CommittedError, MemoryFolderError, MismatchError, UsageError
-from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, json_copy, read_removed, serials_of, write_artefact
-from ibidem.memory.files import make_directory, remove_file, reported_writes
+from ibidem.memory.artefacts import (
+    COMPACTOR_ARTEFACT,
+    REMOVED_ENTRIES,
+    REMOVED_PAIRS,
+    json_copy,
+    read_removed,
+    serials_of,
+    write_artefact,
+)
+from ibidem.memory.files import make_directory, remove_file, write_errors
 from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
     WORK,
     append_change,
-    commit_leftovers,
+    commit_read_records,
     first_journal,
     keep_snapshot,
     listed_snapshots,
     load_snapshot,
     put_manifest,
-    settle_ends,
-    sweep,
+    remove_unused_files,
+    update_ends,
 )
 from ibidem.memory.journal import Change
-from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, FORMAT, OF_ENTRIES, SEGMENT_NAME, Layout, moment
-from ibidem.memory.pairs import Piece, new_piece
+from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, FORMAT, SEGMENT_NAME, Layout, utc_timestamp
+from ibidem.memory.pairs import SegmentContent, make_content
 from ibidem.memory.segment import Segment, derive_segment, write_segment
 from ibidem.memory.tail import read_tail, seal_tail
 
@@ -46,17 +54,18 @@ if TYPE_CHECKING:
 
 
 class Edit:
-    """Changes to a memory that become a new generation with `commit`; made by `Memory.edit`, which holds the lock.
+    """Changes to a memory that become a new generation with `commit`. `Memory.edit` makes one and holds the lock.
 
-    Raises MemoryFolderError when the disk refuses a write: the memory stays at its last generation, and the
-    same call may be tried again.
+    Methods that write raise MemoryFolderError when a write fails: the memory stays at its last generation, and the call
+    may be repeated.
     """
 
     def __init__(self, memory: Memory) -> None:
+        """Start an edit of a generation; the caller holds the lock."""
         self._memory = memory
-        self._draft = self._begin(memory)
+        self._draft = self._start_draft(memory)
         self._closed = False
-        self._unsettled = False
+        self._dirty = False
         names = [path.name for path in (memory.path / SEGMENTS).glob("[0-9]*")]
         self._last_name = max((int(name) for name in names if re.fullmatch(SEGMENT_NAME, name)), default=0)
 
@@ -65,34 +74,47 @@ class Edit:
         """The last committed generation."""
         return self._memory
 
-    def set_merged(self, known: Memory) -> None:
-        """Say that what is stored now, combiners or an index, was made for all entries of `known`.
+    def set_fitted(self, known: Memory) -> None:
+        """Record that the combiners and the index that are stored now were made for all entries of a generation.
 
-        Entries that were added at the end since `known` was read change nothing for those before them, and of
-        those that were taken out it is known which they were. Raises MismatchError for any other change.
+        The current generation may have more entries at the end, and fewer entries because of removals.
+
+        Args:
+            known: The generation that the combiners or the index were made for.
+
+        Raises:
+            MismatchError: The memory was changed in another way since then.
         """
         now, then = self._memory, known
         removed = len(then.removed_entries)
         same = (now.manifest.numbering, now.layout) == (then.manifest.numbering, then.layout)
-        same &= now.manifest.artefacts.get("compactor") == then.manifest.artefacts.get("compactor")
+        same &= now.manifest.artefacts.get(COMPACTOR_ARTEFACT) == then.manifest.artefacts.get(COMPACTOR_ARTEFACT)
         if not same or not np.array_equal(now.removed_entries[:removed], then.removed_entries):
             raise MismatchError(f"{now.path} was changed by another process meanwhile: run this again")
         self._draft = replace(self._draft, merged=then.entries + removed)
 
     def append_segment(self, data: SegmentData) -> None:
-        """Write a segment durably now; the next commit makes it part of the memory."""
+        """Write a segment durably; the next commit makes it part of the memory.
+
+        Args:
+            data: The pairs and their entries.
+
+        Raises:
+            MismatchError: The keys or values do not match the model of the memory.
+            UsageError: The memory stores other arrays of its entries.
+        """
         self._check_open()
         self._check_fit(data)
-        self._unsettled = True
+        self._dirty = True
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
-        record = self._write(new_piece(data, origins))
+        record = self._write(make_content(data, origins))
         self._draft = replace(
             draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
         )
 
     def seal_journal(self) -> None:
-        """Put what the journals say into segments, from the next commit on; what was removed is left out of them."""
+        """Move the changes of the journals to segments at the next commit; removed pairs are left out."""
         self._check_open()
         folder, draft = self._memory.path, self._draft
         removed = read_removed(folder, draft, REMOVED_PAIRS)
@@ -100,11 +122,11 @@ class Edit:
         tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed), protected=protected)
         if not tail:
             return
-        with reported_writes(folder):
-            commit_leftovers(folder, tail.journals, required=protected)
-        self._unsettled = True
+        with write_errors(folder):
+            commit_read_records(folder, tail.journals, required=protected)
+        self._dirty = True
         if draft.layout.keys and any(data.keys is None for data in tail.added):
-            self.drop_array("keys")  # of a generation from before the later ones did without them
+            self.drop_array("keys")  # a restored snapshot has keys, and later pairs lack them
         entries = read_removed(folder, draft, REMOVED_ENTRIES)
         sealed = seal_tail(self._draft, self._segments(), tail, np.sort(removed), self._write)
         self._draft = sealed.manifest
@@ -112,13 +134,18 @@ class Edit:
         self._put_numbers(REMOVED_ENTRIES, entries, serials_of(sealed.removed_entries, np.sort(entries)))
 
     def put_array(self, name: str, part: Callable[[int, int], NDArray[Any]]) -> None:
-        """Give every entry a row of `compact` or `clusters`; part(start, stop) gives the rows of these entries.
+        """Store an array of the entries; files of unchanged arrays are linked and not written again.
 
-        It is called for one segment after another, in order. Unchanged arrays are linked, not written again.
+        Args:
+            name: `keys`, `compact` or `clusters`.
+            part: A function that returns the rows of the entries start:stop. It is called for each segment, in order.
+
+        Raises:
+            UsageError: Unknown name, or rows of another shape or dtype.
         """
         self._check_open()
-        if name not in OF_ENTRIES:
-            raise UsageError(f"{name!r} is no array of entries: give one of {', '.join(OF_ENTRIES)}")
+        if name not in ENTRY_ARRAYS:
+            raise UsageError(f"{name!r} is not an array of entries: use one of {', '.join(ENTRY_ARRAYS)}")
         starts = np.cumsum([0] + [record.entries for record in self._draft.segments]).tolist()
         arrays = (part(start, stop) for start, stop in pairwise(starts))
         first = next(arrays, None)
@@ -128,14 +155,18 @@ class Edit:
         for segment, array in zip(self._segments(), chain([] if first is None else [first], arrays), strict=True):
             shape = layout.shapes(segment.record.counts, segment.dimension)[name]
             if array.shape != shape or array.dtype != DTYPES[name]:
-                raise UsageError(f"{name} of {segment.folder} came as {array.dtype} {array.shape}, not as {shape}")
+                raise UsageError(f"invalid {name} for {segment.folder}: {array.dtype} {array.shape} instead of {shape}")
             records.append(self._derive(segment, layout, {name: array}))
         self._draft = replace(self._draft, segments=tuple(records), layout=layout)
         if name != "clusters":
             self._renumber()
 
     def drop_array(self, name: str) -> None:
-        """Leave an array of the entries out of the next commit."""
+        """Leave an array of the entries out of the next commit.
+
+        Args:
+            name: `keys`, `compact` or `clusters`.
+        """
         self._check_open()
         layout = self._draft.layout.without_array(name)
         if layout != self._draft.layout:
@@ -145,10 +176,19 @@ class Edit:
                 self._renumber()
 
     def keep_entries(self, kept: NDArray[np.bool_]) -> None:
-        """Leave entries out of the next commit; kept: [entries]. Their tokens and pairs stay."""
+        """Prune: leave entries out of the next commit; their tokens and pairs stay.
+
+        Args:
+            kept: [entries] True for the entries to keep.
+
+        Raises:
+            UsageError: The length of `kept` is not the number of entries.
+        """
         self._check_open()
         if kept.shape != (self._draft.entries,):
-            raise UsageError(f"{self._memory.path} has {self._draft.entries} entries, not {kept.shape}")
+            raise UsageError(
+                f"{self._memory.path} has {self._draft.entries} entries: `kept` has the shape {kept.shape}"
+            )
         records, start = [], 0
         for segment in self._segments():
             part = kept[start : start + segment.record.entries]
@@ -156,155 +196,222 @@ class Edit:
             if part.all():
                 records.append(segment.record)
             else:
-                records.append(self._derive(segment, self._draft.layout, segment.thinned(part), int(part.sum())))
+                records.append(self._derive(segment, self._draft.layout, segment.select_entries(part), int(part.sum())))
         self._draft = replace(self._draft, segments=tuple(records))
         self._renumber()
 
     def keep_snapshot(self, name: str) -> None:
-        """Keep the last committed generation by name, from the next commit on, so that one can go back to it."""
+        """Keep the last committed generation under a name, from the next commit on.
+
+        Args:
+            name: The name of the snapshot: a-z, 0-9 and _.
+
+        Raises:
+            UsageError: Invalid name.
+        """
         self._check_open()
         if not re.fullmatch(ARTEFACT_NAME, name):
-            raise UsageError(f"{name!r} cannot name a snapshot: use a-z, 0-9 and _")
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+            raise UsageError(f"{name!r} is not a valid name for a snapshot: use a-z, 0-9 and _")
+        self._dirty = True
+        with write_errors(self._memory.path):
             record = keep_snapshot(self._memory.path, name, self._memory.generation)
         self._draft = replace(self._draft, snapshots={**self._draft.snapshots, name: record})
 
     def restore_snapshot(self, name: str) -> None:
-        """Make the next commit a copy of the generation kept by this name, with all that journals say since then."""
+        """Make the next commit a copy of a snapshot, with all later changes of the journals.
+
+        Args:
+            name: The name of the snapshot.
+
+        Raises:
+            UsageError: There is no such snapshot.
+        """
         self._check_open()
         record = self._snapshot(name)
         self._draft = replace(load_snapshot(self._memory.path, record), snapshots=self._draft.snapshots)
-        self._unsettled = True
+        self._dirty = True
         self.seal_journal()
         self._draft = replace(self._draft, numbering=self._memory.generation + 1)
 
     def forget_snapshot(self, name: str) -> None:
-        """Leave a snapshot out of the next commit; its files stay as long as the generation before that is kept."""
+        """Leave a snapshot out of the next commit; the commit after that deletes its files.
+
+        Args:
+            name: The name of the snapshot.
+
+        Raises:
+            UsageError: There is no such snapshot.
+        """
         self._check_open()
         self._snapshot(name)
         kept = {other: record for other, record in self._draft.snapshots.items() if other != name}
         self._draft = replace(self._draft, snapshots=kept)
 
     def workspace(self, stage: str, digest: str) -> Path:
-        """A folder for the unfinished work of a stage, found again by the same digest of all that it depends on."""
+        """Make a folder for the unfinished work of a stage; other folders of this stage are deleted.
+
+        Args:
+            stage: The name of the stage.
+            digest: A digest of all inputs of the stage; the same digest gives the same folder again.
+
+        Returns:
+            The folder.
+        """
         self._check_open()
         folder = self._memory.path / WORK
         wanted = folder / f"{stage}-{digest[:16]}"
         for other in folder.glob(f"{stage}-*"):
             if other != wanted:
                 remove_file(other)
-        with reported_writes(self._memory.path):
+        with write_errors(self._memory.path):
             make_directory(wanted)
         return wanted
 
     def clear_workspace(self, stage: str) -> None:
-        """Remove the unfinished work of a stage that is done."""
+        """Delete the folders for the unfinished work of a stage.
+
+        Args:
+            stage: The name of the stage.
+        """
         for folder in (self._memory.path / WORK).glob(f"{stage}-*"):
             remove_file(folder)
 
     def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
-        """Write bytes, or a copy of a file, as the artefact of this name from the next commit on."""
+        """Store an artefact at the next commit, in place of one with the same name.
+
+        Args:
+            name: The name of the artefact: a-z, 0-9 and _.
+            extension: The ending of the file: a-z and 0-9.
+            payload: The content, or a file to copy.
+            info: A JSON object to store with it.
+
+        Raises:
+            UsageError: Invalid name, extension or info, or the file to copy does not exist.
+        """
         self._check_open()
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+        self._dirty = True
+        with write_errors(self._memory.path):
             record = write_artefact(
                 self._memory.path / ARTEFACTS, name, self._memory.generation + 1, extension, payload, info
             )
         self._draft = replace(self._draft, artefacts={**self._draft.artefacts, name: record})
 
     def remove_artefact(self, name: str) -> None:
-        """Leave an artefact out of the next commit; one that is not there is already out."""
+        """Leave an artefact out of the next commit; a missing one is ignored.
+
+        Args:
+            name: The name of the artefact.
+        """
         self._check_open()
         kept = {other: record for other, record in self._draft.artefacts.items() if other != name}
         self._draft = replace(self._draft, artefacts=kept)
 
     def set_stage(self, name: str, notes: Mapping[str, Any]) -> None:
-        """Note the settings and counts of a stage of learning, in place of its earlier notes."""
+        """Store the notes of a stage of learning (its settings and counts), in place of earlier ones.
+
+        Args:
+            name: The name of the stage.
+            notes: A JSON object.
+
+        Raises:
+            UsageError: The notes contain a value that JSON cannot represent.
+        """
         self._check_open()
         stage = json_copy(notes, f"the notes of stage {name!r}")
         self._draft = replace(self._draft, stages={**self._draft.stages, name: stage})
 
     def remove_stage(self, name: str) -> None:
-        """Forget the notes of a stage whose result is no longer there; one without notes is forgotten already."""
+        """Remove the notes of a stage of learning; missing ones are ignored.
+
+        Args:
+            name: The name of the stage.
+        """
         self._check_open()
         kept = {other: notes for other, notes in self._draft.stages.items() if other != name}
         self._draft = replace(self._draft, stages=kept)
 
     def set_complete(self, complete: bool) -> None:
-        """Say whether learning came to its end."""
+        """Record whether learning is complete."""
         self._check_open()
         self._draft = replace(self._draft, complete=complete)
 
     def commit(self, updated: datetime | None = None) -> Memory:
-        """Make all changes so far a new generation at once; may be called again for the next.
+        """Make all changes so far a new generation, atomically. Further changes and commits may follow.
 
-        Raises MemoryFolderError where nothing was committed, and CommittedError for a failure after the commit point:
-        the generation counts then, and `memory` is that one where it could be opened.
+        Args:
+            updated: The time of the commit, with a time zone; None is now.
+
+        Returns:
+            The new generation.
+
+        Raises:
+            MemoryFolderError: Nothing was committed.
+            CommittedError: The generation was committed, and a later step failed; `memory` is the new generation if it
+                could be opened.
         """
         self._check_open()
         path = self._memory.path
         manifest = replace(
             self._draft,
             generation=self._memory.generation + 1,
-            updated=moment(updated),
+            updated=utc_timestamp(updated),
             ibidem_version=ibidem.__version__,
             format=FORMAT,
         )
-        self._unsettled = True
-        with reported_writes(path):
-            settle_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
+        self._dirty = True
+        with write_errors(path):
+            update_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
             try:
                 put_manifest(path, manifest)
             except CommittedError:
-                self._follow(manifest.generation)
+                self._reopen(manifest.generation)
                 raise
-        return self._follow(manifest.generation)
+        return self._reopen(manifest.generation)
 
-    def _follow(self, generation: int) -> Memory:
-        """Remove what the committed generation does not need, and go on from it."""
+    def _reopen(self, generation: int) -> Memory:
+        """Delete the files that the committed generation does not need, and continue from it."""
         path = self._memory.path
         try:
-            sweep(path)
-            self._unsettled = False
+            remove_unused_files(path)
+            self._dirty = False
             self._memory = self._memory.refresh()
         except (MemoryFolderError, OSError) as error:
             raise CommittedError(
-                f"generation {generation} of the memory {path} is committed, and need not be made again, but opening "
+                f"generation {generation} of the memory {path} is committed, and must not be repeated, but opening "
                 f"it failed: {error}"
             ) from error
-        self._draft = self._begin(self._memory)
+        self._draft = self._start_draft(self._memory)
         return self._memory
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Discard the changes that were not committed."""
         self._closed = True
-        if self._unsettled:
-            sweep(self._memory.path)
+        if self._dirty:
+            remove_unused_files(self._memory.path)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError(f"this edit of {self._memory.path} is over: open another with memory.edit()")
+            raise UsageError(f"this edit of {self._memory.path} is closed: start another with memory.edit()")
 
     def _segments(self) -> list[Segment]:
-        """Readers of the draft's segments."""
+        """Return readers of the draft's segments."""
         folder, draft = self._memory.path / SEGMENTS, self._draft
         return [Segment(folder / item.name, item, draft.layout, draft.identity.dimension) for item in draft.segments]
 
     def _derive(
         self, segment: Segment, layout: Layout, changed: Mapping[str, NDArray[Any]], entries: int | None = None
     ) -> SegmentRecord:
-        self._unsettled = True
-        with reported_writes(self._memory.path):
+        self._dirty = True
+        with write_errors(self._memory.path):
             return self._written(derive_segment(self._next_folder(), segment, layout, changed, entries))
 
-    def _write(self, piece: Piece) -> SegmentRecord:
-        self._unsettled = True
-        with reported_writes(self._memory.path):
-            return self._written(write_segment(self._next_folder(), piece))
+    def _write(self, content: SegmentContent) -> SegmentRecord:
+        self._dirty = True
+        with write_errors(self._memory.path):
+            return self._written(write_segment(self._next_folder(), content))
 
     def _put_numbers(self, name: str, before: NDArray[np.int64], new: NDArray[np.int64]) -> None:
-        """Keep the numbers of what was removed, after those that were before."""
+        """Append the numbers of removed pairs or entries to the stored ones."""
         if len(new):
             numbers = np.concatenate([before, new]).astype("<i8")
             self.put_artefact(name, "bin", numbers.tobytes(), {"count": len(numbers)})
@@ -315,7 +422,7 @@ class Edit:
         self._draft = replace(self._draft, numbering=self._memory.generation + 1, merged=self._draft.entries)
 
     def _next_folder(self) -> Path:
-        """A name that no segment has, of this generation or of another that is kept."""
+        """Return a name that no segment of this generation, or of another one on disk, has."""
         return self._memory.path / SEGMENTS / f"{self._last_name + 1:06d}"
 
     def _written(self, record: SegmentRecord) -> SegmentRecord:
@@ -323,61 +430,70 @@ class Edit:
         return record
 
     @staticmethod
-    def _begin(memory: Memory) -> Manifest:
-        """The draft of the next generation before any change."""
+    def _start_draft(memory: Memory) -> Manifest:
+        """Return the draft of the next generation, without changes."""
         return replace(memory.manifest, snapshots=listed_snapshots(memory.path, memory.manifest))
 
     def _snapshot(self, name: str) -> SnapshotRecord:
         kept = self._draft.snapshots
         if name not in kept:
-            raise UsageError(f"{self._memory.path} has no snapshot {name!r}: it has {', '.join(kept) or 'none'}")
+            raise UsageError(
+                f"{self._memory.path} has no snapshot {name!r}: its snapshots are {', '.join(kept) or 'none'}"
+            )
         return kept[name]
 
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
         if self._draft.segments and self._draft.layout != _layout_of(data):
             raise UsageError(
-                f"{self._memory.path} holds other arrays of its entries (it is compacted, or clustered), and takes no "
-                "such pairs: learn a new memory"
+                f"{self._memory.path} is compacted or clustered, and these pairs lack its arrays: learn a new memory"
             )
         if data.keys is None and data.compact is None:
-            raise UsageError("a new segment needs keys, the model's own or compact ones")
+            raise UsageError("a new segment has no keys: give the model's own or compact ones")
         if data.keys is not None and data.keys.shape[1] != identity.dimension:
             raise MismatchError(
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
             )
-        if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
-            raise MismatchError(
-                f"the token id {largest} does not fit {self._memory.path}, whose model {identity.name!r} has "
-                f"a vocabulary of {identity.vocabulary_size}: use its own tokenizer, or learn a new memory"
-            )
+        _check_vocabulary(data, self._memory)
 
 
 def _layout_of(data: SegmentData) -> Layout:
-    """The arrays that a new segment brings."""
+    """Return the layout of a new segment."""
     return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))
 
 
-class SegmentWriter:
-    """Writes changes to the journal; made by `Memory.writing`, which holds the lock."""
+class JournalWriter:
+    """A writer of changes to the journal. `Memory.writing` makes one and holds the lock."""
 
     def __init__(self, memory: Memory) -> None:
+        """Start to write to the journal of a generation; the caller holds the lock."""
         self._memory = memory
 
     @property
     def memory(self) -> Memory:
-        """The memory with all that was recorded so far, by anybody."""
+        """The memory with all changes that were recorded so far."""
         return self._memory
 
     def record(self, added: SegmentData | None = None, removed: Sequence[int] = ()) -> Memory:
-        """Add pairs and remove the pairs with these ids, both or neither; it is on disk when this returns.
+        """Add pairs and remove pairs, atomically. The change is on disk when the method returns.
 
-        Raises UsageError for an id that there is not, and MismatchError for pairs that do not fit the memory.
+        Args:
+            added: The pairs to add, with their entries.
+            removed: The ids of the pairs to remove.
+
+        Returns:
+            The memory with the change.
+
+        Raises:
+            MismatchError: The pairs do not match the model or the layout of the memory.
+            UsageError: There is no pair with one of the ids, or an id is repeated.
+            MemoryFolderError: The write failed, and nothing was recorded.
+            CommittedError: The change was recorded, and the disk did not confirm it.
         """
         memory = self._memory
         if len(set(removed)) < len(removed):
-            raise UsageError("a pair can be removed once: an id was given twice")
+            raise UsageError("an id of the pairs to remove was given twice: give each id once")
         for id in removed:
             memory.number_of(id)
         if added is not None:
@@ -385,7 +501,7 @@ class SegmentWriter:
         change = Change(added, tuple(removed))
         *done, last = memory.tail.journals
         try:
-            with reported_writes(memory.path):
+            with write_errors(memory.path):
                 last = append_change(memory.path, last, change)
         except CommittedError:
             self._memory = memory.refresh()
@@ -395,7 +511,15 @@ class SegmentWriter:
 
 
 def check_fit(data: SegmentData, memory: Memory) -> None:
-    """Refuse pairs whose keys or values are not those of the memory's model and layout."""
+    """Check that pairs match the model and the layout of a memory.
+
+    Args:
+        data: The pairs and their entries.
+        memory: The memory that they are for.
+
+    Raises:
+        MismatchError: The keys have another dimension, or a token id is outside the vocabulary.
+    """
     identity, layout = memory.identity, memory.layout
     for name, keys, width in (
         ("keys", data.keys, identity.dimension if layout.keys else None),
@@ -404,9 +528,14 @@ def check_fit(data: SegmentData, memory: Memory) -> None:
         found = None if keys is None else keys.shape[1]
         if found != width:
             raise MismatchError(
-                f"pairs came with {name} of {found or 'no'} dimensions, and {memory.path} keeps {width or 'none'}: "
+                f"the pairs have {name} of {found or 'no'} dimensions, and {memory.path} stores {width or 'none'}: "
                 f"make them with its own model {identity.name!r} and compactor"
             )
+    _check_vocabulary(data, memory)
+
+
+def _check_vocabulary(data: SegmentData, memory: Memory) -> None:
+    identity = memory.identity
     if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
         raise MismatchError(
             f"the token id {largest} does not fit {memory.path}, whose model {identity.name!r} has a vocabulary of "
@@ -420,13 +549,25 @@ def remove_pairs(
     ids: Sequence[int] | None = None,
     texts: tuple[str, str] | None = None,
     origin: str | None = None,
-    patience: float = 10.0,
+    lock_timeout: float = 10.0,
 ) -> list[int]:
-    """Remove the pairs with these ids, or with this source and target, or of this origin: all of them, or none.
+    """Remove all pairs that match one criterion, atomically. The change is on disk when the function returns.
 
-    Gives their ids, once it is on disk; raises UsageError where there is no such pair.
+    Args:
+        memory: The memory.
+        ids: The ids of the pairs.
+        texts: Source and target of the pairs, compared exactly.
+        origin: The origin of the pairs.
+        lock_timeout: Seconds to wait while another writer holds the lock.
+
+    Returns:
+        The ids of the removed pairs.
+
+    Raises:
+        UsageError: No pair matches.
+        LockedMemoryError: Another writer still holds the lock.
     """
-    with memory.writing(patience) as writer:
+    with memory.writing(lock_timeout) as writer:
         newest = writer.memory
         found = list(ids or ())
         if texts is not None:
@@ -434,7 +575,7 @@ def remove_pairs(
             if not found:
                 source, target = (text[:60] for text in texts)
                 raise UsageError(
-                    f"{memory.path} has no such pair ({source!r}, {target!r}): give both texts letter for letter."
+                    f"{memory.path} has no such pair ({source!r}, {target!r}): give both texts exactly as stored."
                 )
         if origin is not None:
             found = newest.find_origin(origin)

@@ -22,31 +22,50 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 RESTORE = "restore it from a copy, or learn the memory again"
-
 _NOT_DAMAGE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+BLOCK_BYTES = 1 << 20
+_NAMED_BLOCKS = 8
+TEMPORARY = ".tmp-"
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged file of a memory: its path relative to the folder, and what is wrong with it."""
+    """A damaged file of a memory.
+
+    Attributes:
+        file: Its path relative to the folder of the memory.
+        reason: The kind of damage.
+    """
 
     file: str
     reason: str
 
 
-class DamagedFile(DamagedMemoryError):  # noqa: N818 (the family's name is the base class's)
-    """The damage of one file; `file` and `reason` are kept apart for `verify`."""
+class DamagedFile(DamagedMemoryError):  # noqa: N818 (the base class has the suffix)
+    """Raised for one damaged file.
+
+    Attributes:
+        file: The file.
+        reason: The kind of damage; `verify` reports it.
+    """
 
     def __init__(self, file: Path, reason: str, remedy: str = RESTORE, name: str = "") -> None:
+        """Make the message from the file, the reason and the remedy; `name` replaces the path in it."""
         super().__init__(f"{name or file} is damaged: {reason}; {remedy}")
         self.file = file
         self.reason = reason
 
 
-def unreadable(file: Path, error: OSError, remedy: str = RESTORE, name: str = "") -> MemoryFolderError:
-    """The error for a file that the system would not read: damage, unless the reason lies with the reader."""
+def read_error(file: Path, error: OSError, remedy: str = RESTORE, name: str = "") -> MemoryFolderError:
+    """Return the error for a file that could not be read: damage, or a limit or permission of the process.
+
+    Args:
+        file: The file.
+        error: The error of the operating system.
+        remedy: What the user can do about a damaged file.
+        name: The name of the file in the message; empty for its path.
+    """
     if isinstance(error, FileNotFoundError):
         return DamagedFile(file, "the file is missing", remedy, name)
     if error.errno in _NOT_DAMAGE:
@@ -57,13 +76,15 @@ def unreadable(file: Path, error: OSError, remedy: str = RESTORE, name: str = ""
     return DamagedFile(file, f"it cannot be read ({error.strerror})", remedy, name)
 
 
-BLOCK_BYTES = 1 << 20
-_NAMED_BLOCKS = 8
-
-
 @dataclass(frozen=True)
 class Digest:
-    """The size in bytes, the sha256 (hexadecimal) and the crc32 of every block of a file."""
+    """The digest of a file.
+
+    Attributes:
+        bytes: The size.
+        sha256: The sha256 in hexadecimal.
+        crcs: The crc32 of each block of BLOCK_BYTES.
+    """
 
     bytes: int
     sha256: str
@@ -71,7 +92,7 @@ class Digest:
 
 
 class Digester:
-    """Collects a digest from blocks of BLOCK_BYTES (the last may be shorter)."""
+    """An accumulator for the digest of a file, from blocks of BLOCK_BYTES (the last may be shorter)."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -79,37 +100,37 @@ class Digester:
         self._crcs: list[int] = []
 
     def add(self, block: bytes | memoryview) -> None:
-        """Take the next block of the file."""
+        """Add the next block."""
         self._bytes += len(block)
         self._sha256.update(block)
         self._crcs.append(zlib.crc32(block))
 
     def digest(self) -> Digest:
-        """The digest of all blocks added so far."""
+        """Return the digest of all blocks so far."""
         return Digest(self._bytes, self._sha256.hexdigest(), tuple(self._crcs))
 
 
 def blocks_of(content: NDArray[np.uint8]) -> Iterator[memoryview]:
-    """The bytes of an array, a block at a time."""
+    """Yield the bytes of an array [n] uint8 in blocks of BLOCK_BYTES."""
     return (content[start : start + BLOCK_BYTES].data for start in range(0, len(content), BLOCK_BYTES))
 
 
 def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
-    """The bytes of an open file, a block at a time."""
+    """Yield the bytes of an open file in blocks of BLOCK_BYTES."""
     while block := file.read(BLOCK_BYTES):
         yield block
 
 
-def block_fault(blocks: Iterable[int]) -> str:
-    """Describe blocks whose crc32 differs."""
+def describe_blocks(blocks: Iterable[int]) -> str:
+    """Return the reason text for blocks with a wrong crc32."""
     numbers = list(blocks)
     named = ", ".join(str(number) for number in numbers[:_NAMED_BLOCKS])
     more = f" and {len(numbers) - _NAMED_BLOCKS} more" if len(numbers) > _NAMED_BLOCKS else ""
     return f"block {named}{more} (of {BLOCK_BYTES} bytes) does not match its crc32"
 
 
-def size_fault(found: int, expected: int) -> str:
-    """Describe a file whose size differs from the recorded one."""
+def describe_size(found: int, expected: int) -> str:
+    """Return the reason text for a file with a wrong size."""
     return f"it has {found} bytes, and {expected} were recorded"
 
 
@@ -123,10 +144,19 @@ def check_file(
     remedy: str = RESTORE,
     name: str = "",
 ) -> None:
-    """Read every byte of a file and compare it with what was recorded.
+    """Read every byte of a file and compare it with its record.
 
-    `advance` is called with the bytes of each block as it is read. Raises DamagedFile, which names the bad blocks if
-    crcs are given.
+    Args:
+        path: The file.
+        size: The recorded size in bytes.
+        sha256: The recorded sha256.
+        crcs: The recorded crc32 of each block, to name damaged blocks; None where they were not recorded.
+        advance: A function that is called with the number of bytes of each block that was read.
+        remedy: What the user can do about a damaged file.
+        name: The name of the file in the message; empty for its path.
+
+    Raises:
+        DamagedFile: The file is missing or changed.
     """
     digester = Digester()
     try:
@@ -136,34 +166,31 @@ def check_file(
                 if advance is not None:
                     advance(len(block))
     except OSError as error:
-        raise unreadable(path, error, remedy, name) from error
+        raise read_error(path, error, remedy, name) from error
     found = digester.digest()
     if found.bytes != size:
-        raise DamagedFile(path, size_fault(found.bytes, size), remedy, name)
+        raise DamagedFile(path, describe_size(found.bytes, size), remedy, name)
     if crcs is not None and found.crcs != crcs:
         bad = [number for number, (a, b) in enumerate(zip(found.crcs, crcs, strict=True)) if a != b]
-        raise DamagedFile(path, block_fault(bad), remedy, name)
+        raise DamagedFile(path, describe_blocks(bad), remedy, name)
     if found.sha256 != sha256:
         raise DamagedFile(path, "its sha256 is not the one recorded", remedy, name)
 
 
-TEMPORARY = ".tmp-"
-
-
-def temporary(path: Path) -> Path:
-    """The name beside `path` under which it is written before it is renamed."""
+def temporary_path(path: Path) -> Path:
+    """Return the name beside `path` under which it is written before it is renamed."""
     return path.with_name(TEMPORARY + path.name)
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable, as far as its file system can."""
+    """Sync a directory, so that the names in it are durable, as far as the file system supports it."""
     if os.name == "nt":  # Windows cannot open a directory; its renames are journalled
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network, FUSE and read-only file systems cannot sync a directory, and would never take a memory.
+        # Some network, FUSE and read-only file systems cannot sync a directory; a memory there is less durable.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -173,8 +200,8 @@ def sync_directory(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory and its missing parents, durably.
 
-    The parent of one that exists already is synced too: a process may have been killed after it made the directory
-    and before it synced its name.
+    The parent of an existing directory is synced too: a process may have been killed after it made the directory and
+    before it synced its name.
     """
     existed = path.is_dir()
     if not existed:
@@ -183,7 +210,7 @@ def make_directory(path: Path) -> None:
     try:
         sync_directory(path.parent)
     except PermissionError:
-        if not existed:  # else its parent may belong to another user
+        if not existed:  # the parent of an existing directory may belong to another user
             raise
 
 
@@ -200,7 +227,7 @@ def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file that never changes a second name; a copy where the file system has no hard links."""
+    """Make a hard link to a file that never changes, or a copy where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -209,43 +236,49 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a written file or directory its name, durably, in place of any file of that name."""
+    """Rename a complete file or directory durably; an existing file of that name is replaced."""
     os.replace(source, target)  # noqa: PTH105 (one name for tests to make fail)
     sync_directory(target.parent)
 
 
 def prepare_file(path: Path, content: bytes) -> tuple[Path, Digest]:
-    """Write the content of a file durably beside its place; return where, and the digest."""
-    beside = temporary(path)
+    """Write the content of a file durably under a temporary name beside it; return that name and the digest."""
+    beside = temporary_path(path)
     return beside, write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
 
 
 def replace_file(path: Path, content: bytes) -> Digest:
-    """Put a file with this content in place at once."""
+    """Replace the content of a file atomically and durably; return the digest."""
     beside, digest = prepare_file(path, content)
     rename(beside, path)
     return digest
 
 
 def commit_file(beside: Path, path: Path, done: str) -> None:
-    """Give a prepared file its name, which commits a change.
+    """Rename a prepared file to its place, which commits a change.
 
-    Raises OSError where nothing is committed, and CommittedError, beginning with `done`, where the name is in place and
-    only the disk's confirmation is missing.
+    Args:
+        beside: The prepared file.
+        path: Its place.
+        done: The beginning of the message of a CommittedError.
+
+    Raises:
+        OSError: Nothing was committed.
+        CommittedError: The file is in its place, and the disk did not confirm it.
     """
     os.replace(beside, path)  # noqa: PTH105 (one name for tests to make fail)
     try:
         sync_directory(path.parent)
     except OSError as error:
         raise CommittedError(
-            f"{done}, but the disk did not confirm it ({error.strerror}): it need not be made again, and may be lost "
-            "in a power cut; check the disk, then run `ibidem verify`"
+            f"{done}, but the disk did not confirm it ({error.strerror}): do not repeat it; it may be lost in a power "
+            "cut; check the disk, then run `ibidem verify`"
         ) from error
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file or a directory if the system lets us."""
-    # Windows keeps what a reader has mapped: such a file stays until a later writer sweeps.
+    """Delete a file or a directory; errors of the operating system are ignored."""
+    # Windows cannot delete a file that a reader has mapped: a later writer deletes it.
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -254,12 +287,16 @@ def remove_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def reported_writes(folder: Path) -> Iterator[None]:
-    """Turn a failed write (disk full, no permission) into a MemoryFolderError."""
+def write_errors(folder: Path) -> Iterator[None]:
+    """Convert an error of the operating system (disk full, no permission) to a MemoryFolderError.
+
+    Args:
+        folder: The folder of the memory for the message.
+    """
     try:
         yield
     except OSError as error:
         raise MemoryFolderError(
             f"could not write to {error.filename or folder}: {error.strerror}; the memory {folder} stays at "
-            "its last committed generation: make room, or gain the permission, and run again"
+            "its last committed generation: free disk space or get write permission, then run again"
         ) from error

@@ -1,4 +1,4 @@
-"""The manifests on disk: the current generation, the previous one and snapshots; commits, and removal of other files.
+"""The manifests on disk: the current generation, the previous one and snapshots; commits, and removal of unused files.
 
 A journal record is committed in two steps: the record is written and synced, then the committed end. A writer that is
 killed in between leaves one record beyond the committed end, which was not acknowledged.
@@ -18,12 +18,12 @@ from ibidem.memory.files import (
     commit_file,
     make_directory,
     prepare_file,
+    read_error,
     remove_file,
     replace_file,
-    unreadable,
 )
-from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, list_journals, read_ends, seal_ends
-from ibidem.memory.json_document import is_sealed, parse, seal_document
+from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, encode_ends, list_journals, read_ends
+from ibidem.memory.json_document import encode_document, has_valid_checksum, parse
 from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
@@ -51,15 +51,24 @@ SNAPSHOTS = "snapshots"
 WORK = "work"
 
 
-def seal(manifest: Manifest) -> bytes:
-    """The bytes of a manifest, with the sha256 of all that follows it in the first field."""
-    return seal_document(manifest.to_json(), "the manifest")
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Encode a manifest as JSON with a checksum."""
+    return encode_document(manifest.to_json(), "the manifest")
 
 
-def unseal(content: bytes, file: Path) -> Manifest:
-    """The manifest in these bytes of `file`; raises DamagedMemoryError, or MemoryFolderError if newer."""
+def decode_manifest(content: bytes, file: Path) -> Manifest:
+    """Decode and check the content of a manifest file.
+
+    Args:
+        content: The bytes.
+        file: The file for messages.
+
+    Raises:
+        DamagedMemoryError: The content is not a valid manifest.
+        MemoryFolderError: The manifest has a newer format.
+    """
     fields = parse(content, file)
-    if not is_sealed(content):
+    if not has_valid_checksum(content):
         number = fields.integer("format", 1)
         if number > FORMAT:
             raise DamagedFile(file, f"its checksum does not match, or {newer_format('it', number)}")
@@ -68,19 +77,24 @@ def unseal(content: bytes, file: Path) -> Manifest:
 
 
 def load_manifest(file: Path) -> Manifest:
-    """Read one manifest file and check it wholly."""
+    """Read and check a manifest file; the errors are those of `decode_manifest`."""
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error) from error
-    return unseal(content, file)
+        raise read_error(file, error) from error
+    return decode_manifest(content, file)
 
 
 def current_manifest(folder: Path) -> Manifest:
-    """The current generation of a memory.
+    """Read the manifest of the current generation.
 
-    Raises MemoryFolderError if the folder is no memory, and DamagedMemoryError, with the way back, if its
-    manifest is missing or damaged.
+    Args:
+        folder: The folder of the memory.
+
+    Raises:
+        MemoryFolderError: The folder is no memory, or has a newer format.
+        DamagedMemoryError: The manifest is missing or damaged; the message says how to return to the previous
+            generation.
     """
     file = folder / MANIFEST
     if not any((folder / name).exists() for name in (MANIFEST, PREVIOUS, SEGMENTS)):
@@ -98,11 +112,13 @@ def current_manifest(folder: Path) -> Manifest:
 
 
 def put_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest the current generation, and the current one the previous.
+    """Make a manifest the current generation, and keep the current one as the previous.
 
-    Raises OSError where it was not committed, and CommittedError where it was, and the disk did not confirm it.
+    Raises:
+        OSError: The manifest was not committed.
+        CommittedError: It was committed, and the disk did not confirm it.
     """
-    content = seal(manifest)
+    content = encode_manifest(manifest)
     file = folder / MANIFEST
     if file.exists():
         replace_file(folder / PREVIOUS, file.read_bytes())
@@ -110,8 +126,12 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
     commit_file(beside, file, f"generation {manifest.generation} of the memory {folder} is committed")
 
 
-def check_vacant(folder: Path) -> None:
-    """Refuse a folder that holds anything but what a `create` that was killed leaves behind."""
+def check_empty_folder(folder: Path) -> None:
+    """Check that a folder is missing or empty, apart from what a killed `create` leaves in it.
+
+    Raises:
+        MemoryFolderError: The folder contains other files, or the path is a file.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -124,9 +144,9 @@ def check_vacant(folder: Path) -> None:
 
 
 def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotRecord]:
-    """Return the generations that a manifest keeps by name.
+    """Return the records of the snapshots that a manifest lists, by name.
 
-    Older formats do not list them: all that are in the folder are kept then.
+    Formats before 4 do not list them: all manifests in the folder of snapshots count then.
     """
     if manifest.format > 3:
         return dict(manifest.snapshots)
@@ -136,52 +156,57 @@ def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotReco
 
 
 def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
-    """Read the manifest of a snapshot; raises DamagedFile where it is missing or not the one that was kept."""
+    """Read the manifest of a snapshot.
+
+    Raises:
+        DamagedFile: The file is missing or changed.
+    """
     file = folder / SNAPSHOTS / record.file
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error, ACCEPT_LOSS) from error
+        raise read_error(file, error, ACCEPT_LOSS) from error
     if hashlib.sha256(content).hexdigest() != record.sha256:
         raise DamagedFile(file, "its sha256 is not the one in the manifest", ACCEPT_LOSS)
-    return unseal(content, file)
+    return decode_manifest(content, file)
 
 
 def keep_snapshot(folder: Path, name: str, generation: int) -> SnapshotRecord:
-    """Write the manifest of the current generation as a snapshot; a manifest that lists the record keeps it."""
+    """Write the manifest of the current generation as a snapshot, and return its record for a manifest."""
     make_directory(folder / SNAPSHOTS)
     file = folder / SNAPSHOTS / f"{name}-{generation:06d}.json"
     return SnapshotRecord(file.name, replace_file(file, (folder / MANIFEST).read_bytes()).sha256)
 
 
 def kept_manifests(folder: Path) -> list[Manifest]:
-    """Return the current manifest, the previous one, and those of the snapshots that either of them lists.
+    """Read the current manifest, the previous one, and those of the snapshots that either of them lists.
 
-    Raises DamagedMemoryError where one of them cannot be read: what it names is unknown then.
+    Raises:
+        DamagedMemoryError: One of them cannot be read, so that the files that it needs are unknown.
     """
     kept, listed = _kept(folder)
     return [*kept, *(load_snapshot(folder, record) for record in listed)]
 
 
 def _kept(folder: Path) -> tuple[list[Manifest], set[SnapshotRecord]]:
-    """The current manifest and the previous one, and the snapshots that either of them lists."""
+    """Return the current and the previous manifest, and the records of the snapshots that either of them lists."""
     files = [folder / MANIFEST, folder / PREVIOUS]
     kept = [load_manifest(file) for file in files if file.name == MANIFEST or file.exists()]
     return kept, {record for manifest in kept for record in listed_snapshots(folder, manifest).values()}
 
 
 def first_journal(folder: Path, manifest: Manifest) -> int:
-    """Return the lowest number of a journal that this manifest, or one on disk, needs."""
+    """Return the lowest number of a journal that a manifest, or one on disk, needs."""
     try:
         return min(kept.journal for kept in [manifest, *kept_manifests(folder)])
     except DamagedMemoryError:
         return 1
 
 
-def sweep(folder: Path) -> None:
-    """Remove temporary files, and what no manifest needs of all others; only the writer may.
+def remove_unused_files(folder: Path) -> None:
+    """Delete temporary files, and all files that no manifest needs; the caller holds the lock.
 
-    The kept files are read from disk, not from the state of the writer, which may be wrong after a failed commit.
+    The needed files are read from disk, since the state of the writer may be wrong after a failed commit.
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):
@@ -189,7 +214,7 @@ def sweep(folder: Path) -> None:
     try:
         kept = kept_manifests(folder)
     except DamagedMemoryError:
-        return  # what a damaged manifest names is unknown, and may be wanted for its repair
+        return  # the files of a damaged manifest are unknown, and a repair may need them
     segments = {segment.name for manifest in kept for segment in manifest.segments}
     artefacts = {artefact.file for manifest in kept for artefact in manifest.artefacts.values()}
     _remove_others(folder / SEGMENTS, SEGMENT_NAME, segments)
@@ -207,33 +232,53 @@ def _remove_others(place: Path, pattern: str, kept: set[str]) -> None:
 
 
 def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
-    """Append a change to a journal and commit it; it is durable when this returns.
+    """Append a change to a journal and commit it. The change is durable when the function returns.
 
-    The caller must hold the lock and must have read all sound records of the journal. Raises OSError where
-    the change is not recorded, CommittedError where it is and the disk did not confirm it, and DamagedMemoryError,
-    with nothing changed, where the journal is not what was read of it.
+    The caller must hold the lock and must have read all sound records of the journal.
+
+    Args:
+        folder: The folder of the memory.
+        journal: The journal, as far as it was read.
+        change: The change.
+
+    Returns:
+        The journal with the change.
+
+    Raises:
+        OSError: The change was not recorded.
+        CommittedError: The change was recorded, and the disk did not confirm it.
+        DamagedMemoryError: The journal differs from what was read; nothing was changed.
     """
-    ends = commit_leftovers(folder, [journal])
+    ends = commit_read_records(folder, [journal])
     assert ends is not None
     longer = journal.append(change)
     try:
-        beside, _ = prepare_file(folder / ENDS, seal_ends(ends.with_end(longer.number, longer.state)))
+        beside, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
         commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
     except OSError:
-        # The rename may have succeeded, and a record below the committed end must never be cut off.
+        # The rename may have succeeded, and a record before the committed end must never be truncated.
         if read_ends(folder) == ends:
-            longer.cut_back(journal.end)
+            longer.truncate_uncommitted(journal.end)
         raise
     return replace(longer, committed=longer.end)
 
 
-def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
-    """Commit what was read of these journals, with the records that killed writers left beyond the committed ends.
+def commit_read_records(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
+    """Commit what was read of journals, including the records of killed writers beyond the committed ends.
 
     A record must be committed before another is appended, so that at most one record is uncommitted, and before it is
-    sealed: a snapshot needs the journal again, and the ids in later journals count the pairs in this one. Returns the
-    committed ends, None where the memory has none and its format requires none. Raises MemoryFolderError where the
-    ends are not those that the journals were read with.
+    sealed: a snapshot needs the journal again, and the ids in later journals count the pairs in this one.
+
+    Args:
+        folder: The folder of the memory.
+        journals: The journals, as far as they were read.
+        required: Whether the format of the memory requires committed ends.
+
+    Returns:
+        The committed ends; None where the memory has none and its format requires none.
+
+    Raises:
+        MemoryFolderError: The committed ends are not those that the journals were read with.
     """
     ends = before = read_ends(folder, required=required)
     if ends is None:
@@ -247,14 +292,18 @@ def commit_leftovers(folder: Path, journals: Iterable[Journal], *, required: boo
         journal.sync()
         ends = ends.with_end(journal.number, journal.state)
     if ends != before:
-        replace_file(folder / ENDS, seal_ends(ends))
+        replace_file(folder / ENDS, encode_ends(ends))
     return ends
 
 
-def settle_ends(folder: Path, first: int, *, required: bool) -> None:
-    """Make sure that there are committed ends, and drop those of journals before `first`, which no manifest needs.
+def update_ends(folder: Path, first: int, *, required: bool) -> None:
+    """Create the committed ends if they are missing, and drop those of journals before `first`.
 
-    A memory of an older format has none, and requires none: what its journals hold now is committed then.
+    Args:
+        folder: The folder of the memory.
+        first: The lowest number of a journal that a manifest needs.
+        required: Whether the format of the memory requires committed ends. A memory of an older format has none: the
+            records that its journals contain now are committed.
     """
     ends = read_ends(folder, required=required)
     if ends is None:
@@ -268,4 +317,4 @@ def settle_ends(folder: Path, first: int, *, required: bool) -> None:
         return
     else:
         ends = ends.since(first)
-    replace_file(folder / ENDS, seal_ends(ends))
+    replace_file(folder / ENDS, encode_ends(ends))

@@ -1,4 +1,4 @@
-"""Checks of every byte of a memory, and the repair that drops damaged records of journals and snapshots."""
+"""Verification of every byte of a memory, and the repair that drops damaged records of journals and snapshots."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ibidem.memory.files import (
     check_file,
     rename,
     replace_file,
-    reported_writes,
     sync_directory,
-    temporary,
+    temporary_path,
     write_blocks,
+    write_errors,
 )
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
-    commit_leftovers,
+    commit_read_records,
     current_manifest,
     listed_snapshots,
     load_manifest,
     load_snapshot,
     put_manifest,
 )
-from ibidem.memory.journal import ENDS, Ends, Journal, journal_path, list_journals, read_ends, seal_ends
+from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
 from ibidem.memory.lock import writer_lock
-from ibidem.memory.manifest import FORMAT, moment
+from ibidem.memory.manifest import FORMAT, utc_timestamp
 from ibidem.memory.segment import Segment
-from ibidem.memory.tail import check_age, stamp_of
+from ibidem.memory.tail import check_age, read_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,18 +50,24 @@ if TYPE_CHECKING:
 
 
 _ROWS = 65536
-_TRIES = 3
+_ATTEMPTS = 3
 
 
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
-    """All damage of one generation and of the snapshots: a row for each file, in order; empty if all is well.
+    """Check every byte of a generation and of the snapshots.
 
-    `progress` is called with the bytes read and the total bytes. The lock does not belong to a generation.
+    Args:
+        folder: The folder of the memory.
+        manifest: The generation.
+        progress: A function that is called with the bytes read so far and the total bytes.
+
+    Returns:
+        The damaged files; empty if there are none.
     """
     found: list[Damage] = []
 
     @contextlib.contextmanager
-    def noted() -> Iterator[None]:
+    def collecting_damage() -> Iterator[None]:
         try:
             yield
         except DamagedFile as damage:
@@ -71,16 +77,16 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
                 found.append(row)
 
     current = manifest
-    with noted():
+    with collecting_damage():
         current = load_manifest(folder / MANIFEST)
     if manifest.generation > 1:
-        with noted():
+        with collecting_damage():
             load_manifest(folder / PREVIOUS)
     generations = [manifest]
     for snapshot in listed_snapshots(folder, manifest).values():
-        with noted():
+        with collecting_damage():
             generations.append(load_snapshot(folder, snapshot))
-    # Generations share what did not change between them.
+    # Generations share the files that did not change between them.
     segments = {record.name: (record, kept) for kept in generations for record in kept.segments}
     artefacts = {record.file: (name, record) for kept in generations for name, record in kept.artefacts.items()}
     readers = [
@@ -89,49 +95,59 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     ]
     advance = _counter(folder, (segment for segment, _ in readers), artefacts, progress)
     for segment, kept in readers:
-        with noted():
+        with collecting_damage():
             for name, array in segment.records.items():
-                with noted():
+                with collecting_damage():
                     check_file(segment.file(name), array.bytes, array.sha256, array.crcs, advance=advance)
             for check in _CHECKS:
-                with noted():
+                with collecting_damage():
                     check(segment, kept)
     for name, artefact in artefacts.values():
-        with noted():
+        with collecting_damage():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
-    with noted():
+    with collecting_damage():
         ends = read_ends(folder, required=manifest.format > 3)
-        with noted():
+        with collecting_damage():
             check_age(folder, current.journal, ends)
         for check_journal in _journal_checks(folder, min(kept.journal for kept in generations), ends):
-            with noted():
+            with collecting_damage():
                 check_journal()
     return found
 
 
 def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> tuple[Manifest, list[Damage]]:
-    """Check every byte of the memory in a folder, be it so damaged that it cannot be opened; return its manifest too.
+    """Check every byte of the memory in a folder, even of one that cannot be opened.
 
-    Where damage is found and the generation was replaced meanwhile, all is checked again, up to three times: files of
-    older generations are removed. Raises DamagedMemoryError where the manifest itself is damaged, and
-    MemoryFolderError where there is no memory.
+    If damage is found while another process commits a generation, the check is repeated, up to three times, since the
+    files of older generations are deleted.
+
+    Args:
+        folder: The folder of the memory.
+        progress: A function that is called with the bytes read so far and the total bytes.
+
+    Returns:
+        The manifest, and the damaged files.
+
+    Raises:
+        DamagedMemoryError: The manifest itself is damaged.
+        MemoryFolderError: There is no memory.
     """
-    for left in reversed(range(_TRIES)):
-        stamp = stamp_of(folder)
+    for left in reversed(range(_ATTEMPTS)):
+        stamp = read_stamp(folder)
         manifest = current_manifest(folder)
         try:
             found = verify(folder, manifest, progress)
         except MemoryFolderError:
-            if not left or stamp_of(folder) == stamp:
+            if not left or read_stamp(folder) == stamp:
                 raise
             continue
-        if not found or stamp_of(folder) == stamp:
+        if not found or read_stamp(folder) == stamp:
             break
     return manifest, found
 
 
 def _journal_checks(folder: Path, first: int, ends: Ends | None) -> Iterator[Callable[[], None]]:
-    """The checks of every journal from a number on: those that were committed, and those that are there."""
+    """Yield a check for each journal from a number on: the committed ones and those in the folder."""
     found = {int(path.stem): path for path in list_journals(folder, first)}
     committed = () if ends is None else (number for number in ends.journals if number >= first)
     for number in sorted({*found, *committed}):
@@ -142,10 +158,10 @@ def _check_journal(folder: Path, journal: Journal, *, protected: bool) -> None:
     before = read_ends(folder, required=protected)
     end = None if before is None else before.of(journal.number)
     read = journal.read(end)[1]
-    # A writer commits each record before it writes the next, unless it was at work while this was read.
+    # A writer commits each record before it writes the next; more records mean an old file, or a running writer.
     if end is not None and read.records > end.records + 1 and read_ends(folder) == before:
         raise DamagedFile(
-            folder / ENDS, f"it is older than {journal.path.name}: {read.records} records are there, not {end.records}"
+            folder / ENDS, f"it is older than {journal.path.name}: there are {read.records} records, not {end.records}"
         )
 
 
@@ -154,12 +170,12 @@ def _check_keys(segment: Segment, _: Manifest) -> None:
         keys = segment.array(name)
         for start in range(0, len(keys), _ROWS):
             if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
-                raise DamagedFile(segment.file(name), f"it holds NaN or infinity after row {start}")
+                raise DamagedFile(segment.file(name), f"it contains NaN or infinity after row {start}")
 
 
 def _check_log_probs(segment: Segment, _: Manifest) -> None:
     if not np.isfinite(segment.array("log_probs").all()).all():
-        raise DamagedFile(segment.file("log_probs"), "it holds NaN or infinity")
+        raise DamagedFile(segment.file("log_probs"), "it contains NaN or infinity")
 
 
 def _check_values(segment: Segment, manifest: Manifest) -> None:
@@ -173,7 +189,7 @@ def _check_origins(segment: Segment, manifest: Manifest) -> None:
 def _check_range(segment: Segment, name: str, end: int) -> None:
     numbers = segment.array(name).all()
     if ((numbers < 0) | (numbers >= end)).any():
-        raise DamagedFile(segment.file(name), f"it holds numbers outside 0 to {end - 1}")
+        raise DamagedFile(segment.file(name), f"it contains numbers outside 0 to {end - 1}")
 
 
 def _check_offsets(segment: Segment, name: str, target: str) -> None:
@@ -187,7 +203,7 @@ def _check_pairs(segment: Segment, _: Manifest) -> None:
 
 _CHECKS: tuple[Callable[[Segment, Manifest], object], ...] = (
     _check_keys,
-    lambda segment, _: segment.rows,  # which are checked when read
+    lambda segment, _: segment.rows,  # the property checks them
     _check_values,
     _check_log_probs,
     _check_origins,
@@ -201,7 +217,7 @@ _CHECKS: tuple[Callable[[Segment, Manifest], object], ...] = (
 def _counter(
     folder: Path, segments: Iterable[Segment], artefacts: Iterable[str], progress: Callable[[int, int], None] | None
 ) -> Callable[[int], None]:
-    """A function that adds the bytes it is given and reports the sum."""
+    """Return a function that adds up bytes and reports the sum."""
     files = [segment.file(name) for segment in segments for name in segment.expected]
     files += [folder / ARTEFACTS / file for file in artefacts]
     total = sum(file.stat().st_size for file in files if file.is_file())
@@ -217,14 +233,23 @@ def _counter(
 
 
 def accept_loss(folder: Path) -> list[Damage]:
-    """Make a memory usable again whose journals or snapshots are damaged, and return what was given up.
+    """Repair a memory with damaged journals or snapshots, by dropping what is damaged.
 
-    The changes before the first damaged one are kept. Those after it are given up with it, in later journals too:
-    they may refer to lost pairs. A copy of every file that is cut stays beside it, its name ending in
-    `.damaged`. A snapshot is given up where its manifest, or a journal that it needs, is damaged. Damage of segments
-    and artefacts is not touched. Raises LockedMemoryError while another writer is at work.
+    The changes before the first damaged one are kept. All later changes are dropped, in later journals too, since they
+    may refer to lost pairs. A copy of every truncated file stays beside it with the ending `.damaged`. A snapshot is
+    dropped if its manifest, or a journal that it needs, is damaged. Damaged segments and artefacts are left as they
+    are.
+
+    Args:
+        folder: The folder of the memory.
+
+    Returns:
+        The files from which something was dropped.
+
+    Raises:
+        LockedMemoryError: Another writer holds the lock.
     """
-    with writer_lock(folder), reported_writes(folder):
+    with writer_lock(folder), write_errors(folder):
         manifest = current_manifest(folder)
         ends = _readable_ends(folder)
         snapshots, lost = _sound_snapshots(folder, manifest, ends)
@@ -233,29 +258,29 @@ def accept_loss(folder: Path) -> list[Damage]:
         sound, cut = _sound_journals(folder, first, ends)
         for journal, damage in cut:
             lost.append(damage)
-            _set_aside(journal)
+            _copy_damaged(journal)
         if ends is None and manifest.format > 3:
-            lost.append(Damage(ENDS, "it was made anew from the journals"))
+            lost.append(Damage(ENDS, "it was rebuilt from the journals"))
         if lost:
             for number in sound.journals:
                 Journal(journal_path(folder, number)).sync()
-            replace_file(folder / ENDS, seal_ends(sound))
+            replace_file(folder / ENDS, encode_ends(sound))
             for journal, _ in cut:
-                _cut(journal)
+                _truncate_journal(journal)
             put_manifest(
                 folder,
                 replace(
                     manifest,
                     generation=manifest.generation + 1,
-                    updated=moment(),
+                    updated=utc_timestamp(),
                     ibidem_version=ibidem.__version__,
                     snapshots=snapshots,
                     format=FORMAT,
                 ),
             )
-        else:  # an older copy of the committed ends is no loss, but is brought up to date
-            journals = [_check(folder, number, ends) for number in sound.journals]
-            commit_leftovers(folder, journals, required=manifest.format > 3)
+        else:  # an older copy of the committed ends is no loss, and is updated
+            journals = [_read_journal(folder, number, ends) for number in sound.journals]
+            commit_read_records(folder, journals, required=manifest.format > 3)
         return lost
 
 
@@ -269,21 +294,21 @@ def _readable_ends(folder: Path) -> Ends | None:
 def _sound_snapshots(
     folder: Path, manifest: Manifest, ends: Ends | None
 ) -> tuple[dict[str, SnapshotRecord], list[Damage]]:
-    """The snapshots whose manifests and earlier journals are sound, and the damage of the others."""
+    """Return the snapshots with sound manifests and journals, and the damage of the others."""
     sound, lost = {}, []
     for name, record in listed_snapshots(folder, manifest).items():
         try:
             kept = load_snapshot(folder, record)
             for number in range(kept.journal, manifest.journal):
-                _check(folder, number, ends)
+                _read_journal(folder, number, ends)
             sound[name] = record
         except DamagedFile as damage:
-            lost.append(_row(folder, damage))
+            lost.append(_to_damage(folder, damage))
     return sound, lost
 
 
 def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, list[tuple[Journal, Damage]]]:
-    """The ends of what is sound, and the journals to be cut there, each with its damage."""
+    """Return the ends of the sound records, and the journals to truncate there, each with its damage."""
     numbers = {int(path.stem) for path in list_journals(folder, first)}
     numbers |= {number for number in ends.journals if number >= first} if ends is not None else set()
     sound = Ends(first)
@@ -293,33 +318,33 @@ def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, 
         try:
             if cut:
                 raise DamagedFile(journal.path, "an earlier journal lost records")
-            read = _check(folder, number, ends)
+            read = _read_journal(folder, number, ends)
         except DamagedFile as damage:
             read = journal if cut else journal.read_sound(None if ends is None else ends.of(number))
-            cut.append((read, _row(folder, damage)))
+            cut.append((read, _to_damage(folder, damage)))
         if read.end:
             sound = sound.with_end(number, read.state)
     return sound, cut
 
 
-def _check(folder: Path, number: int, ends: Ends | None) -> Journal:
+def _read_journal(folder: Path, number: int, ends: Ends | None) -> Journal:
     return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
 
 
-def _row(folder: Path, damage: DamagedFile) -> Damage:
+def _to_damage(folder: Path, damage: DamagedFile) -> Damage:
     return Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
 
 
-def _set_aside(journal: Journal) -> None:
+def _copy_damaged(journal: Journal) -> None:
     """Keep a copy of a damaged journal."""
     copy = journal.path.with_name(journal.path.name + ".damaged")
     with contextlib.suppress(FileNotFoundError), journal.path.open("rb") as file:
-        write_blocks(temporary(copy), blocks_of_file(file))
-        rename(temporary(copy), copy)
+        write_blocks(temporary_path(copy), blocks_of_file(file))
+        rename(temporary_path(copy), copy)
 
 
-def _cut(journal: Journal) -> None:
-    """Leave what is sound of a journal, or no file."""
+def _truncate_journal(journal: Journal) -> None:
+    """Truncate a journal to its sound records; delete it if there are none."""
     if journal.end:
         journal.truncate()
     elif journal.path.exists():

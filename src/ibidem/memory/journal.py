@@ -7,8 +7,8 @@ the ids of removed pairs.
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
 a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
-acknowledged: a whole record is accepted, a torn one is cut off by the next writer. Memories of older formats have no
-committed ends; in them only a record that is shorter than its length field counts as torn.
+acknowledged: a complete record is accepted, a torn one is truncated by the next writer. Memories of older formats have
+no committed ends; in them only a record that is shorter than its length field counts as torn.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.files import DamagedFile, make_directory, size_fault, sync_directory, unreadable
-from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, is_sealed, parse, seal_document
+from ibidem.memory.files import DamagedFile, describe_size, make_directory, read_error, sync_directory
+from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, encode_document, has_valid_checksum, parse
 from ibidem.memory.pairs import SegmentData
 
 if TYPE_CHECKING:
@@ -37,17 +37,28 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 ENDS = "journals.json"
 ACCEPT_LOSS = (
-    "restore it from a copy; without one, `ibidem verify --accept-loss` keeps what is sound and gives up the rest"
+    "restore it from a copy; without one, `ibidem verify --accept-loss` keeps the sound records and drops the rest"
 )
 _FORMAT = 1
+JOURNALS = "journals"
+JOURNAL_NAME = r"[0-9]{6,12}\.log"
+_HEADER = b"ibidem journal 1\n"
+_MARK = b"\xf1ibj"
+_FRAME = struct.Struct("<4sII")  # mark, length of the content, crc32
+_JSON_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
 class End:
-    """The committed end of a journal: its bytes, its records, and the chained sha256 of its records."""
+    """The committed end of a journal.
+
+    Attributes:
+        bytes: The size up to the end.
+        records: The number of records.
+        sha256: The chained digest of the records.
+    """
 
     bytes: int = 0
     records: int = 0
@@ -56,21 +67,26 @@ class End:
 
 @dataclass(frozen=True)
 class Ends:
-    """The committed ends by journal number; first: journals with lower numbers may have been removed."""
+    """The committed ends of all journals.
+
+    Attributes:
+        first: Journals with lower numbers may have been deleted.
+        journals: The end of each journal, by its number.
+    """
 
     first: int = 1
     journals: Mapping[int, End] = field(default_factory=dict)
 
     def of(self, number: int) -> End:
-        """Return the committed end of a journal; bytes 0 where none of its records was committed."""
+        """Return the committed end of a journal; `bytes` is 0 where no record was committed."""
         return self.journals.get(number, End())
 
     def with_end(self, number: int, end: End) -> Ends:
-        """Return these ends with another one for this journal."""
+        """Return a copy with another end for one journal."""
         return replace(self, journals={**self.journals, number: end})
 
     def since(self, first: int) -> Ends:
-        """Return the ends of the journals from this number on."""
+        """Return the ends of the journals from a number on."""
         return Ends(first, {number: end for number, end in self.journals.items() if number >= first})
 
     def to_json(self) -> dict[str, Any]:
@@ -79,15 +95,24 @@ class Ends:
         return {"format": _FORMAT, "first": self.first, "journals": journals}
 
 
-def seal_ends(ends: Ends) -> bytes:
-    """Return the content of the file of committed ends."""
-    return seal_document(ends.to_json(), "the committed ends")
+def encode_ends(ends: Ends) -> bytes:
+    """Encode the committed ends as JSON with a checksum."""
+    return encode_document(ends.to_json(), "the committed ends")
 
 
 def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
-    """Read the committed ends of a memory; None where there is no file and none is required.
+    """Read the committed ends of a memory.
 
-    Raises DamagedFile for a file that is missing, changed or inconsistent, and MemoryFolderError for a newer format.
+    Args:
+        folder: The folder of the memory.
+        required: Whether the format of the memory requires the file.
+
+    Returns:
+        The ends; None where the file is missing and not required.
+
+    Raises:
+        DamagedFile: The file is missing, changed or inconsistent.
+        MemoryFolderError: The file has a newer format.
     """
     file = folder / ENDS
     try:
@@ -95,10 +120,10 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
     except FileNotFoundError as error:
         if not required:
             return None
-        raise unreadable(file, error, ACCEPT_LOSS) from error
+        raise read_error(file, error, ACCEPT_LOSS) from error
     except OSError as error:
-        raise unreadable(file, error, ACCEPT_LOSS) from error
-    if not is_sealed(content):
+        raise read_error(file, error, ACCEPT_LOSS) from error
+    if not has_valid_checksum(content):
         raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
     fields = parse(content, file)
     if (number := fields.integer("format", 1)) > _FORMAT:
@@ -109,22 +134,18 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
         for item in items
     }
     if len(journals) < len(items):
-        raise fields.fault("journals", "a list of journals, each once")
+        raise fields.field_error("journals", "a list of journals, each once")
     return Ends(fields.integer("first", 1), journals)
-
-
-JOURNALS = "journals"
-JOURNAL_NAME = r"[0-9]{6,12}\.log"
-
-_HEADER = b"ibidem journal 1\n"
-_MARK = b"\xf1ibj"
-_FRAME = struct.Struct("<4sII")  # mark, length of the content, crc32
-_JSON_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Pairs that were added and ids of pairs that were removed, both at once."""
+    """A change to a memory: added pairs and removed pairs.
+
+    Attributes:
+        added: The added pairs with their entries, or None.
+        removed: The ids of removed pairs.
+    """
 
     added: SegmentData | None = None
     removed: tuple[int, ...] = ()
@@ -132,10 +153,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Journal:
-    """One journal, as far as it was read: up to `end`, where the last sound record ends; 0 where nothing was read.
+    """A journal, as far as it was read.
 
-    records: the records up to there; digest: the chained sha256 of them. committed: the bytes up to the committed end
-    when it was read; a record after them may be of a writer that is still at work.
+    Attributes:
+        path: The file.
+        end: The end of the last sound record in bytes; 0 where nothing was read.
+        records: The number of records up to there.
+        digest: The chained sha256 of these records.
+        committed: The committed end in bytes when the journal was read. A record after it may belong to a running
+            writer.
     """
 
     path: Path
@@ -146,38 +172,48 @@ class Journal:
 
     @property
     def number(self) -> int:
-        """The number in its name."""
+        """The number in the file name."""
         return int(self.path.stem)
 
     @property
     def state(self) -> End:
-        """Return the committed end that a commit of all that was read would record."""
+        """The committed end that a commit of all records that were read would store."""
         return End(self.end, self.records, self.digest)
 
     def size(self) -> int:
-        """The bytes of its file, sound or not; 0 where there is none."""
+        """Return the size of the file in bytes; 0 where it is missing."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
-    def read(self, committed: End | None, *, beyond: bool = True) -> tuple[list[Change], Journal]:
-        """Read the changes after `end`; return them, and the journal as far as it was read.
+    def read(self, committed: End | None, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
+        """Read the changes after `end`.
 
-        committed: its committed end, or None in a memory that has none. beyond: take over whole records beyond it too.
-        Raises DamagedMemoryError where it differs from what was committed, or a bad record is followed by a sound one.
+        Args:
+            committed: The committed end; None in a memory of a format without them.
+            uncommitted: Whether to accept complete records beyond the committed end.
+
+        Returns:
+            The changes, and the journal as far as it was read.
+
+        Raises:
+            DamagedMemoryError: The journal differs from what was committed, or a bad record is followed by a sound one.
         """
-        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, beyond)
+        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, uncommitted)
         try:
             return read()
         except DamagedFile:
-            return read()  # a writer may have replaced a torn record between two parts of the first reading
+            return read()  # a writer may have replaced a torn record during the first attempt
 
     def read_sound(self, committed: End | None) -> Journal:
-        """Read up to the first record that is not as written.
+        """Read up to the first damaged record.
 
-        Returns a journal without records where all records up to the committed end are sound, but not the ones that
-        were committed.
+        Args:
+            committed: The committed end; None in a memory of a format without them.
+
+        Returns:
+            The journal up to there. It has no records if all of them are sound, but not the ones that were committed.
         """
         _, content = self._content()
         _, journal, passed = self._parse(content, self.end + len(content))
@@ -186,7 +222,7 @@ class Journal:
         return replace(journal, committed=journal.end)
 
     def _content(self) -> tuple[int | None, bytes]:
-        """The bytes of the file, None where there is none, and the content after `end`."""
+        """Return the size of the file, None where it is missing, and the content after `end`."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.end)
@@ -195,18 +231,18 @@ class Journal:
         except FileNotFoundError:
             return None, b""
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            raise read_error(self.path, error) from error
 
-    def _read_committed(self, committed: End, beyond: bool) -> tuple[list[Change], Journal]:
+    def _read_committed(self, committed: End, uncommitted: bool) -> tuple[list[Change], Journal]:
         size, content = self._content()
         if (size or 0) < committed.bytes:
             found = "the file is missing" if size is None else f"it has {size} bytes"
-            raise DamagedFile(self.path, f"{found}, and {_told(committed)} were committed", ACCEPT_LOSS)
-        changes, journal, passed = self._parse(content, size or 0 if beyond else committed.bytes)
+            raise DamagedFile(self.path, f"{found}, and {_describe_end(committed)} were committed", ACCEPT_LOSS)
+        changes, journal, passed = self._parse(content, size or 0 if uncommitted else committed.bytes)
         if journal.end < committed.bytes:
             where = f"the record at byte {journal.end}" if journal.end else "its beginning"
             raise DamagedFile(
-                self.path, f"{where} is not as written, and {_told(committed)} were committed", ACCEPT_LOSS
+                self.path, f"{where} is damaged, and {_describe_end(committed)} were committed", ACCEPT_LOSS
             )
         if committed.bytes and committed not in passed:
             raise DamagedFile(self.path, "it is not the journal whose end was committed", ACCEPT_LOSS)
@@ -217,13 +253,13 @@ class Journal:
         _, content = self._content()
         changes, journal, _ = self._parse(content, self.end + len(content))
         place = journal.end - self.end
-        if _whole(content, place if journal.end else len(_HEADER)):
-            raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is not as written")
+        if _is_complete(content, place if journal.end else len(_HEADER)):
+            raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is damaged")
         self._check_torn(content)
         return changes, replace(journal, committed=journal.end)
 
     def _parse(self, content: bytes, last: int) -> tuple[list[Change], Journal, set[End]]:
-        """The changes in the sound records up to byte `last` of the file, and every state that was passed."""
+        """Return the changes in the sound records up to byte `last`, the journal there, and the state after each."""
         digest = self.digest
         passed = {self.state}
         changes: list[Change] = []
@@ -242,11 +278,19 @@ class Journal:
         return changes, journal, passed
 
     def append(self, change: Change) -> Journal:
-        """Write a change after `end` durably; `ends` commits it.
+        """Write a change after `end`, durably; `append_change` commits it.
 
-        The caller must hold the lock and must have read and committed all sound records. Raises
-        DamagedFile, and changes nothing, where the file is shorter than what was read of it; after an OSError the
-        file is as before.
+        The caller must hold the lock and must have read and committed all sound records.
+
+        Args:
+            change: The change.
+
+        Returns:
+            The journal with the change.
+
+        Raises:
+            DamagedFile: The file is shorter than what was read of it; nothing was changed.
+            OSError: The write failed; the file is as before.
         """
         record = _encode(change)
         first = not self.end
@@ -258,7 +302,7 @@ class Journal:
         try:
             size = os.fstat(descriptor).st_size
             if size < self.end:
-                raise DamagedFile(self.path, size_fault(size, self.end), ACCEPT_LOSS)
+                raise DamagedFile(self.path, describe_size(size, self.end), ACCEPT_LOSS)
             if size > self.end:
                 os.ftruncate(descriptor, self.end)  # a torn record of a killed writer
             start = self.end or len(_HEADER)
@@ -270,24 +314,24 @@ class Journal:
                 if first:
                     sync_directory(self.path.parent)
             except OSError:
-                _cut(descriptor, self.end)
+                _truncate_if_possible(descriptor, self.end)
                 raise
         finally:
             os.close(descriptor)
         digest = _chain(_chain("", header) if first else self.digest, framed)
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
-    def cut_back(self, end: int) -> None:
+    def truncate_uncommitted(self, end: int) -> None:
         """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDWR)
             try:
-                _cut(descriptor, end)
+                _truncate_if_possible(descriptor, end)
             finally:
                 os.close(descriptor)
 
     def truncate(self) -> None:
-        """Truncate the file to `end`, durably; used after the user has accepted the loss."""
+        """Truncate the file to `end`, durably, after the user accepted the loss."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, self.end)
@@ -296,7 +340,7 @@ class Journal:
             os.close(descriptor)
 
     def sync(self) -> None:
-        """Sync the file, its folder and the memory's folder, so that all that was read is durable."""
+        """Sync the file, its folder and the memory's folder, so that all records that were read are durable."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.fsync(descriptor)
@@ -306,7 +350,7 @@ class Journal:
         sync_directory(self.path.parent)
 
     def _records(self, content: bytes) -> Iterator[tuple[memoryview, int, int]]:
-        """The sound records of the content, each with the places where it begins and ends."""
+        """Yield the sound records of the content, each with its start and end."""
         view = memoryview(content)
         start = 0 if self.end else len(_HEADER)
         while (stop := self._sound(view, start)) is not None:
@@ -314,7 +358,7 @@ class Journal:
             start = stop
 
     def _sound(self, content: memoryview, start: int) -> int | None:
-        """Where the record that begins at this place of the content ends; None if there is none, or it is not sound."""
+        """Return the end of the record that starts at a position; None if there is no sound record."""
         if len(content) - start < _FRAME.size:
             return None
         mark, length, crc = _FRAME.unpack_from(content, start)
@@ -324,46 +368,46 @@ class Journal:
         return stop if _checksum(content[start + _FRAME.size : stop], self.end + start) == crc else None
 
     def _check_torn(self, content: bytes) -> None:
-        """Raise DamagedFile where a record that is not as written is followed by one that is."""
+        """Raise DamagedFile if a bad record is followed by a sound one."""
         end = 0
         if self.end or content.startswith(_HEADER):
             end = max((stop for _, _, stop in self._records(content)), default=0)
         for found in re.finditer(re.escape(_MARK), content[end + 1 :]):
             if self._sound(memoryview(content), end + 1 + found.start()) is not None:
-                where = f"the record at byte {self.end + end} is not as written, and others follow"
+                where = f"the record at byte {self.end + end} is damaged, and sound records follow"
                 raise DamagedFile(self.path, where, ACCEPT_LOSS)
 
 
-def _whole(content: bytes, start: int) -> bool:
-    """Return whether a record of the length in its header begins here, whatever its checksum."""
+def _is_complete(content: bytes, start: int) -> bool:
+    """Return whether a record with the length of its header starts here, without a check of its checksum."""
     if len(content) - start < _FRAME.size:
         return False
     mark, length, _ = _FRAME.unpack_from(content, start)
     return bool(mark == _MARK and start + _FRAME.size + length <= len(content))
 
 
-def _told(end: End) -> str:
+def _describe_end(end: End) -> str:
     return f"{end.records} record{'s' if end.records != 1 else ''} of {end.bytes} bytes"
 
 
 def _chain(digest: str, content: bytes) -> str:
-    """The digest of all that `digest` stands for, followed by this content."""
+    """Return the chained digest after further content."""
     return hashlib.sha256(digest.encode("ascii") + content).hexdigest()
 
 
-def _cut(descriptor: int, end: int) -> None:
+def _truncate_if_possible(descriptor: int, end: int) -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, end)
 
 
 def list_journals(folder: Path, first: int) -> list[Path]:
-    """The journals of a memory from this number on, in order."""
+    """List the journals of a memory from a number on, in order."""
     found = (path for path in (folder / JOURNALS).glob("*.log") if re.fullmatch(JOURNAL_NAME, path.name))
     return sorted((path for path in found if int(path.stem) >= first), key=lambda path: int(path.stem))
 
 
 def journal_path(folder: Path, number: int) -> Path:
-    """The file of a journal."""
+    """Return the file of a journal."""
     return folder / JOURNALS / f"{number:06d}.log"
 
 
@@ -405,7 +449,7 @@ def _encode(change: Change) -> bytes:
 
 
 def _decode(record: memoryview, file: Path) -> Change:
-    """Decode and check the change in a record whose checksum is right."""
+    """Decode and check the change in a record with a valid checksum."""
     try:
         length = _JSON_LENGTH.unpack_from(record)[0]
         fields = Fields(json.loads(bytes(record[_JSON_LENGTH.size : _JSON_LENGTH.size + length])), file)

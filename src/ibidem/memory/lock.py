@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from ibidem.errors import LockedMemoryError, MemoryFolderError
-from ibidem.memory.manifest import moment
+from ibidem.memory.manifest import utc_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 LOCK = "lock"
-# A file of its own: Windows does not let other processes read a locked file.
+# A separate file, since other processes cannot read a locked file on Windows.
 HOLDER = "lock.holder"
 _POLL_SECONDS = 0.002
 
 
 @contextlib.contextmanager
-def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
+def writer_lock(folder: Path, lock_timeout: float = 0.0) -> Iterator[None]:
     """Hold the writer's lock of a memory inside a `with` block.
 
     The operating system holds the lock, so a killed process leaves none behind.
 
     Args:
         folder: The folder of the memory.
-        patience: Seconds to wait while another writer holds the lock.
+        lock_timeout: Seconds to wait while another writer holds the lock.
 
     Raises:
         LockedMemoryError: Another writer still holds the lock; the message names its process.
@@ -39,11 +39,11 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """
     if not folder.is_dir():
         raise MemoryFolderError(f"there is no memory at {folder}: check the path")
-    # Without the fallback: a lock that is only a file would outlive a killed process.
+    # No fallback: a lock that is only a file would remain after its process was killed.
     lock = FileLock(folder / LOCK, fallback_to_soft=False)
     holder = folder / HOLDER
     try:
-        lock.acquire(timeout=patience, poll_interval=_POLL_SECONDS)
+        lock.acquire(timeout=lock_timeout, poll_interval=_POLL_SECONDS)
     except Timeout as error:
         raise LockedMemoryError(
             f"{folder} is being written by {_read_holder(holder)}; wait for it or stop it"
@@ -65,9 +65,11 @@ def writer_lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
 
 
 def _write_holder(file: Path) -> None:
-    # The name is only shown in messages: a full disk must not stop a writer.
+    # The holder is only for messages: a full disk must not stop a writer.
     with contextlib.suppress(OSError):
-        file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": moment()}), "utf-8")
+        file.write_text(
+            json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": utc_timestamp()}), "utf-8"
+        )
 
 
 def _read_holder(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Keys of a memory as one array, and sentence pairs by number, id, text and origin.
+"""Access to the keys of a memory as one array, and to sentence pairs by number, id, text and origin.
 
 The number of a pair is its position. A removed pair keeps its number until the journal is sealed. The id of a pair
 never changes and is never given to another pair.
@@ -25,12 +25,23 @@ if TYPE_CHECKING:
 
 
 class KeyView:
-    """The keys of all segments as one array [size, dimension] float16 that is never loaded whole.
+    """The keys of all segments as one array [size, dimension] float16, of which only the requested rows are read.
 
-    Raises DamagedMemoryError when a touched block is not as written, UsageError for entries out of range.
+    Methods raise DamagedMemoryError if a block that they read is damaged.
+
+    Attributes:
+        size: The number of keys.
+        dimension: The dimension of a key.
     """
 
     def __init__(self, segments: Sequence[Segment], dimension: int, name: str = "keys") -> None:
+        """Join the keys of segments.
+
+        Args:
+            segments: The segments.
+            dimension: The dimension of a key.
+            name: The array: `keys` or `compact`.
+        """
         self._segments = segments
         self._name = name
         self._starts = np.cumsum([0] + [segment.record.entries for segment in segments], dtype=np.int64)
@@ -41,13 +52,34 @@ class KeyView:
         return self.size
 
     def blocks(self, rows: int = 65536) -> Iterator[NDArray[np.float16]]:
-        """All keys in entry order, [rows, dimension] at a time (the last may be shorter), read-only."""
+        """Yield all keys in blocks, in the order of the entries.
+
+        Args:
+            rows: The number of keys in a block; the last block may be shorter.
+
+        Yields:
+            [rows, dimension] float16, read-only.
+
+        Raises:
+            UsageError: `rows` is less than 1.
+        """
         if rows < 1:
             raise UsageError(f"invalid block of {rows} rows: give at least 1")
         return (self.read(start, min(start + rows, self.size)) for start in range(0, self.size, rows))
 
     def read(self, start: int, stop: int) -> NDArray[np.float16]:
-        """Keys start:stop, read-only; copied only where they lie in more than one segment."""
+        """Read the keys start:stop.
+
+        Args:
+            start: The first entry.
+            stop: The entry after the last.
+
+        Returns:
+            [stop - start, dimension] float16, read-only; a copy only if the keys are in more than one segment.
+
+        Raises:
+            UsageError: The entries are out of range.
+        """
         if not 0 <= start <= stop <= self.size:
             raise UsageError(f"entries {start} to {stop} do not exist: this memory has {self.size}")
         parts = []
@@ -69,14 +101,24 @@ class KeyView:
         return keys
 
     def gather(self, ids: NDArray[np.int64]) -> NDArray[np.float16]:
-        """The keys of entries `ids` [n], in that order, copied: [n, dimension]."""
+        """Copy the keys of given entries.
+
+        Args:
+            ids: [n] numbers of entries.
+
+        Returns:
+            [n, dimension] float16.
+
+        Raises:
+            UsageError: The entries are out of range or not whole numbers.
+        """
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise UsageError(f"entries must be a 1-d array of whole numbers, not {ids.ndim}-d {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= self.size):
             raise UsageError(f"entries {ids.min()} to {ids.max()} do not exist: this memory has {self.size}")
         ids = ids.astype(np.int64, copy=False)
         numbers = np.searchsorted(self._starts, ids, side="right") - 1
-        # Opening a segment checks its sizes, so nothing is allocated on the word of a manifest alone.
+        # Opening a segment checks its sizes before memory is allocated.
         found = {
             number: self._segments[number].array(self._name).gather(ids[numbers == number] - self._starts[number])
             for number in np.unique(numbers).tolist()
@@ -88,11 +130,19 @@ class KeyView:
 
 
 class Lookup:
-    """Looks pairs up; `removed`: the ids of pairs that are no longer in the segments, rising."""
+    """The lookup of pairs in the segments and the tail of a generation."""
 
     def __init__(
         self, segments: Sequence[Segment], origins: Sequence[str], tail: Tail, removed: NDArray[np.int64]
     ) -> None:
+        """Prepare the lookup.
+
+        Args:
+            segments: The sealed segments.
+            origins: The names of the origins, by their numbers in the segments.
+            tail: The changes of the journals.
+            removed: [n] the ids of pairs that were removed from the segments, ascending.
+        """
         self._segments = segments
         self._origins = origins
         self._tail = tail
@@ -102,7 +152,7 @@ class Lookup:
         self._sealed_pairs, self._sealed_entries = int(self._first_pairs[-1]), int(self._first_entries[-1])
 
     def pair(self, number: int) -> StoredPair:
-        """The pair with this number; raises UsageError out of range."""
+        """Return the pair with a number; raises UsageError out of range."""
         self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
         if number >= self._sealed_pairs:
             return self._tail.pair(number - self._sealed_pairs, self._sealed_entries)
@@ -110,16 +160,16 @@ class Lookup:
         return next(self._sealed(place, local, local + 1))
 
     def pairs(self) -> Iterator[StoredPair]:
-        """All pairs that were not removed, in the order in which they came."""
+        """Yield all pairs that were not removed, in the order of their arrival."""
         for place, segment in enumerate(self._segments):
             for pair in self._sealed(place, 0, segment.record.pairs):
                 if pair.id not in self._tail.removed:
                     yield pair
-        for index in np.flatnonzero(self._tail.alive).tolist():
+        for index in np.flatnonzero(self._tail.active).tolist():
             yield self._tail.pair(index, self._sealed_entries)
 
     def tokens(self, number: int) -> NDArray[np.int32]:
-        """The ids of the target tokens of the pair with this number."""
+        """Return the target token ids of the pair with a number; raises UsageError out of range."""
         self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
         if number >= self._sealed_pairs:
             first, last = self._tail.offsets[number - self._sealed_pairs :][:2].tolist()
@@ -130,7 +180,7 @@ class Lookup:
         return segment.array("values").read(first, last)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """The number of the pair of an entry, and the entry's position in it; raises UsageError out of range."""
+        """Return the number of the pair of an entry, and the entry's position in it; raises UsageError out of range."""
         self._check(entry, self._sealed_entries + self._tail.entries, "entry")
         if entry >= self._sealed_entries:
             local = entry - self._sealed_entries
@@ -141,30 +191,30 @@ class Lookup:
         return int(self._first_pairs[place]) + pair, position
 
     def id_of(self, number: int) -> int:
-        """The id of the pair with this number."""
+        """Return the id of the pair with a number."""
         if number >= self._sealed_pairs:
             return self._tail.first_id + number - self._sealed_pairs
         return int(serials_of(np.array([number]), self._removed)[0])
 
     def number_of(self, id: int) -> int:
-        """The number of the pair with this id; raises UsageError if there is none, or none any more."""
+        """Return the number of the pair with an id; raises UsageError if it does not exist or was removed."""
         place = int(np.searchsorted(self._removed, id))
         gone = id in self._tail.removed or (place < len(self._removed) and self._removed[place] == id)
         if gone or not 0 <= id < self._tail.next_id:
-            why = "it was removed" if gone else f"ids up to {self._tail.next_id - 1} were given so far"
+            why = "it was removed" if gone else f"the ids so far end at {self._tail.next_id - 1}"
             raise UsageError(f"there is no pair with the id {id}: {why}")
         if id >= self._tail.first_id:
             return self._sealed_pairs + id - self._tail.first_id
         return int(numbers_among(np.array([id]), self._removed)[0])
 
     def find(self, source: str, target: str | None = None) -> list[int]:
-        """The ids of the pairs that have these texts, or this source."""
+        """Return the ids of the pairs with a source and, if it is given, a target."""
         texts = [text.encode("utf-8", "surrogatepass") for text in (source, target) if text is not None]
         found = [segment.find(*texts) for segment in self._segments]
         return [*self._sealed_ids(found), *self._tail.find(source, target)]
 
     def find_origin(self, origin: str) -> list[int]:
-        """The ids of the pairs of this origin."""
+        """Return the ids of the pairs of an origin."""
         if origin not in self._origins:
             return self._tail.find_origin(origin)
         number = self._origins.index(origin)
@@ -172,7 +222,7 @@ class Lookup:
         return [*self._sealed_ids(found), *self._tail.find_origin(origin)]
 
     def entries(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of the entries of sealed pairs with these ids, which rise."""
+        """Return the numbers of the entries of sealed pairs with given ids, which are ascending."""
         numbers = numbers_among(ids, self._removed)
         places = np.searchsorted(self._first_pairs, numbers, side="right") - 1
         parts = [
@@ -183,7 +233,7 @@ class Lookup:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _sealed_ids(self, found: Sequence[NDArray[np.int64]]) -> list[int]:
-        """The ids of pairs found in each segment, less those that were removed."""
+        """Return the ids of pairs that were found in each segment, without removed ones."""
         parts = [pairs + first for pairs, first in zip(found, self._first_pairs, strict=False)]
         ids = serials_of(np.concatenate([np.empty(0, np.int64), *parts]), self._removed)
         return [id for id in ids.tolist() if id not in self._tail.removed]
@@ -205,6 +255,6 @@ class Lookup:
 
 
 def _place(firsts: NDArray[np.int64], number: int) -> tuple[int, int]:
-    """The segment in which a numbered thing lies, and its number there."""
+    """Return the segment of a number, and the number inside that segment."""
     place = int(np.searchsorted(firsts, number, side="right")) - 1
     return place, number - int(firsts[place])

@@ -1,4 +1,4 @@
-"""The manifest of a generation: model identity, segments, arrays, artefacts, snapshots."""
+"""The manifest of a generation: model identity, segments, arrays, artefacts and snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ibidem.memory.json_document import Fields
-
 
 DTYPES: Mapping[str, str] = {
     "keys": "<f2",
@@ -30,13 +29,20 @@ DTYPES: Mapping[str, str] = {
     "origins": "<i4",
     "locations": "<i8",
 }
-# One row for each entry: what pruning thins out. All else belongs to the tokens and pairs, which stay.
-OF_ENTRIES = ("keys", "compact", "clusters")
+# Arrays with a row for each entry, which pruning shortens. All others belong to the tokens and pairs, which stay.
+ENTRY_ARRAYS = ("keys", "compact", "clusters")
+FORMAT = 4
+LARGEST_VOCABULARY = 1 << 31
+SEEDS = range(-(1 << 63), 1 << 64)
+SEGMENT_NAME = r"[0-9]{6,12}"
+ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
+ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
+SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The entries, target tokens and pairs of a segment; fewer entries than tokens once it was pruned."""
+    """The sizes of a segment; a pruned segment has fewer entries than tokens."""
 
     entries: int
     tokens: int
@@ -45,7 +51,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Layout:
-    """What every segment of a generation holds of an entry: the model's own keys, compact keys, its cluster."""
+    """The arrays that every segment of a generation stores for its entries.
+
+    Attributes:
+        keys: Whether the model's own keys are stored.
+        compact: The dimension of the compact keys; None without them.
+        clusters: Whether the clusters of the entries are stored.
+    """
 
     keys: bool = True
     compact: int | None = None
@@ -53,7 +65,7 @@ class Layout:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Layout:
-        """Read and check; raises DamagedMemoryError."""
+        """Read and check the fields; raises DamagedMemoryError."""
         return cls(
             keys=fields.flag("keys"),
             compact=fields.optional_integer("compact", 1, LARGEST_DIMENSION),
@@ -61,15 +73,23 @@ class Layout:
         )
 
     def with_array(self, name: str, width: int | None) -> Layout:
-        """This layout and an array of entries; `width` is its second dimension, if it has one."""
+        """Return the layout with an additional array; `width` is its second dimension, if it has one."""
         return Layout(**{**asdict(self), name: width if name == "compact" else True})
 
     def without_array(self, name: str) -> Layout:
-        """This layout less an array of entries."""
+        """Return the layout without an array."""
         return Layout(**{**asdict(self), name: None if name == "compact" else False})
 
     def shapes(self, counts: Counts, dimension: int) -> dict[str, tuple[int | None, ...]]:
-        """The arrays of a segment with these counts and keys of this dimension (None: any length)."""
+        """Return the shapes of the arrays of a segment, by name.
+
+        Args:
+            counts: The sizes of the segment.
+            dimension: The dimension of the model's own keys.
+
+        Returns:
+            A shape for each array; None stands for any length.
+        """
         shapes: dict[str, tuple[int | None, ...]] = {
             "keys": (counts.entries, dimension),
             "compact": (counts.entries, self.compact),
@@ -94,19 +114,23 @@ class Layout:
         return {name: shape for name, shape in shapes.items() if not absent.get(name)}
 
 
-FORMAT = 4
-LARGEST_VOCABULARY = 1 << 31
-SEEDS = range(-(1 << 63), 1 << 64)
-
-SEGMENT_NAME = r"[0-9]{6,12}"
-ARTEFACT_NAME = r"[a-z][a-z0-9_]{0,63}"
-ARTEFACT_FILE = rf"{ARTEFACT_NAME}-[0-9]{{6,12}}\.[a-z0-9]{{1,16}}"
-SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
-
-
 @dataclass(frozen=True)
 class ModelIdentity:
-    """The base model and the tokenizer that a memory belongs to."""
+    """The base model and tokenizer that a memory belongs to.
+
+    Attributes:
+        name: The name or path of the model.
+        model_fingerprint: The sha256 of the weights.
+        tokenizer_fingerprint: The sha256 of the tokenizer's behaviour.
+        dimension: The dimension of the model's keys.
+        vocabulary_size: The number of target tokens.
+        source_language: The source language; None where it is unknown.
+        target_language: The target language; None where it is unknown.
+        source_prefix: Text before every source.
+
+    Raises:
+        UsageError: Invalid dimension or vocabulary size.
+    """
 
     name: str
     model_fingerprint: str
@@ -129,7 +153,7 @@ class ModelIdentity:
 
     @classmethod
     def from_fields(cls, fields: Fields, format: int = FORMAT) -> ModelIdentity:
-        """Read and check; raises DamagedMemoryError."""
+        """Read and check the fields; raises DamagedMemoryError."""
         return cls(
             name=fields.text("name"),
             model_fingerprint=fields.text("model_fingerprint"),
@@ -144,7 +168,15 @@ class ModelIdentity:
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """A sealed segment: its folder's name, its counts, and the sha256 of its segment.json."""
+    """The record of a sealed segment.
+
+    Attributes:
+        name: The name of its folder.
+        entries: The number of entries.
+        tokens: The number of target tokens.
+        pairs: The number of pairs.
+        sha256: The sha256 of its segment.json.
+    """
 
     name: str
     entries: int
@@ -159,7 +191,7 @@ class SegmentRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields, format: int = FORMAT) -> SegmentRecord:
-        """Read and check; raises DamagedMemoryError."""
+        """Read and check the fields; raises DamagedMemoryError."""
         return cls(
             name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
             entries=(entries := fields.integer("entries")),
@@ -171,7 +203,14 @@ class SegmentRecord:
 
 @dataclass(frozen=True)
 class ArtefactRecord:
-    """An opaque file of another room: its name under artefacts/, size, sha256, and that room's notes."""
+    """The record of an artefact.
+
+    Attributes:
+        file: The name of its file under artefacts/.
+        bytes: The size of the file.
+        sha256: The sha256 of the file.
+        info: The JSON object that was stored with it.
+    """
 
     file: str
     bytes: int
@@ -180,7 +219,7 @@ class ArtefactRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> ArtefactRecord:
-        """Read and check; raises DamagedMemoryError."""
+        """Read and check the fields; raises DamagedMemoryError."""
         return cls(
             file=fields.text("file", ARTEFACT_FILE, "the name of an artefact's file"),
             bytes=fields.integer("bytes"),
@@ -191,25 +230,45 @@ class ArtefactRecord:
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """A generation that is kept by name: the file of its manifest under snapshots/, and the sha256 of it."""
+    """The record of a snapshot, a generation that is kept under a name.
+
+    Attributes:
+        file: The name of its manifest under snapshots/.
+        sha256: The sha256 of that file.
+    """
 
     file: str
     sha256: str
 
     @classmethod
     def from_fields(cls, fields: Fields) -> SnapshotRecord:
-        """Read and check; raises DamagedMemoryError."""
+        """Read and check the fields; raises DamagedMemoryError."""
         return cls(fields.text("file", SNAPSHOT_FILE, "the name of a snapshot's file"), fields.sha256("sha256"))
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One generation of a memory; `created` and `updated` are ISO 8601 in UTC.
+    """The manifest of one generation.
 
-    journal: the number of the first journal whose changes are not in the segments. numbering: the generation since
-    which entries were only added at the end or taken out one by one. merged: how many entries, those that were taken
-    out since counted in, the combiners and the index were made for; what came later was added. snapshots: the
-    generations that are kept by name. format: the one that it was read in.
+    Attributes:
+        generation: The number of the generation, from 1.
+        created: The time of creation of the memory, ISO 8601 in UTC.
+        updated: The time of the commit, ISO 8601 in UTC.
+        ibidem_version: The version that wrote the manifest.
+        identity: The base model.
+        seed: The seed of learning.
+        origins: The names of the origins, by their numbers in the segments.
+        segments: The records of the segments, in order.
+        artefacts: The records of the artefacts, by name.
+        stages: The notes of the stages of learning, by name.
+        complete: Whether learning is complete.
+        layout: The arrays of the entries.
+        journal: The number of the first journal whose changes are not in the segments.
+        numbering: The generation since which entries were only appended or removed one by one.
+        merged: The number of entries that the combiners and the index were made for, including entries that were
+            removed since then. Later entries were added.
+        snapshots: The records of the snapshots, by name.
+        format: The format that the manifest was read in.
     """
 
     generation: int
@@ -245,25 +304,30 @@ class Manifest:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with `format` first."""
+        """Return a JSON object with `format` first."""
         value = asdict(self)
         return {"format": value.pop("format"), **value}
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
-        """Read and check all fields; raises DamagedMemoryError, or MemoryFolderError for a newer format."""
+        """Read and check all fields.
+
+        Raises:
+            DamagedMemoryError: A field is missing or invalid.
+            MemoryFolderError: The manifest has a newer format.
+        """
         number = fields.integer("format", 1)
         if number > FORMAT:
             raise MemoryFolderError(newer_format(str(fields.file), number))
         segments = tuple(SegmentRecord.from_fields(item, number) for item in fields.list_of_fields("segments"))
         if len({segment.name for segment in segments}) < len(segments):
-            raise fields.fault("segments", "a list of segments, each once")
+            raise fields.field_error("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
         snapshots = fields.fields("snapshots") if number > 3 else None
         return cls(
             generation=fields.integer("generation", 1),
-            created=_moment(fields, "created"),
-            updated=_moment(fields, "updated"),
+            created=_read_timestamp(fields, "created"),
+            updated=_read_timestamp(fields, "updated"),
             ibidem_version=fields.text("ibidem_version"),
             identity=ModelIdentity.from_fields(fields.fields("identity"), number),
             seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
@@ -289,17 +353,24 @@ def newer_format(file: str, number: int) -> str:
     return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
 
 
-def moment(value: datetime | None = None) -> str:
-    """A moment (now, unless given) as ISO 8601 in UTC; raises UsageError for one without a time zone."""
+def utc_timestamp(value: datetime | None = None) -> str:
+    """Return a time as ISO 8601 in UTC.
+
+    Args:
+        value: The time, with a time zone; None is now.
+
+    Raises:
+        UsageError: The time has no time zone.
+    """
     if value is not None and value.tzinfo is None:
-        raise UsageError(f"the moment {value.isoformat()} has no time zone: give one, such as datetime.UTC")
+        raise UsageError(f"the time {value.isoformat()} has no time zone: add one, such as datetime.UTC")
     return (value or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _moment(fields: Fields, name: str) -> str:
-    value = fields.text(name, wanted="a moment in ISO 8601")
+def _read_timestamp(fields: Fields, name: str) -> str:
+    value = fields.text(name, wanted="a time in ISO 8601")
     try:
         datetime.fromisoformat(value)
     except ValueError as error:
-        raise fields.fault(name, "a moment in ISO 8601") from error
+        raise fields.field_error(name, "a time in ISO 8601") from error
     return value

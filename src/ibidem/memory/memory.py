@@ -1,4 +1,4 @@
-"""A memory: the folder that holds all that was learned of one domain, as one generation of it."""
+"""A memory: the folder that stores everything that was learned of one domain."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import numpy as np
 import ibidem
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, Artefact, check_artefact, read_removed
-from ibidem.memory.edit import Edit, SegmentWriter, check_fit
-from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, reported_writes
+from ibidem.memory.edit import Edit, JournalWriter, check_fit
+from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, write_errors
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
-    check_vacant,
+    check_empty_folder,
     current_manifest,
     listed_snapshots,
     put_manifest,
-    sweep,
+    remove_unused_files,
 )
 from ibidem.memory.integrity import verify
-from ibidem.memory.journal import ENDS, Ends, seal_ends
+from ibidem.memory.journal import ENDS, Ends, encode_ends
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
-from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, moment
+from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, utc_timestamp
 from ibidem.memory.segment import Segment
 from ibidem.memory.tail import State, read_state
 
@@ -46,16 +46,51 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """One generation of a memory and its tail, read-only; `edit` makes the next one, `refresh` opens the newest.
+    """One generation of a memory with the changes of its journals, read-only.
 
-    `entries`, `tokens`, `pairs`, the arrays and `keys` are those of the sealed segments. What was added or removed
-    since is in `tail`: its pairs and entries are numbered on from there. Sentences are looked up in both.
+    `create` and `open` make one, `edit` and `writing` change the folder, and `refresh` returns the newest state.
+    `entries`, `tokens`, `pairs`, the arrays and `keys` are those of the sealed segments. Later changes are in `tail`;
+    its pairs and entries are numbered after those of the segments. `sentences`, `find` and the other lookups cover
+    both.
 
-    Nothing is read before it is needed, and nothing is used before its checksum was found right: every method
-    may raise DamagedMemoryError. Made by `create` and `open`.
+    Files are read when they are needed, and their checksums are checked before the content is used: every method may
+    raise DamagedMemoryError. The examples of the methods continue the one below.
+
+    Example:
+        >>> import numpy as np
+        >>> from ibidem.memory import Memory, ModelIdentity, SegmentData
+        >>> identity = ModelIdentity("tiny", "model", "tokenizer", 2, 100, "de", "en")
+        >>> memory = Memory.create("memory", identity)
+        >>> data = SegmentData(
+        ...     keys=np.zeros((3, 2), np.float16),
+        ...     values=np.array([5, 6, 0], np.int32),
+        ...     log_probs=np.zeros(3, np.float32),
+        ...     lengths=np.array([3]),
+        ...     sources=["Guten Morgen!"],
+        ...     targets=["Good morning!"],
+        ...     origins=["examples.tsv"],
+        ...     locations=[1],
+        ... )
+        >>> with memory.edit() as edit:
+        ...     edit.append_segment(data)
+        ...     memory = edit.commit()
+        >>> memory
+        Memory('memory', generation 2, 3 entries, 1 pairs)
+
+    Attributes:
+        path: The folder.
+        manifest: The manifest of the generation.
+        tail: The changes of the journals since the generation was committed.
     """
 
     def __init__(self, path: Path, state: State, known: Memory | None = None) -> None:
+        """Wrap a state that was read from a folder; callers use `open`.
+
+        Args:
+            path: The folder.
+            state: The manifest and the tail.
+            known: An older generation, whose open files are reused.
+        """
         self.path = path
         self.manifest = manifest = state.manifest
         self.tail = state.tail
@@ -84,18 +119,35 @@ class Memory:
         stages: Mapping[str, Mapping[str, Any]] | None = None,
         complete: bool = False,
     ) -> Self:
-        """Make an empty memory, generation 1, in a folder that is new or empty; `complete`: nothing is to be learnt."""
+        """Make an empty memory, generation 1.
+
+        Args:
+            path: A new or empty folder.
+            identity: The base model of the memory.
+            seed: The seed of learning.
+            created: The time of creation, with a time zone; None is now.
+            stages: The notes of stages of learning.
+            complete: Whether learning is complete.
+
+        Raises:
+            MemoryFolderError: The folder is not empty or cannot be written.
+            UsageError: Invalid seed or time.
+
+        Example:
+            >>> Memory.create("another", identity, seed=7).entries
+            0
+        """
         if not SEEDS.start <= seed < SEEDS.stop:
-            raise UsageError(f"the seed {seed} cannot be stored: give one from {SEEDS.start} to {SEEDS.stop - 1}")
+            raise UsageError(f"invalid seed {seed}: give one from {SEEDS.start} to {SEEDS.stop - 1}")
         folder = Path(path)
-        check_vacant(folder)
-        with reported_writes(folder):
+        check_empty_folder(folder)
+        with write_errors(folder):
             make_directory(folder)
-        with writer_lock(folder), reported_writes(folder):
-            check_vacant(folder)  # another process may have made one before the lock was taken
+        with writer_lock(folder), write_errors(folder):
+            check_empty_folder(folder)  # another process may have made a memory before the lock was acquired
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
-            now = moment(created)
+            now = utc_timestamp(created)
             manifest = Manifest(
                 generation=1,
                 created=now,
@@ -109,39 +161,51 @@ class Memory:
                 stages=stages or {},
                 complete=complete,
             )
-            replace_file(folder / ENDS, seal_ends(Ends()))
+            replace_file(folder / ENDS, encode_ends(Ends()))
             put_manifest(folder, manifest)
-            sweep(folder)
+            remove_unused_files(folder)
             return cls(folder, read_state(folder))
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
-        """Open the current generation; raises MemoryFolderError if there is none, or a newer format."""
+        """Open the current generation.
+
+        Args:
+            path: The folder of the memory.
+
+        Raises:
+            MemoryFolderError: There is no memory, or it has a newer format.
+            DamagedMemoryError: The manifest, a snapshot or a journal is damaged.
+
+        Example:
+            >>> Memory.open("memory").pairs
+            1
+        """
         return cls(Path(path), read_state(Path(path)))
 
     @staticmethod
     def exists(path: str | PathLike[str]) -> bool:
-        """Whether there is a manifest, be it only the previous one."""
+        """Return whether a folder contains a manifest, be it only the previous one."""
         return any((Path(path) / name).is_file() for name in (MANIFEST, PREVIOUS))
 
     def refresh(self) -> Self:
-        """The newest state of this memory; this very object where nothing has changed.
+        """Return the newest state of this memory; the same object if nothing has changed.
 
-        Looking costs two calls of stat, and what was added to the journal is read from where this one ends.
+        Without a change this costs two calls of `stat`; of the journal only new records are read.
         """
-        return self._refreshed(beyond=False)
+        return self._refreshed(uncommitted=False)
 
-    def _refreshed(self, *, beyond: bool) -> Self:
-        """The newest state; beyond: with a record that a killed writer did not commit, for the next writer."""
-        state = read_state(self.path, self._state, beyond=beyond)
+    def _refreshed(self, *, uncommitted: bool) -> Self:
+        """Return the newest state; `uncommitted` is for writers (see `read_tail`)."""
+        state = read_state(self.path, self._state, uncommitted=uncommitted)
         if state.stamp == self._state.stamp and state.tail is self.tail:
             return self
         if state.manifest is self.manifest:
             return self.with_tail(state.tail)
         return type(self)(self.path, state, self)
 
-    def held(self) -> Self:
-        """The newest state of this memory with all its files open: what others commit from now on takes none away."""
+    def pinned(self) -> Self:
+        """Return the newest state with all files open, so that later commits of other processes cannot remove them."""
         newest = self.refresh()
         while True:
             try:
@@ -149,13 +213,13 @@ class Memory:
                     segment.open_arrays()
                 return newest
             except MemoryFolderError:
-                newer = newest.refresh()  # others may have committed twice since it was read, and swept
+                newer = newest.refresh()  # other processes may have committed twice since, and deleted files
                 if newer is newest:
                     raise
                 newest = newer
 
     def with_tail(self, tail: Tail) -> Self:
-        """This generation with another tail, which its journals give."""
+        """Return this generation with another tail of its journals."""
         newer = copy.copy(self)
         newer.tail = tail
         newer._state = self._state._replace(tail=tail)
@@ -166,14 +230,26 @@ class Memory:
 
     @contextlib.contextmanager
     def edit(self) -> Iterator[Edit]:
-        """Hold the writer's lock and change the newest generation; only what is committed in the block stays.
+        """Hold the writer's lock and change the newest generation; only committed changes persist.
 
-        The journal is sealed first, so that every change is made to all pairs. Raises LockedMemoryError at once if
-        another writer holds the lock.
+        The journal is sealed first, so that the changes apply to all pairs.
+
+        Yields:
+            The edit; `commit` makes a new generation.
+
+        Raises:
+            LockedMemoryError: Another writer holds the lock.
+
+        Example:
+            >>> with memory.edit() as edit:
+            ...     edit.set_complete(True)
+            ...     memory = edit.commit()
+            >>> memory.complete
+            True
         """
         with writer_lock(self.path):
-            newest = self._refreshed(beyond=True)
-            sweep(self.path)
+            newest = self._refreshed(uncommitted=True)
+            remove_unused_files(self.path)
             edit = Edit(newest)
             try:
                 if newest.tail:
@@ -184,19 +260,32 @@ class Memory:
                 edit.close()
 
     @contextlib.contextmanager
-    def writing(self, patience: float = 10.0) -> Iterator[SegmentWriter]:
-        """Hold the writer's lock and record changes in the journal, each committed at once.
+    def writing(self, lock_timeout: float = 10.0) -> Iterator[JournalWriter]:
+        """Hold the writer's lock and record changes in the journal; each one is committed at once.
 
-        Raises LockedMemoryError if another writer holds the lock for longer than `patience` seconds.
+        Args:
+            lock_timeout: Seconds to wait while another writer holds the lock.
+
+        Yields:
+            The writer; `record` adds and removes pairs.
+
+        Raises:
+            LockedMemoryError: Another writer still holds the lock.
+
+        Example:
+            >>> with memory.writing() as writer:
+            ...     changed = writer.record(data)
+            >>> changed.active_pairs
+            2
         """
-        with writer_lock(self.path, patience):
-            newest = self._refreshed(beyond=True)
-            if newest.manifest.format < FORMAT:  # whose readers would not look for a journal
+        with writer_lock(self.path, lock_timeout):
+            newest = self._refreshed(uncommitted=True)
+            if newest.manifest.format < FORMAT:  # readers of older formats ignore journals
                 newest = Edit(newest).commit()
-            yield SegmentWriter(newest)
+            yield JournalWriter(newest)
 
     def sealed(self) -> Memory:
-        """The newest generation of this memory, with its journal sealed."""
+        """Return the newest generation, after the changes of its journals were moved to segments."""
         newest = self.refresh()
         if not newest.tail:
             return newest
@@ -205,7 +294,7 @@ class Memory:
 
     @property
     def identity(self) -> ModelIdentity:
-        """The base model that this memory belongs to."""
+        """The base model of this memory."""
         return self.manifest.identity
 
     @property
@@ -215,7 +304,7 @@ class Memory:
 
     @property
     def complete(self) -> bool:
-        """Whether learning came to its end."""
+        """Whether learning is complete."""
         return self.manifest.complete
 
     @property
@@ -224,81 +313,81 @@ class Memory:
         return self.manifest.entries
 
     @property
-    def merged_entries(self) -> int:
-        """The number of entries that the combiners and the index were made for; those after them were added since."""
+    def fitted_entries(self) -> int:
+        """The number of entries that the combiners and the index were made for; later entries were added."""
         merged = self.manifest.merged
         return min(merged - int((self.removed_entries < merged).sum()), self.entries)
 
     @property
     def tokens(self) -> int:
-        """The number of target tokens; more than entries once the memory was pruned."""
+        """The number of target tokens; more than the entries of a pruned memory."""
         return int(self._first_tokens[-1])
 
     @property
     def pairs(self) -> int:
-        """The number of sentence pairs."""
+        """The number of sentence pairs in the segments."""
         return self.manifest.counts.pairs
 
     @property
-    def living_pairs(self) -> int:
-        """The number of sentence pairs, those of the tail counted in and those that were removed left out."""
+    def active_pairs(self) -> int:
+        """The number of sentence pairs in the segments and the tail, without removed ones."""
         return self.pairs + self.tail.pairs - len(self.tail.removed)
 
     @property
     def layout(self) -> Layout:
-        """What is stored of an entry."""
+        """The arrays that are stored for the entries."""
         return self.manifest.layout
 
     @property
     def dimension(self) -> int:
-        """The dimension of the keys that are searched."""
+        """The dimension of `search_keys`."""
         return self.layout.compact or self.identity.dimension
 
     @cached_property
     def keys(self) -> KeyView:
-        """The base model's own states; raises UsageError where they were dropped."""
+        """The base model's own states; raises UsageError if they were dropped."""
         if not self.layout.keys:
             raise UsageError(
-                f"{self.path} has only compact keys left, not those of its model: remove the folder and learn it "
-                "again, with --keep-keys"
+                f"{self.path} has only compact keys, not those of its model: remove the folder and learn the memory "
+                "again with --keep-keys"
             )
         return KeyView(self._segments, self.identity.dimension)
 
     @cached_property
     def search_keys(self) -> KeyView:
-        """The keys that are searched: the compact ones if there are any, else the model's own."""
+        """The keys for the search: the compact ones if there are any, else the model's own."""
         if self.layout.compact is None:
             return self.keys
         return KeyView(self._segments, self.layout.compact, "compact")
 
     def values(self) -> NDArray[np.int32]:
-        """[entries] the token id of every entry, read-only."""
+        """Return [entries] the target token id of each entry, read-only."""
         return self._column("values", entries=True).astype(np.int32, copy=False)
 
     def log_probs(self) -> NDArray[np.float32]:
-        """[entries] the base model's log-probability of every entry's value, read-only."""
+        """Return [entries] the base model's log-probability of each entry's value, read-only."""
         return self._column("log_probs", entries=True).astype(np.float32, copy=False)
 
     def clusters(self) -> NDArray[np.int32] | None:
-        """[entries] the cluster of every entry (negative: none), read-only; None before clustering."""
+        """Return [entries] the cluster of each entry (negative: none), read-only; None before clustering."""
         return self._column("clusters").astype(np.int32, copy=False) if self.layout.clusters else None
 
     def token_values(self) -> NDArray[np.int32]:
-        """[tokens] the id of every target token, entry or not, read-only."""
+        """Return [tokens] the id of each target token, read-only; pruned entries are included."""
         return self._column("values").astype(np.int32, copy=False)
 
     def token_log_probs(self) -> NDArray[np.float32]:
-        """[tokens] the base model's log-probability of every target token, read-only."""
+        """Return [tokens] the base model's log-probability of each target token, read-only."""
         return self._column("log_probs").astype(np.float32, copy=False)
 
     def token_offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the tokens of each pair begin."""
+        """Return [pairs + 1] the first token of each pair."""
         firsts = self._first_tokens[:-1]
         parts = [segment.offsets[1:] + first for segment, first in zip(self._segments, firsts, strict=True)]
         return np.concatenate([np.zeros(1, np.int64), *parts])
 
     def rows(self) -> NDArray[np.int64]:
-        """[entries] the token that each entry is, rising."""
+        """Return [entries] the token number of each entry, ascending."""
         parts = [
             first + (np.arange(segment.record.entries) if segment.rows is None else segment.rows)
             for segment, first in zip(self._segments, self._first_tokens[:-1], strict=True)
@@ -307,7 +396,7 @@ class Memory:
 
     @cached_property
     def removed_entries(self) -> NDArray[np.int64]:
-        """Serial numbers of the entries taken out since entries were numbered anew, in the order of their removal."""
+        """Serial numbers of the entries that were removed since the last renumbering, in the order of their removal."""
         return read_removed(self.path, self.manifest, REMOVED_ENTRIES)
 
     @cached_property
@@ -319,43 +408,70 @@ class Memory:
         return Lookup(self._segments, self.manifest.origins, self.tail, self._removed_pairs)
 
     def sentence(self, index: int) -> StoredPair:
-        """The sentence pair with this number; raises UsageError out of range."""
+        """Return the sentence pair with a number; raises UsageError out of range."""
         return self._lookup.pair(index)
 
     def sentences(self) -> Iterator[StoredPair]:
-        """All sentence pairs that were not removed, in the order in which they were learned."""
+        """Yield all sentence pairs that were not removed, in the order of their arrival.
+
+        Example:
+            >>> for pair in memory.sentences():
+            ...     print(pair.source, "->", pair.target)
+            Guten Morgen! -> Good morning!
+        """
         return self._lookup.pairs()
 
     def tokens_of(self, index: int) -> NDArray[np.int32]:
-        """[tokens] the ids of the target tokens of the sentence with this number, read-only."""
+        """Return [tokens] the target token ids of the pair with a number, read-only; raises UsageError out of range."""
         return self._lookup.tokens(index)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """The number of an entry's sentence, and the entry's position in it; raises UsageError out of range."""
+        """Return the number of an entry's pair, and the entry's position in it; raises UsageError out of range."""
         return self._lookup.locate(entry)
 
     def number_of(self, id: int) -> int:
-        """The number of the pair with this id; raises UsageError if there is none, or none any more."""
+        """Return the number of the pair with an id; raises UsageError if it does not exist or was removed."""
         return self._lookup.number_of(id)
 
     def find(self, source: str, target: str | None = None) -> list[int]:
-        """The ids of the pairs with these texts, letter for letter; of all with this source without a target."""
+        """Return the ids of the pairs with given texts.
+
+        Args:
+            source: The source text, compared exactly.
+            target: The target text, compared exactly; None accepts any.
+
+        Example:
+            >>> memory.find("Guten Morgen!")
+            [0]
+            >>> memory.find("Guten Morgen!", "Hello!")
+            []
+        """
         return self._lookup.find(source, target)
 
     def find_origin(self, origin: str) -> list[int]:
-        """The ids of the pairs that came from this origin."""
+        """Return the ids of the pairs of an origin."""
         return self._lookup.find_origin(origin)
 
-    def hidden_entries(self) -> NDArray[np.int64]:
-        """The numbers of sealed entries, rising, whose pairs the tail removes."""
+    def excluded_entries(self) -> NDArray[np.int64]:
+        """Return the numbers of sealed entries, ascending, whose pairs the tail removes."""
         return self._lookup.entries(self.tail.removed_sealed)
 
     def tail_keys(self) -> NDArray[np.float16]:
-        """[entries of the tail, dimension] the keys of the tail that are searched."""
+        """Return [entries of the tail, dimension] the keys of the tail for the search."""
         return self.tail.keys(compact=self.layout.compact is not None, dimension=self.dimension)
 
     def artefact(self, name: str) -> Artefact | None:
-        """An artefact, its file verified once, or None if the memory has none of this name."""
+        """Return an artefact; its file is verified at the first call.
+
+        Args:
+            name: The name of the artefact.
+
+        Returns:
+            The artefact; None if the memory has none of this name.
+
+        Raises:
+            DamagedMemoryError: The file is missing or changed.
+        """
         record = self.manifest.artefacts.get(name)
         if record is None:
             return None
@@ -370,15 +486,26 @@ class Memory:
         return Artefact(path, record.info)
 
     def snapshots(self) -> list[str]:
-        """The names of generations that were kept for going back to."""
+        """Return the names of the snapshots."""
         return list(listed_snapshots(self.path, self.manifest))
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
-        """Check every byte of this generation; `progress` is called with the bytes read and the total bytes."""
+        """Check every byte of this generation and of the snapshots.
+
+        Args:
+            progress: A function that is called with the bytes read so far and the total bytes.
+
+        Returns:
+            The damaged files; empty if there are none.
+
+        Example:
+            >>> memory.verify()
+            []
+        """
         return verify(self.path, self.manifest, progress)
 
     def bytes_by_array(self) -> dict[str, int]:
-        """The bytes on disk of every kind of array over all segments, then of every artefact."""
+        """Return the bytes on disk of each kind of array over all segments, and of each artefact."""
         arrays = {
             name: sum(segment.records[name].bytes for segment in self._segments if name in segment.expected)
             for name in DTYPES
@@ -394,11 +521,11 @@ class Memory:
         return f"Memory({str(self.path)!r}, {counts})"
 
     def _column(self, name: str, *, entries: bool = False) -> NDArray[np.generic]:
-        """An array over all segments, as it is stored, or of the tokens that are `entries`."""
-        thinned = entries and self.entries < self.tokens
-        key = f"{name} of entries" if thinned else name
+        """Return an array over all segments as it is stored, or only its values at the `entries`."""
+        pruned = entries and self.entries < self.tokens
+        key = f"{name} of entries" if pruned else name
         if key not in self._columns:
-            parts = [segment.of_entries(name) if thinned else segment.array(name).all() for segment in self._segments]
+            parts = [segment.of_entries(name) if pruned else segment.array(name).all() for segment in self._segments]
             column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
             column.flags.writeable = False
             self._columns[key] = column
@@ -408,6 +535,6 @@ class Memory:
         newest = current_manifest(self.path).generation
         if newest > self.generation and not path.exists():
             raise MemoryFolderError(
-                f"artefact {name!r} of generation {self.generation} of {self.path} is gone, since generation "
+                f"artefact {name!r} of generation {self.generation} of {self.path} was deleted, since generation "
                 f"{newest} was committed meanwhile: refresh the memory"
             ) from damage

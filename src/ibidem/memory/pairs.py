@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.manifest import DTYPES, OF_ENTRIES, Counts
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,16 @@ _ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class StoredPair:
-    """A sentence pair of a memory, where it came from, the numbers of its entries in the whole memory, and its id."""
+    """A sentence pair of a memory.
+
+    Attributes:
+        source: The source text.
+        target: The target text.
+        origin: The name of the file or service that the pair came from.
+        location: The line or number of the pair there.
+        entries: The numbers of its entries in the memory.
+        id: The id of the pair.
+    """
 
     source: str
     target: str
@@ -36,11 +45,22 @@ class StoredPair:
 
 @dataclass(frozen=True, eq=False)
 class SegmentData:
-    """Pairs and their entries for one segment, checked when made.
+    """Sentence pairs and their entries for a segment or a journal record, checked on construction.
 
-    keys [n, d] float16, values [n] int32, log_probs [n] float32, lengths [pairs] (the entries of each pair;
-    they sum to n); sources, targets, origins and locations: one for each pair; compact [n, c] float16, where the
-    memory is searched in a compact space, and keys None where it keeps those alone. Raises MemoryFolderError.
+    Attributes:
+        keys: [n, d] float16 the model's own keys; None where the memory stores only compact ones.
+        values: [n] int32 target token ids.
+        log_probs: [n] float32 the base model's log-probabilities of the values.
+        lengths: [pairs] the number of entries of each pair; they sum to n.
+        sources: The source text of each pair.
+        targets: The target text of each pair.
+        origins: The origin of each pair.
+        locations: The line or number of each pair at its origin.
+        compact: [n, c] float16 compact keys; None where the memory has none.
+
+    Raises:
+        MemoryFolderError: An array has the wrong shape or dtype or contains NaN or infinity, or a text is not valid
+            Unicode.
     """
 
     keys: NDArray[np.float16] | None
@@ -70,7 +90,11 @@ class SegmentData:
         return len(self.lengths)
 
     def select(self, pairs: Sequence[int]) -> SegmentData:
-        """The pairs with these numbers, in their order, and their entries."""
+        """Return a selection of pairs with their entries.
+
+        Args:
+            pairs: The numbers of the pairs, in the order of the result.
+        """
         offsets = self.offsets()
         rows = np.concatenate([np.empty(0, np.int64), *(np.arange(offsets[i], offsets[i + 1]) for i in pairs)])
         return SegmentData(
@@ -86,19 +110,19 @@ class SegmentData:
         )
 
     def offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] the entries of pair i are offsets[i]:offsets[i + 1]."""
+        """Return [pairs + 1] offsets: the entries of pair i are offsets[i]:offsets[i + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     def pair_name(self, pair: int) -> str:
-        """A pair as messages name it."""
+        """Return the description of a pair for messages."""
         return f"pair {pair} (line {self.locations[pair]} of {self.origins[pair]!r})"
 
     def pair_of(self, entry: int) -> int:
-        """The pair that an entry belongs to."""
+        """Return the number of the pair of an entry."""
         return int(np.searchsorted(self.offsets(), entry, side="right")) - 1
 
     def _has(self, name: str) -> bool:
-        """Whether an array is there; keys of one kind may be missing."""
+        """Return whether an array is present; only arrays of keys may be missing."""
         return name not in ("keys", "compact") or getattr(self, name) is not None
 
     def _check_types(self) -> None:
@@ -114,7 +138,9 @@ class SegmentData:
                 continue
             if not isinstance(array, np.ndarray) or array.ndim != dimensions or not np.issubdtype(array.dtype, dtype):
                 found = f"{array.ndim}-d {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-                raise MemoryFolderError(f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array: {found}")
+                raise MemoryFolderError(
+                    f"{name} of a segment must be a {dimensions}-d {dtype.__name__} array, not {found}"
+                )
 
     def _check_counts(self) -> None:
         pairs = {name: len(getattr(self, name)) for name in ("lengths", "sources", "targets", "origins", "locations")}
@@ -131,13 +157,13 @@ class SegmentData:
     def _check_numbers(self) -> None:
         for name in filter(self._has, ("keys", "compact", "log_probs")):
             array = getattr(self, name)
-            for start in range(0, len(array), _ROWS):  # a whole mask of the keys would need half their memory
+            for start in range(0, len(array), _ROWS):  # in blocks, since a mask of all keys needs half their memory
                 finite = np.isfinite(array[start : start + _ROWS])
                 if not finite.all():
                     entry = start + int(np.argwhere(~finite)[0][0])
                     raise MemoryFolderError(
                         f"{self.pair_name(self.pair_of(entry))} has NaN or infinity in its {name}: "
-                        "leave the pair out, or run the model in a wider type"
+                        "omit the pair, or run the model in float32"
                     )
         if (negative := np.flatnonzero(self.values < 0)).size:
             entry = int(negative[0])
@@ -148,7 +174,9 @@ class SegmentData:
     def _check_texts(self) -> None:
         for pair, location in enumerate(self.locations):
             if not 0 <= location <= _LINES:
-                raise MemoryFolderError(f"{self.pair_name(pair)} has no line number that can be stored")
+                raise MemoryFolderError(
+                    f"{self.pair_name(pair)} has the invalid line number {location}: give one from 0 to {_LINES}"
+                )
         for name in ("sources", "targets", "origins"):
             for pair, text in enumerate(getattr(self, name)):
                 try:
@@ -156,24 +184,30 @@ class SegmentData:
                 except UnicodeEncodeError as error:
                     raise MemoryFolderError(
                         f"{self.pair_name(pair)} has a lone surrogate at character {error.start} of its "
-                        f"{name.removesuffix('s')}: mend its encoding, or leave the pair out"
+                        f"{name.removesuffix('s')}: correct its encoding, or omit the pair"
                     ) from error
 
 
 def _check_equal(counts: dict[str, int], what: str) -> None:
     if len(set(counts.values())) > 1:
-        raise MemoryFolderError(f"a segment must have one number of {what} throughout, not {counts}")
+        raise MemoryFolderError(f"the arrays of a segment differ in their number of {what}: {counts}")
 
 
-class Piece(NamedTuple):
-    """Counts, and the arrays of a segment that has them."""
+class SegmentContent(NamedTuple):
+    """The sizes and the arrays of a segment."""
 
     counts: Counts
     arrays: dict[str, NDArray[Any]]
 
 
-def new_piece(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> Piece:
-    """The piece of new pairs; `origins` gives each origin's number; with `clusters` the entries belong to none."""
+def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> SegmentContent:
+    """Make the content of a segment of new pairs.
+
+    Args:
+        data: The pairs and their entries.
+        origins: The number of each origin.
+        clusters: Whether to store clusters; the new entries belong to none (-1).
+    """
     arrays: dict[str, NDArray[Any]] = {
         "values": data.values,
         "log_probs": data.log_probs,
@@ -188,58 +222,74 @@ def new_piece(data: SegmentData, origins: Mapping[str, int], *, clusters: bool =
     arrays |= {name: keys for name, keys in (("keys", data.keys), ("compact", data.compact)) if keys is not None}
     if clusters:
         arrays["clusters"] = np.full(data.entries, -1, np.int32)
-    return Piece(Counts(data.entries, data.entries, data.pairs), arrays)
+    return SegmentContent(Counts(data.entries, data.entries, data.pairs), arrays)
 
 
-def sealed_piece(segment: Segment) -> Piece:
-    """The piece that a sealed segment is, every array verified."""
-    return Piece(segment.record.counts, {name: segment.array(name).all() for name in segment.expected})
+def read_content(segment: Segment) -> SegmentContent:
+    """Read and verify all arrays of a segment."""
+    return SegmentContent(segment.record.counts, {name: segment.array(name).all() for name in segment.expected})
 
 
-def keep_pairs(piece: Piece, kept: NDArray[np.bool_]) -> Piece:
-    """The pairs of a piece that are kept, and all that belongs to them; kept: [pairs]."""
+def keep_pairs(content: SegmentContent, kept: NDArray[np.bool_]) -> SegmentContent:
+    """Remove pairs from the content of a segment.
+
+    Args:
+        content: The content.
+        kept: [pairs] True for the pairs to keep.
+    """
     pairs = np.flatnonzero(kept)
-    given, offsets = piece.arrays, piece.arrays["offsets"]
-    entries = tokens = members(offsets, pairs)
+    given, offsets = content.arrays, content.arrays["offsets"]
+    entries = tokens = rows_of_groups(offsets, pairs)
     arrays: dict[str, NDArray[Any]] = {"offsets": _offsets(np.diff(offsets)[pairs])}
     if "rows" in given:
-        new_numbers = np.full(piece.counts.tokens, -1, np.int64)
+        new_numbers = np.full(content.counts.tokens, -1, np.int64)
         new_numbers[tokens] = np.arange(len(tokens))
         entries = np.flatnonzero(new_numbers[given["rows"]] >= 0)
         arrays["rows"] = new_numbers[given["rows"][entries]]
-    arrays |= {name: given[name][entries] for name in OF_ENTRIES if name in given}
+    arrays |= {name: given[name][entries] for name in ENTRY_ARRAYS if name in given}
     arrays |= {name: given[name][tokens] for name in ("values", "log_probs")}
     arrays |= {name: given[name][pairs] for name in ("origins", "locations")}
     for side in ("source", "target"):
         bounds = given[f"{side}_offsets"]
-        arrays[f"{side}s"] = given[f"{side}s"][members(bounds, pairs)]
+        arrays[f"{side}s"] = given[f"{side}s"][rows_of_groups(bounds, pairs)]
         arrays[f"{side}_offsets"] = _offsets(np.diff(bounds)[pairs])
     counts = Counts(len(entries), len(tokens), len(pairs))
     if counts.entries == counts.tokens:
         arrays.pop("rows", None)
-    return Piece(counts, arrays)
+    return SegmentContent(counts, arrays)
 
 
-def join_pieces(pieces: Sequence[Piece]) -> Piece:
-    """All pieces as one, in order."""
-    counts = Counts(*(sum(column) for column in zip(*((c.entries, c.tokens, c.pairs) for c, _ in pieces), strict=True)))
-    thinned = counts.entries < counts.tokens
-    firsts = np.cumsum([0] + [piece.counts.tokens for piece in pieces]).tolist()
+def join_contents(contents: Sequence[SegmentContent]) -> SegmentContent:
+    """Join the contents of segments in order."""
+    counts = Counts(
+        *(sum(column) for column in zip(*((c.entries, c.tokens, c.pairs) for c, _ in contents), strict=True))
+    )
+    pruned = counts.entries < counts.tokens
+    firsts = np.cumsum([0] + [content.counts.tokens for content in contents]).tolist()
     arrays: dict[str, NDArray[Any]] = {}
     for name in DTYPES:
         if name == "rows":
-            parts = [piece.arrays.get(name, np.arange(piece.counts.entries)) for piece in pieces]
-            if thinned:
+            parts = [content.arrays.get(name, np.arange(content.counts.entries)) for content in contents]
+            if pruned:
                 arrays[name] = np.concatenate([part + first for part, first in zip(parts, firsts, strict=False)])
         elif name.endswith("offsets"):
-            arrays[name] = _offsets(np.concatenate([np.diff(piece.arrays[name]) for piece in pieces]))
-        elif name in pieces[0].arrays:
-            arrays[name] = np.concatenate([piece.arrays[name] for piece in pieces])
-    return Piece(counts, arrays)
+            arrays[name] = _offsets(np.concatenate([np.diff(content.arrays[name]) for content in contents]))
+        elif name in contents[0].arrays:
+            arrays[name] = np.concatenate([content.arrays[name] for content in contents])
+    return SegmentContent(counts, arrays)
 
 
-def members(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers of all members of these groups, in order; group i is offsets[i]:offsets[i + 1]."""
+def rows_of_groups(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of groups, in order; group i consists of the rows offsets[i]:offsets[i + 1].
+
+    Args:
+        offsets: [all groups + 1] the first row of each group.
+        groups: [n] numbers of groups.
+
+    Example:
+        >>> rows_of_groups(np.array([0, 2, 5, 6]), np.array([0, 2]))
+        array([0, 1, 5])
+    """
     starts, lengths = offsets[groups], np.diff(offsets)[groups]
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)

@@ -19,21 +19,21 @@ from ibidem.errors import MemoryFolderError
 from ibidem.memory.files import (
     BLOCK_BYTES,
     DamagedFile,
-    block_fault,
     blocks_of,
+    describe_blocks,
+    describe_size,
     link_file,
+    read_error,
     remove_file,
     rename,
-    size_fault,
     sync_directory,
-    temporary,
-    unreadable,
+    temporary_path,
     write_blocks,
 )
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.json_document import parse
-from ibidem.memory.manifest import DTYPES, OF_ENTRIES, Counts, Layout, SegmentRecord
-from ibidem.memory.pairs import Piece, members
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts, Layout, SegmentRecord
+from ibidem.memory.pairs import SegmentContent, rows_of_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,10 +43,22 @@ if TYPE_CHECKING:
 
     from ibidem.memory.json_document import Fields
 
+RECORD = "segment.json"
+_CHUNK = 1024
+_FEW = 16
+
 
 @dataclass(frozen=True)
 class ArrayRecord:
-    """The record of one array in segment.json."""
+    """The record of an array in segment.json.
+
+    Attributes:
+        dtype: The dtype in numpy's notation, little-endian.
+        shape: The shape.
+        bytes: The size of the file.
+        sha256: The sha256 of the file.
+        crcs: The crc32 of each block of BLOCK_BYTES.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,53 +68,54 @@ class ArrayRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields, dtype: str, shape: tuple[int | None, ...]) -> ArrayRecord:
-        """Read and check against the type and shape that the manifest implies (None: any length)."""
+        """Read a record and compare it with the dtype and shape that the manifest implies (None: any length)."""
         found = fields.integers("shape")
         if len(found) != len(shape) or any(b not in (a, None) for a, b in zip(found, shape, strict=True)):
-            raise fields.fault("shape", f"the shape {list(shape)} that the manifest implies")
+            raise fields.field_error("shape", f"the shape {list(shape)} that the manifest implies")
         if fields.text("dtype") != dtype:
-            raise fields.fault("dtype", repr(dtype))
+            raise fields.field_error("dtype", repr(dtype))
         size = prod(found) * np.dtype(dtype).itemsize
         if fields.integer("bytes") != size:
-            raise fields.fault("bytes", f"{size}, as its shape implies")
+            raise fields.field_error("bytes", f"{size}, as its shape implies")
         crcs = fields.integers("crcs", most=0xFFFFFFFF)
         if len(crcs) != -(-size // BLOCK_BYTES):
-            raise fields.fault("crcs", f"a list of {-(-size // BLOCK_BYTES)} whole numbers")
+            raise fields.field_error("crcs", f"a list of {-(-size // BLOCK_BYTES)} whole numbers")
         return cls(dtype, found, size, fields.sha256("sha256"), crcs)
 
 
 class StoredArray:
-    """A read-only array on disk; every block's crc32 is checked the first time that a byte of it is read.
+    """A read-only array on disk; the crc32 of a block is checked when it is read for the first time.
 
-    Raises DamagedMemoryError if the file is missing, has not the recorded size, or holds a changed block.
+    The constructor and the methods raise DamagedMemoryError if the file is missing, truncated or changed.
     """
 
     def __init__(self, path: Path, record: ArrayRecord) -> None:
+        """Open the file and check its size."""
         self._path = path
         self._crcs = record.crcs
         self._content = _content(path, record.bytes)
         self._rows: NDArray[Any] = self._content.view(record.dtype).reshape(record.shape)
         self._row_bytes = self._rows.dtype.itemsize * prod(record.shape[1:])
         self._verified = np.zeros(len(record.crcs), bool)
-        self._whole = not record.crcs
+        self._all_verified = not record.crcs
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Rows start:stop, verified, without a copy."""
-        if not self._whole and stop > start:
+        """Return the rows start:stop, verified, without a copy."""
+        if not self._all_verified and stop > start:
             first, last = start * self._row_bytes, stop * self._row_bytes - 1
             self._verify(np.arange(first // BLOCK_BYTES, last // BLOCK_BYTES + 1))
         return self._rows[start:stop]
 
     def all(self) -> NDArray[Any]:
-        """Every row, verified, without a copy."""
+        """Return all rows, verified, without a copy."""
         return self.read(0, len(self))
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The rows with these numbers, verified and copied."""
-        if not self._whole and rows.size:
+        """Return a copy of given rows, verified."""
+        if not self._all_verified and rows.size:
             first = rows * self._row_bytes // BLOCK_BYTES
             last = ((rows + 1) * self._row_bytes - 1) // BLOCK_BYTES
             touched = np.zeros(len(self._crcs), bool)
@@ -116,46 +129,58 @@ class StoredArray:
         for block in blocks[~self._verified[blocks]].tolist():
             content = self._content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES].data
             if zlib.crc32(content) != self._crcs[block]:
-                raise DamagedFile(self._path, block_fault([block]))
+                raise DamagedFile(self._path, describe_blocks([block]))
             self._verified[block] = True
-        self._whole = bool(self._verified.all())
+        self._all_verified = bool(self._verified.all())
 
 
 def _content(path: Path, size: int) -> NDArray[np.uint8]:
-    """The bytes of a file whose size is checked before anything is mapped or allocated."""
+    """Return the bytes of a file; its size is checked before it is mapped or read."""
     try:
         with path.open("rb") as file:
             if (found := os.fstat(file.fileno()).st_size) != size:
-                raise DamagedFile(path, size_fault(found, size))
+                raise DamagedFile(path, describe_size(found, size))
             if size > BLOCK_BYTES:
                 return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
-            # A mapping holds a file descriptor as long as it lives: too dear for a thousand small segments.
+            # A mapping keeps a file descriptor open, and thousands of small segments would exceed the limit.
             content = file.read(size)
     except (OSError, ValueError) as error:  # mmap raises ValueError if the file shrank meanwhile
-        raise unreadable(path, error if isinstance(error, OSError) else OSError(0, str(error))) from error
+        raise read_error(path, error if isinstance(error, OSError) else OSError(0, str(error))) from error
     if len(content) != size:
-        raise DamagedFile(path, size_fault(len(content), size))
+        raise DamagedFile(path, describe_size(len(content), size))
     return np.frombuffer(content, np.uint8)
 
 
-RECORD = "segment.json"
+def write_segment(folder: Path, content: SegmentContent) -> SegmentRecord:
+    """Write a segment durably; the same content gives the same bytes.
 
-_CHUNK = 1024
-_FEW = 16
+    A manifest that contains the record makes the segment part of the memory.
 
+    Args:
+        folder: The folder of the segment.
+        content: The sizes and arrays.
 
-def write_segment(folder: Path, piece: Piece) -> SegmentRecord:
-    """Write a segment durably under its name.
-
-    The same data give the same bytes. A manifest that holds the record makes the segment part of the memory.
+    Returns:
+        The record for the manifest.
     """
-    return _seal(folder, piece.counts, piece.arrays, {})
+    return _seal(folder, content.counts, content.arrays, {})
 
 
 def derive_segment(
     folder: Path, source: Segment, layout: Layout, changed: Mapping[str, NDArray[Any]], entries: int | None = None
 ) -> SegmentRecord:
-    """Write a segment of another layout, or of fewer entries, durably; arrays that stay the same cost no bytes."""
+    """Write a segment with another layout or fewer entries, durably; unchanged arrays are linked.
+
+    Args:
+        folder: The folder of the new segment.
+        source: The segment that it is derived from.
+        layout: The new layout.
+        changed: The arrays that are new or changed, by name.
+        entries: The new number of entries; None keeps it.
+
+    Returns:
+        The record for the manifest.
+    """
     counts = replace(source.record.counts, entries=source.record.entries if entries is None else entries)
     kept = [name for name in layout.shapes(counts, source.dimension) if name not in changed]
     return _seal(folder, counts, changed, {name: (source.file(name), source.records[name]) for name in kept})
@@ -167,8 +192,8 @@ def _seal(
     arrays: Mapping[str, NDArray[Any]],
     linked: Mapping[str, tuple[Path, ArrayRecord]],
 ) -> SegmentRecord:
-    beside = temporary(folder)
-    for left_over in (beside, folder):  # of an earlier try, whose rename may even have come through
+    beside = temporary_path(folder)
+    for left_over in (beside, folder):  # of an earlier attempt, whose rename may have succeeded
         remove_file(left_over)
     beside.mkdir()
     records = {}
@@ -190,9 +215,17 @@ def _seal(
 
 
 class Segment:
-    """The reader of a sealed segment; files are opened when first needed. Raises DamagedMemoryError."""
+    """A reader of a sealed segment; each file is opened when it is first used. Methods raise DamagedMemoryError."""
 
     def __init__(self, folder: Path, record: SegmentRecord, layout: Layout, dimension: int) -> None:
+        """Prepare a reader; no file is opened.
+
+        Args:
+            folder: The folder of the segment.
+            record: Its record in the manifest.
+            layout: The arrays of the entries.
+            dimension: The dimension of the model's own keys.
+        """
         self.folder = folder
         self.record = record
         self.dimension = dimension
@@ -207,7 +240,7 @@ class Segment:
             content = file.read_bytes()
         except OSError as error:
             self._check_still_kept()
-            raise unreadable(file, error) from error
+            raise read_error(file, error) from error
         if hashlib.sha256(content).hexdigest() != self.record.sha256:
             raise DamagedFile(file, "its sha256 is not the one in the manifest")
         fields = parse(content, file)
@@ -215,7 +248,7 @@ class Segment:
             if name == "tokens" and name not in fields.names():  # format 1
                 continue
             if fields.integer(name) != expected:
-                raise fields.fault(name, f"{expected}, as the manifest implies")
+                raise fields.field_error(name, f"{expected}, as the manifest implies")
         arrays = fields.fields("arrays")
         return {
             name: ArrayRecord.from_fields(arrays.fields(name), DTYPES[name], shape)
@@ -223,7 +256,7 @@ class Segment:
         }
 
     def array(self, name: str) -> StoredArray:
-        """One of the arrays of the layout."""
+        """Return an array of the layout."""
         if name not in self._arrays:
             record = self.records[name]
             try:
@@ -234,52 +267,54 @@ class Segment:
         return self._arrays[name]
 
     def open_arrays(self) -> None:
-        """Open all arrays, which then stay readable though their files be removed."""
+        """Open all arrays, so that they stay readable after their files are deleted."""
         for name in self.expected:
             self.array(name)
 
     def file(self, name: str) -> Path:
-        """The file of an array."""
+        """Return the file of an array."""
         return self.folder / f"{name}.bin"
 
     @cached_property
     def rows(self) -> NDArray[np.int64] | None:
-        """[entries] the token of each entry, rising; None where every token is an entry."""
+        """[entries] the token number of each entry, ascending; None where every token is an entry."""
         if "rows" not in self.expected:
             return None
         rows = self.array("rows").all()
         if rows.size and (rows[0] < 0 or rows[-1] >= self.record.tokens or (rows[1:] <= rows[:-1]).any()):
-            raise DamagedFile(self.file("rows"), f"its rows do not rise from 0 to {self.record.tokens - 1} at most")
+            raise DamagedFile(self.file("rows"), f"its rows do not ascend from 0 to {self.record.tokens - 1} at most")
         return rows
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the tokens of each pair begin."""
+        """[pairs + 1] the first token of each pair."""
         return self.checked_offsets("offsets", self.record.tokens)
 
     def of_entries(self, name: str) -> NDArray[Any]:
-        """[entries] an array of the tokens, at the entries."""
+        """Return [entries] the values of an array of tokens at the entries."""
         array = self.array(name)
         return array.all() if self.rows is None else array.gather(self.rows)
 
-    def thinned(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-        """The arrays that change when only some entries are kept; kept: [entries]."""
+    def select_entries(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """Return the arrays that change when entries are pruned; kept: [entries] True for the entries to keep."""
         chosen = np.flatnonzero(kept)
         rows = chosen if self.rows is None else self.rows[chosen]
-        return {"rows": rows} | {name: self.array(name).gather(chosen) for name in OF_ENTRIES if name in self.expected}
+        return {"rows": rows} | {
+            name: self.array(name).gather(chosen) for name in ENTRY_ARRAYS if name in self.expected
+        }
 
     @cached_property
     def source_offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the bytes of each source begin."""
+        """[pairs + 1] the first byte of each source."""
         return self.checked_offsets("source_offsets", self.records["sources"].bytes)
 
     @cached_property
     def target_offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the bytes of each target begin."""
+        """[pairs + 1] the first byte of each target."""
         return self.checked_offsets("target_offsets", self.records["targets"].bytes)
 
     def pairs(self, start: int, stop: int) -> Iterator[tuple[str, str, int, int, int, int]]:
-        """Source, target, origin number, location, first entry and the one after the last, of each pair."""
+        """Yield source, target, origin number, location, first entry and last entry + 1 of the pairs start:stop."""
         for first in range(start, stop, _CHUNK):
             last = min(first + _CHUNK, stop)
             tokens = self.offsets[first : last + 1]
@@ -295,7 +330,7 @@ class Segment:
             )
 
     def find(self, source: bytes, target: bytes | None = None) -> NDArray[np.int64]:
-        """The pairs whose texts these are, in UTF-8; those of this source where no target is given."""
+        """Return the numbers of the pairs with a source and, if it is given, a target, both in UTF-8."""
         sides = [("sources", self.source_offsets, source)]
         if target is not None:
             sides.append(("targets", self.target_offsets, target))
@@ -303,41 +338,41 @@ class Segment:
         pairs = np.flatnonzero(np.logical_and.reduce(same_length))
         for name, offsets, text in sides:
             blob = self.array(name)
-            for place, letter in enumerate(text):  # one letter after the other, of ever fewer pairs
+            for place, byte in enumerate(text):  # byte by byte, for fewer and fewer pairs
                 if len(pairs) < _FEW:
                     break
-                pairs = pairs[blob.gather(offsets[pairs] + place) == letter]
+                pairs = pairs[blob.gather(offsets[pairs] + place) == byte]
             starts = offsets[pairs].tolist()
             pairs = pairs[[blob.read(start, start + len(text)).tobytes() == text for start in starts]]
         return pairs
 
     def entries_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entries of these pairs, in their order."""
-        return members(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
+        """Return the entries of given pairs, in order."""
+        return rows_of_groups(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
 
     def find_origin(self, origin: int) -> NDArray[np.int64]:
-        """The pairs of the origin with this number."""
+        """Return the numbers of the pairs of an origin, which is given by its number."""
         return np.flatnonzero(self.array("origins").all() == origin)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """The pair of an entry, and its position among the tokens there."""
+        """Return the pair of an entry, and the entry's position among its tokens."""
         token = entry if self.rows is None else int(self.rows[entry])
         pair = int(np.searchsorted(self.offsets, token, side="right")) - 1
         return pair, token - int(self.offsets[pair])
 
     def checked_offsets(self, name: str, end: int) -> NDArray[np.int64]:
-        """[pairs + 1] an array of offsets, which must rise from 0 to `end`."""
+        """Return an array of offsets [pairs + 1], after a check that they ascend from 0 to `end`."""
         offsets = self.array(name).all()
         if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
-            raise DamagedFile(self.file(name), f"its offsets do not rise from 0 to {end}")
+            raise DamagedFile(self.file(name), f"its offsets do not ascend from 0 to {end}")
         return offsets
 
     def _check_still_kept(self) -> None:
-        """Say so where the segment is gone because newer generations do without it."""
+        """Raise MemoryFolderError if the segment was deleted because newer generations do not need it."""
         kept = current_manifest(self.folder.parent.parent).segments
         if not self.folder.exists() and self.record.name not in {record.name for record in kept}:
             raise MemoryFolderError(
-                f"{self.folder} is gone, since newer generations of this memory were committed meanwhile: "
+                f"{self.folder} was deleted, since newer generations of this memory were committed meanwhile: "
                 "open the memory again"
             )
 

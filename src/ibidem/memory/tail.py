@@ -18,7 +18,7 @@ from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
 from ibidem.memory.generations import MANIFEST, current_manifest, listed_snapshots, load_snapshot
 from ibidem.memory.journal import Change, Journal, journal_path, list_journals, read_ends
-from ibidem.memory.pairs import Piece, StoredPair, join_pieces, keep_pairs, new_piece, sealed_piece
+from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,13 +31,23 @@ if TYPE_CHECKING:
     from ibidem.memory.pairs import SegmentData
     from ibidem.memory.segment import Segment
 
+_ATTEMPTS = 100
+_ID_BYTES = 8
+# Small segments at the end are joined to the new one, so that frequent seals do not make many segments.
+_LARGEST_MERGED = 1 << 17
+
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Pairs that were added, in order, and the ids of pairs that were removed, sealed ones or added ones.
+    """The changes of the journals: pairs that were added since the segments were sealed, and ids of removed pairs.
 
-    An added pair that was removed again keeps its place, so that numbers and ids stay as they are until all is sealed.
-    first_id: the id of the first added pair. journals: where it was read from, to go on reading.
+    An added pair that was removed again keeps its place, so that numbers and ids stay valid until the tail is sealed.
+
+    Attributes:
+        first_id: The id of the first added pair.
+        journals: The journals, as far as they were read.
+        added: The added pairs, a part for each record.
+        removed: The ids of removed pairs, sealed or added.
     """
 
     first_id: int
@@ -50,7 +60,7 @@ class Tail:
 
     @property
     def pairs(self) -> int:
-        """The number of pairs that were added, those among them that were removed again counted in."""
+        """The number of added pairs, including those that were removed again."""
         return int(self._first_pairs[-1])
 
     @property
@@ -60,48 +70,61 @@ class Tail:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the journals that it was read from."""
+        """The size of the journals in bytes."""
         return sum(journal.end for journal in self.journals)
 
     @property
     def next_id(self) -> int:
-        """The id that the next pair will have."""
+        """The id that the next pair will get."""
         return self.first_id + self.pairs
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """[pairs + 1] where the entries of each added pair begin."""
+        """[pairs + 1] the first entry of each added pair."""
         lengths = np.concatenate([np.empty(0, np.int64), *(data.lengths for data in self.added)])
         return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
     @cached_property
     def values(self) -> NDArray[np.int32]:
-        """[entries] the token ids of all added pairs."""
+        """[entries] the target token ids of all added pairs."""
         return np.concatenate([np.empty(0, np.int32), *(data.values for data in self.added)])
 
     @cached_property
-    def alive(self) -> NDArray[np.bool_]:
-        """[pairs] which added pairs were not removed again."""
+    def active(self) -> NDArray[np.bool_]:
+        """[pairs] whether each added pair was not removed again."""
         ids = range(self.first_id, self.next_id)
         return np.fromiter((number not in self.removed for number in ids), bool, self.pairs)
 
     @cached_property
-    def alive_entries(self) -> NDArray[np.bool_]:
-        """[entries] which entries belong to such pairs."""
-        return np.repeat(self.alive, np.diff(self.offsets))
+    def active_entries(self) -> NDArray[np.bool_]:
+        """[entries] whether the pair of each entry was not removed again."""
+        return np.repeat(self.active, np.diff(self.offsets))
 
     @property
     def removed_sealed(self) -> NDArray[np.int64]:
-        """The ids of removed pairs that lie in sealed segments, rising."""
+        """The ids of removed pairs that are in sealed segments, ascending."""
         return np.array(sorted(number for number in self.removed if number < self.first_id), np.int64)
 
     def keys(self, *, compact: bool, dimension: int) -> NDArray[np.float16]:
-        """[entries, dimension] the compact keys, or the model's own, of all added pairs."""
+        """Return the keys of all added pairs.
+
+        Args:
+            compact: Whether to return the compact keys instead of the model's own.
+            dimension: The dimension of these keys.
+
+        Returns:
+            [entries, dimension] float16.
+        """
         parts = [data.compact if compact else data.keys for data in self.added]
         return np.concatenate([np.empty((0, dimension), np.float16), *(part for part in parts if part is not None)])
 
     def pair(self, index: int, first_entry: int) -> StoredPair:
-        """The added pair with this number; `first_entry` is the number of the tail's first entry."""
+        """Return an added pair.
+
+        Args:
+            index: The number of the pair in the tail.
+            first_entry: The number of the tail's first entry in the memory.
+        """
         number = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
         data, local = self.added[number], index - int(self._first_pairs[number])
         start, stop = (first_entry + place for place in self.offsets[index : index + 2].tolist())
@@ -115,18 +138,18 @@ class Tail:
         )
 
     def find(self, source: str, target: str | None = None) -> list[int]:
-        """The ids of added pairs with these texts, or with this source, that were not removed."""
+        """Return the ids of added pairs with a source and, if it is given, a target, without removed ones."""
         texts = ((s, t) for data in self.added for s, t in zip(data.sources, data.targets, strict=True))
         ids = enumerate(texts, start=self.first_id)
         return [number for number, (s, t) in ids if s == source and target in (None, t) and number not in self.removed]
 
     def find_origin(self, origin: str) -> list[int]:
-        """The ids of added pairs of this origin that were not removed."""
+        """Return the ids of added pairs of an origin, without removed ones."""
         ids = enumerate((name for data in self.added for name in data.origins), start=self.first_id)
         return [number for number, name in ids if name == origin and number not in self.removed]
 
     def extended(self, changes: Sequence[Change], journals: tuple[Journal, ...]) -> Tail:
-        """The tail after further changes."""
+        """Return the tail after further changes; `journals` are the journals with these changes."""
         added = [change.added for change in changes if change.added is not None]
         new = [id for change in changes for id in change.removed]
         removed = self.removed.union(new) if new else self.removed
@@ -144,13 +167,21 @@ def read_tail(
     known: Tail | None = None,
     *,
     protected: bool = True,
-    beyond: bool = True,
+    uncommitted: bool = True,
 ) -> Tail:
-    """Read the tail of a manifest: all changes in the journal that it names and in later ones.
+    """Read the tail of a manifest: all changes in its first journal and in later ones.
 
-    known: a tail of the same manifest that was read earlier, which saves reading what it holds already. protected:
-    whether the manifest's format demands committed ends. beyond: take over a whole record beyond the committed end,
-    which a killed writer left, also where `known` is given. Raises DamagedMemoryError.
+    Args:
+        folder: The folder of the memory.
+        first_journal: The number of the manifest's first journal.
+        first_id: The id of the first pair after the segments.
+        known: A tail of the same manifest that was read earlier; its records are not read again.
+        protected: Whether the format of the manifest requires committed ends.
+        uncommitted: Whether to accept a complete record beyond the committed end, left by a killed writer. Without
+            `known` it is always accepted.
+
+    Raises:
+        DamagedMemoryError: A journal, or the file of committed ends, is damaged.
     """
     last = known.journals[-1] if known is not None and known.journals else None
     if known is not None and last is not None and last.end == last.committed == last.size():
@@ -162,9 +193,9 @@ def read_tail(
         if committed is not None and committed.bytes == last.committed and last.size() == last.end:
             return known
         if last.end == last.committed:
-            changes, read = last.read(committed, beyond=beyond)
+            changes, read = last.read(committed, uncommitted=uncommitted)
             return known.extended(changes, (*known.journals[:-1], read)) if changes else known
-        # A record beyond the committed end was taken over, and another may have come in its place: read all again.
+        # An uncommitted record was accepted, and another one may have replaced it: all records are read again.
     tail = Tail(first_id)
     for path in _paths(folder, first_journal, ends):
         journal = Journal(path)
@@ -174,14 +205,23 @@ def read_tail(
 
 
 def check_age(folder: Path, first_journal: int, ends: Ends | None) -> None:
-    """Raise DamagedFile for a manifest that needs journals which were removed after later generations."""
+    """Check that the journals that a manifest needs were not deleted after later generations.
+
+    Args:
+        folder: The folder of the memory.
+        first_journal: The number of the manifest's first journal.
+        ends: The committed ends, or None.
+
+    Raises:
+        DamagedFile: The manifest is an old copy.
+    """
     if ends is not None and first_journal < ends.first:
-        reason = f"it needs journal {first_journal}, and those before {ends.first} are gone: it is an old copy"
+        reason = f"it needs journal {first_journal}, and those before {ends.first} were deleted: it is an old copy"
         raise DamagedFile(folder / MANIFEST, reason)
 
 
 def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
-    """The journals from a number on: those that were committed, or the one that would come first."""
+    """Return the committed journals from a number on, or the path of the first one if there are none."""
     if ends is None:
         paths = list_journals(folder, first)
     else:
@@ -189,12 +229,14 @@ def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
     return paths or [journal_path(folder, first)]
 
 
-_TRIES = 100
-_ID_BYTES = 8
-
-
 class State(NamedTuple):
-    """A manifest, its tail, and a stamp that another manifest in its place would not have."""
+    """A manifest with its tail.
+
+    Attributes:
+        manifest: The manifest.
+        tail: The changes of its journals.
+        stamp: Inode, time and size of the manifest file, to detect a new manifest.
+    """
 
     manifest: Manifest
     tail: Tail
@@ -202,18 +244,25 @@ class State(NamedTuple):
 
 
 def next_id(manifest: Manifest) -> int:
-    """The id of the first pair that is not in the segments of this manifest."""
+    """Return the id of the first pair after the segments of a manifest."""
     removed = manifest.artefacts.get(REMOVED_PAIRS)
     return manifest.counts.pairs + (0 if removed is None else removed.bytes // _ID_BYTES)
 
 
-def read_state(folder: Path, known: State | None = None, *, beyond: bool = True) -> State:
-    """The state on disk; what is in `known` and did not change since then is not read again.
+def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = True) -> State:
+    """Read the newest manifest and its tail.
 
-    beyond: see `read_tail`. Raises DamagedMemoryError for a manifest, a snapshot or a journal that is not as written.
+    Args:
+        folder: The folder of the memory.
+        known: A state that was read earlier; unchanged parts are not read again.
+        uncommitted: See `read_tail`.
+
+    Raises:
+        DamagedMemoryError: A manifest, a snapshot or a journal is damaged.
+        MemoryFolderError: There is no memory, or writers change it faster than it can be read.
     """
-    for _ in range(_TRIES):
-        stamp = stamp_of(folder)
+    for _ in range(_ATTEMPTS):
+        stamp = read_stamp(folder)
         if known is not None and stamp and stamp == known.stamp:
             manifest, tail = known.manifest, known.tail
         else:
@@ -223,19 +272,26 @@ def read_state(folder: Path, known: State | None = None, *, beyond: bool = True)
                 for record in listed_snapshots(folder, manifest).values():
                     load_snapshot(folder, record)
             protected = manifest.format > 3
-            found = read_tail(folder, manifest.journal, next_id(manifest), tail, protected=protected, beyond=beyond)
+            found = read_tail(
+                folder,
+                manifest.journal,
+                next_id(manifest),
+                tail,
+                protected=protected,
+                uncommitted=uncommitted,
+            )
         except DamagedMemoryError:
-            if stamp_of(folder) == stamp:
+            if read_stamp(folder) == stamp:
                 raise
-            continue  # a writer has committed since, and removed what the manifest before it named
-        # A writer seals a journal before it removes it: an unchanged manifest means that none was missed.
-        if stamp_of(folder) == stamp:
+            continue  # a writer has committed since, and deleted files of the manifest before
+        # A writer seals a journal before it deletes it: with an unchanged manifest no journal was missed.
+        if read_stamp(folder) == stamp:
             return State(manifest, found, stamp)
-    raise MemoryFolderError(f"{folder} is changed faster than it can be read: wait for its writers, and run again")
+    raise MemoryFolderError(f"{folder} changes faster than it can be read: wait for its writers, then run again")
 
 
-def stamp_of(folder: Path) -> tuple[int, ...]:
-    """Return inode, time and size of the manifest, or nothing if it cannot be read."""
+def read_stamp(folder: Path) -> tuple[int, ...]:
+    """Return inode, time and size of the manifest; empty if it cannot be read."""
     try:
         status = (folder / MANIFEST).stat()
     except OSError:
@@ -243,12 +299,14 @@ def stamp_of(folder: Path) -> tuple[int, ...]:
     return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-# Small segments at the end are taken up into the new one, so that many seals do not make many segments.
-_LARGEST_MERGED = 1 << 17
+class SealedTail(NamedTuple):
+    """The result of sealing a tail.
 
-
-class Sealed(NamedTuple):
-    """A manifest with the tail in its segments; ids of removed pairs, and the numbers that removed entries had."""
+    Attributes:
+        manifest: The manifest with the new segments.
+        removed_pairs: The ids of the pairs that were removed.
+        removed_entries: The numbers that the removed entries had.
+    """
 
     manifest: Manifest
     removed_pairs: NDArray[np.int64]
@@ -260,22 +318,29 @@ def seal_tail(
     segments: Sequence[Segment],
     tail: Tail,
     removed_before: NDArray[np.int64],
-    write: Callable[[Piece], SegmentRecord],
-) -> Sealed:
-    """Write the segments that change, and the new pairs as one; `removed_before`: ids of removed pairs, rising.
+    write: Callable[[SegmentContent], SegmentRecord],
+) -> SealedTail:
+    """Write the segments that change, and the added pairs as one segment.
 
-    The commit of the manifest makes them part of the memory. Pairs keep their order, so all numbers of what is not
-    removed move down by what was removed before them.
+    The commit of the manifest makes them part of the memory. Pairs keep their order; numbers decrease by the number of
+    removed pairs or entries before them.
+
+    Args:
+        manifest: The manifest before.
+        segments: Readers of its segments.
+        tail: The changes.
+        removed_before: [n] the ids of pairs that were removed earlier, ascending.
+        write: The function that writes the content of a segment and returns its record.
     """
     origins = _number_origins(manifest, tail)
     gone = numbers_among(tail.removed_sealed, removed_before)
-    new = _new_pieces(tail, origins, manifest)
+    new = _new_contents(tail, origins, manifest)
     records: list[SegmentRecord] = []
     removed_entries = []
     first_pairs = list(accumulate((record.pairs for record in manifest.segments), initial=0))
     first_entries = list(accumulate((record.entries for record in manifest.segments), initial=0))
-    merged_from = _first_merged(manifest, sum(piece.counts.tokens for piece in new))
-    merged: list[Piece] = []
+    merged_from = _first_merged(manifest, sum(content.counts.tokens for content in new))
+    merged: list[SegmentContent] = []
     for number, segment in enumerate(segments):
         local = gone[(gone >= first_pairs[number]) & (gone < first_pairs[number + 1])] - first_pairs[number]
         if not len(local) and number < merged_from:
@@ -284,17 +349,17 @@ def seal_tail(
         kept = np.ones(segment.record.pairs, bool)
         kept[local] = False
         removed_entries.append(first_entries[number] + segment.entries_of(local))
-        piece = keep_pairs(sealed_piece(segment), kept)
+        content = keep_pairs(read_content(segment), kept)
         if number >= merged_from:
-            merged.append(piece)
-        elif piece.counts.pairs:
-            records.append(write(piece))
-    joined = join_pieces([*merged, *new]) if merged or new else None
+            merged.append(content)
+        elif content.counts.pairs:
+            records.append(write(content))
+    joined = join_contents([*merged, *new]) if merged or new else None
     if joined is not None and joined.counts.pairs:
         records.append(write(joined))
-    added_and_removed = tail.first_id + np.flatnonzero(~tail.alive)
+    added_and_removed = tail.first_id + np.flatnonzero(~tail.active)
     next_journal = max((journal.number for journal in tail.journals), default=manifest.journal) + 1
-    return Sealed(
+    return SealedTail(
         replace(manifest, segments=tuple(records), origins=tuple(origins), journal=next_journal),
         np.concatenate([tail.removed_sealed, added_and_removed]),
         np.concatenate([np.empty(0, np.int64), *removed_entries]),
@@ -306,25 +371,26 @@ def _number_origins(manifest: Manifest, tail: Tail) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _new_pieces(tail: Tail, origins: dict[str, int], manifest: Manifest) -> list[Piece]:
-    """The added pairs that were not removed again, in the manifest's layout."""
+def _new_contents(tail: Tail, origins: dict[str, int], manifest: Manifest) -> list[SegmentContent]:
+    """Return the contents of the added pairs that were not removed again, in the layout of the manifest."""
     layout = manifest.layout
-    pieces = []
+    contents = []
     start = 0
     for data in tail.added:
         if (layout.keys and data.keys is None) or (layout.compact and data.compact is None):
             raise MismatchError(
-                "a journal's pairs lack keys that this generation has: they were added to a later one with other keys"
+                "pairs of a journal lack keys that this generation stores, since they were added to a later generation "
+                "with other keys: learn the memory again"
             )
         data = replace(data, keys=data.keys if layout.keys else None, compact=data.compact if layout.compact else None)
-        alive = tail.alive[start : start + data.pairs]
+        active = tail.active[start : start + data.pairs]
         start += data.pairs
-        pieces.append(keep_pairs(new_piece(data, origins, clusters=layout.clusters), alive))
-    return [piece for piece in pieces if piece.counts.pairs]
+        contents.append(keep_pairs(make_content(data, origins, clusters=layout.clusters), active))
+    return [content for content in contents if content.counts.pairs]
 
 
 def _first_merged(manifest: Manifest, tokens: int) -> int:
-    """The first of the segments at the end that are no longer than what would be added to them."""
+    """Return the first of the last segments that are not larger than the content that would be joined to them."""
     number = len(manifest.segments)
     while number and manifest.segments[number - 1].tokens <= tokens < _LARGEST_MERGED:
         number -= 1

@@ -1,4 +1,4 @@
-"""The frozen base model behind one small interface: states for learning, start / step / reorder for decoding."""
+"""The frozen base model: decoder states for learning; start, step and reorder for decoding."""
 
 from ibidem.model.base import BaseModel, States
 from ibidem.model.cuda_static import CudaStaticDecoding, StaticShape

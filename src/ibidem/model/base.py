@@ -1,4 +1,4 @@
-"""A Hugging Face encoder-decoder as ibidem sees it."""
+"""The base model: a frozen Hugging Face encoder-decoder with its tokenizer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError, UsageError
-from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, hooked, pad_ids
-from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_lean
+from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, pad_ids
+from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_fast_marian
 from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native_engine import NativeEngine, supports_native
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
     from ibidem.model.tokens import Tokens
 
-# Rows of logits made at once while learning: bounds RAM for vocabularies of a quarter million words.
+# The size of a block of logits: bounds RAM for vocabularies of 250,000 tokens.
 _LOGIT_BYTES = 256 << 20
 
 
 class States(NamedTuple):
-    """Teacher-forced decoder states of a batch, rows in the order of the targets' tokens, pads left out.
+    """Decoder states of a batch of given translations, in the order of the target tokens and without padding.
 
-    keys: [n, d] inputs of the output projection; values: [n] target tokens; lengths: tokens of each target;
-    log_probs: [n] the model's log-probabilities of the values, or None where they were not computed.
+    Attributes:
+        keys: [n, d] inputs of the output projection.
+        values: [n] ids of the target tokens.
+        lengths: The number of tokens of each target; they sum to n.
+        log_probs: [n] the model's log-probabilities of the values; None where they were not computed.
     """
 
     keys: Tensor
@@ -42,89 +45,141 @@ class States(NamedTuple):
 
 
 class BaseModel:
-    """A frozen encoder-decoder with its tokenizer: any of transformers' seq2seq models."""
+    """A frozen encoder-decoder with its tokenizer: any sequence-to-sequence model of transformers.
+
+    `load_model` makes one. The examples of the methods continue the one below.
+
+    Example:
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu")
+        >>> sources = model.tokens.encode_sources(["Guten Morgen!", "Die Datei ist leer."])
+        >>> targets = model.tokens.encode_targets(["Good morning!", "The file is empty."])
+
+    Attributes:
+        name: The name or the absolute path that the model was loaded by.
+        tokens: The tokenizers of both sides.
+    """
 
     def __init__(
         self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None, *, int8: bool = False
     ) -> None:
-        """`fingerprint` is that of the weights as they were, where the network holds them rounded.
+        """Wrap a network and its tokenizer.
 
-        int8: decode with int8 products, and learn with them too where native code makes that fast.
+        Args:
+            name: The name of the model for messages and for the identity of memories.
+            network: A transformers model; it is set to evaluation mode and its weights are frozen.
+            tokens: The tokenizers of both sides.
+            fingerprint: The fingerprint of the original weights, where the network holds rounded ones.
+            int8: Decode with int8 products. States for learning use them too where the native library supports the
+                model.
+
+        Raises:
+            ModelError: The network has no linear output layer.
         """
         self.name = name
         self.tokens = tokens
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
-        self._known_fingerprint = fingerprint
+        self._given_fingerprint = fingerprint
         self._int8 = int8
         bias: Tensor | None = getattr(network, "final_logits_bias", None)
-        # It is often all zeros, and adding those would cost a tenth of the projection.
+        # A bias of zeros is common, and adding it would take time in every step.
         self._bias = bias if bias is not None and bool(bias.any()) else None
 
     def check_languages(self, source: str | None, target: str | None) -> None:
-        """Raise UsageError unless the model translates from this source and to this target; None is any."""
+        """Check that the model translates between two languages.
+
+        Args:
+            source: The source language; None accepts any.
+            target: The target language; None accepts any.
+
+        Raises:
+            UsageError: The model translates other languages, or does not state its languages.
+        """
         own = LanguagePair(self.tokens.source_language, self.tokens.target_language)
         given = LanguagePair(source, target)
         for known, wanted in zip(own, given, strict=True):
             if wanted is not None and (known is None or not same_language(known, wanted)):
-                loaded = f"translates {own}" if str(own) else "does not say which languages it translates"
+                loaded = f"translates {own}" if str(own) else "does not state its languages"
                 raise UsageError(
-                    f"The model {self.name} was loaded already and {loaded}; it cannot be set to translate {given} "
-                    "now: leave the languages out, or load it with them."
+                    f"The model {self.name} is loaded already and {loaded}; it cannot be set to translate {given} "
+                    "now: omit the languages, or load the model with them."
                 )
 
     @property
     def network(self) -> Any:
-        """The transformers model itself, for people who call `generate()`."""
+        """The transformers model, for callers of `generate()`."""
         return self._network
 
     @property
     def projection(self) -> nn.Linear:
-        """The output layer, whose input is a key or a query."""
+        """The output layer; its input is a key or a query."""
         return self._projection
 
     @property
     def device(self) -> torch.device:
+        """The device of the weights."""
         return self._projection.weight.device
 
     @property
     def dimension(self) -> int:
+        """The dimension of keys and queries."""
         return int(self._projection.in_features)
 
     @property
     def vocabulary_size(self) -> int:
+        """The number of target tokens."""
         return int(self._projection.out_features)
 
     @cached_property
     def fingerprint(self) -> str:
-        return self._known_fingerprint or fingerprint_network(self._network)
+        """The sha256 of the original weights; see `fingerprint_network`."""
+        return self._given_fingerprint or fingerprint_network(self._network)
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
+        """The sha256 of the tokenizer's behaviour; see `fingerprint_tokens`."""
         return fingerprint_tokens(self.tokens)
 
     @cached_property
     def banned(self) -> list[int]:
-        """Tokens that the model's own generation settings never allow (Marian: the pad)."""
+        """The tokens that the model's generation settings exclude (Marian: the padding token)."""
         words = self._network.generation_config.bad_words_ids or []
         return sorted(word[0] for word in words if len(word) == 1)
 
     @property
     def forces_eos(self) -> bool:
-        """Whether the model's own generation settings end a translation that reaches its limit."""
+        """Whether the generation settings end a translation of the maximum length with the end-of-sentence token."""
         return self._network.generation_config.forced_eos_token_id is not None
 
     @property
     def arithmetic(self) -> str:
-        """What states for learning are computed in: int8, or the dtype of the weights."""
+        """The number format in which states for learning are computed: int8, or the dtype of the weights."""
         return "int8" if self._native else str(self._projection.weight.dtype).removeprefix("torch.")
 
     @torch.inference_mode()
     def states(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
-        """Decoder states of given translations (teacher forcing); targets end with the end-of-sentence token."""
-        return self._follow_steps(sources, targets) if self._native else self._follow_at_once(sources, targets)
+        """Compute the decoder states of given translations (teacher forcing).
 
-    def _follow_at_once(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
+        Args:
+            sources: Token ids of n sources.
+            targets: Token ids of n targets, each with the end-of-sentence token at its end.
+
+        Returns:
+            The states of all target tokens.
+
+        Example:
+            >>> states = model.states(sources, targets)
+            >>> states.keys.shape == (sum(states.lengths), model.dimension)
+            True
+            >>> states.values.tolist() == targets[0] + targets[1]
+            True
+        """
+        return (
+            self._force_decode_steps(sources, targets) if self._native else self._force_decode_batch(sources, targets)
+        )
+
+    def _force_decode_batch(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> States:
         source, mask = self.pad(sources)
         prompt = self.tokens.start
         target, real = self.pad([[*prompt, *ids[:-1]] for ids in targets])
@@ -134,7 +189,7 @@ class BaseModel:
             captured.append(inputs[0])
             return (inputs[0][:, :1],)
 
-        with hooked(self._projection, keep_all_project_one):
+        with forward_pre_hook(self._projection, keep_all_project_one):
             self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
@@ -143,7 +198,14 @@ class BaseModel:
 
     @torch.inference_mode()
     def log_probs(self, states: States) -> Tensor:
-        """The base model's log-probability of each value [n], in fp32."""
+        """Compute the base model's log-probability of each value.
+
+        Args:
+            states: States that this model computed.
+
+        Returns:
+            [n] log-probabilities in float32.
+        """
         if states.log_probs is not None:
             return states.log_probs
         parts = [-cross_entropy(logits, values, reduction="none") for logits, values in self.logit_blocks(states)]
@@ -155,17 +217,25 @@ class BaseModel:
         targets: Sequence[Sequence[int]],
         check: Callable[[], None] = lambda: None,
     ) -> tuple[States, Tensor]:
-        """States of given translations, and the log-probability of each value [n], as decoding sees them.
+        """Compute the states of given translations with the arithmetic of decoding.
 
-        Beside `states` this differs only with int8 products that are not native, which learning does without. check: is
-        called before every step of the model, and ends the work with what it raises.
+        The result differs from that of `states` only for int8 products without the native library: learning uses
+        float32 then.
+
+        Args:
+            sources: Token ids of n sources.
+            targets: Token ids of n targets, each with the end-of-sentence token at its end.
+            check: A function that is called before every step of the model; an exception in it ends the work.
+
+        Returns:
+            The states, and [n] the log-probability of each value in float32.
         """
         check()
-        states = self._follow_steps(sources, targets, check) if self._int8 else self.states(sources, targets)
+        states = self._force_decode_steps(sources, targets, check) if self._int8 else self.states(sources, targets)
         return states, self.log_probs(states)
 
     @torch.inference_mode()
-    def _follow_steps(
+    def _force_decode_steps(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
@@ -187,19 +257,48 @@ class BaseModel:
         return States(torch.stack(keys, dim=1)[known], values, lengths, torch.stack(log_probs, dim=1)[known])
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits [block, V] in fp32 and values [block], block by block in bounded RAM."""
+        """Yield the logits of states in blocks of bounded size.
+
+        Args:
+            states: States that this model computed.
+
+        Yields:
+            [block, V] logits in float32, and [block] the values.
+        """
         rows = max(1, _LOGIT_BYTES // (4 * self.vocabulary_size))
         for first in range(0, len(states.values), rows):
             yield self.project(states.keys[first : first + rows]), states.values[first : first + rows]
 
     def project(self, keys: Tensor) -> Tensor:
-        """The model's own logits [n, V] in fp32 of states [n, d]."""
+        """Compute the model's logits.
+
+        Args:
+            keys: [n, d] decoder states.
+
+        Returns:
+            [n, V] logits in float32.
+        """
         logits: Tensor = self._projection(keys)
         return (logits if self._bias is None else logits + self._bias).float()
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], beam: int = 1) -> Decoding:
-        """Encode sources; the decoding has `beam` rows for each, one source after the other."""
+        """Encode sources and start their decoding.
+
+        Args:
+            sources: Token ids of n sources.
+            beam: The number of hypotheses for each source.
+
+        Returns:
+            A decoding of n * beam rows; the rows of a source are adjacent.
+
+        Example:
+            >>> import torch
+            >>> decoding = model.start(sources, beam=2)
+            >>> step = decoding.step(torch.tensor([model.tokens.start] * 4))
+            >>> step.logits.shape == (4, model.vocabulary_size)
+            True
+        """
         source, mask = self.pad(sources)
         if self._engine is not None:
             return self._engine(source, mask, beam)
@@ -209,36 +308,43 @@ class BaseModel:
         return decoding
 
     @cached_property
-    def lean(self) -> FastMarian | None:
-        """The network laid out for fast decoding, where its architecture allows."""
-        if not supports_lean(self._network) or len(self.tokens.start) != 1:
+    def fast_marian(self) -> FastMarian | None:
+        """The network in the layout of `FastMarian`; None where its architecture is not supported."""
+        if not supports_fast_marian(self._network) or len(self.tokens.start) != 1:
             return None
         linear = (NativeLinear if self._native else Int8Linear) if self._int8 else PlainLinear
         return FastMarian(self._network, self._projection, self._bias, linear)
 
     @cached_property
     def _engine(self) -> Callable[[Tensor, Tensor, int], Decoding] | None:
-        """Starts decodings of padded sources with their mask, where the architecture has a fast engine."""
-        if self.lean is None:
+        """The function that starts fast decodings from padded sources, their mask and the beam; None without one."""
+        if self.fast_marian is None:
             return None
-        return NativeEngine(self.lean).start if self._native else partial(FastMarianDecoding, self.lean)
+        return NativeEngine(self.fast_marian).start if self._native else partial(FastMarianDecoding, self.fast_marian)
 
     @property
     def _native(self) -> bool:
         return self._int8 and supports_native(self._network)
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Token ids [n, longest], padded at their ends, and a mask [n, longest], 1 where they are real."""
+        """Pad sequences of token ids at their ends.
+
+        Args:
+            sequences: n sequences of token ids.
+
+        Returns:
+            [n, longest] token ids, and [n, longest] a mask that is 1 at real tokens and 0 at padding.
+        """
         return pad_ids(sequences, self.tokens.pad, self.device)
 
 
 def _output_projection(network: Any) -> nn.Linear:
-    """The linear layer that makes the logits: FSMT keeps it in the decoder and answers with its embedding table."""
+    """Return the linear layer that makes the logits; FSMT has it in the decoder."""
     decoder = getattr(getattr(network, "model", None), "decoder", None)
     projection = getattr(decoder, "output_projection", None) or network.get_output_embeddings()
     if not isinstance(projection, nn.Linear):
         raise ModelError(
-            f"{type(network).__name__} has no linear output layer that ibidem knows: "
+            f"{type(network).__name__} has no linear output layer that ibidem supports: "
             "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
         )
     return projection

@@ -1,7 +1,7 @@
-"""Convert a model whose weights are a pickle to safetensors: `python -m ibidem.model.convert MODEL FOLDER`.
+"""Conversion of pickled weights to safetensors: `python -m ibidem.model.convert MODEL FOLDER`.
 
-This is the only place where ibidem reads a pickle that it did not write. PyTorch's restricted unpickler
-(`weights_only=True`) accepts tensors and plain containers alone, but it guards less well than a format without code.
+This is the only module of ibidem that reads a pickle of another author. PyTorch's restricted unpickler
+(`weights_only=True`) accepts tensors and plain containers alone, but it is less safe than a format without code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.loading import build, explained, fetch, load_config, read_shards
+from ibidem.model.loading import build, fetch, load_config, raise_model_error, read_shards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,14 +27,19 @@ _COPIED = (".json", ".txt", ".model", ".spm")
 
 
 def convert(name: str, target: Path) -> None:
-    """Write a model, a folder or a name on the hub, to a new folder with its weights as safetensors.
+    """Write a model to a new folder with its weights as safetensors.
 
-    Raises ModelError for a model that has no pickle of weights, or one with other objects than weights in it, and
-    UsageError for a target that exists.
+    Args:
+        name: A model folder, or a name on the Hugging Face hub.
+        target: The new folder.
+
+    Raises:
+        ModelError: The model has no pickled weights, or the pickle contains other objects than weights.
+        UsageError: The target exists already.
     """
     if target.exists():
         raise UsageError(f"{target} exists already: name a new folder.")
-    with explained(name):
+    with raise_model_error(name):
         folder = Path(name) if Path(name).exists() else fetch(name, ["pytorch_model*.bin"])
         network = build(load_config(folder, name), _read_pickles(folder, name), folder)
         network.save_pretrained(target)
@@ -49,21 +54,25 @@ def _read_pickles(folder: Path, name: str) -> dict[str, Tensor]:
     elif (folder / _INDEX).is_file():
         files = read_shards(folder, _INDEX, ".bin")
     else:
-        raise ModelError(f"{name} has no {_PICKLE} to convert.")
+        raise ModelError(f"{name} has no {_PICKLE} to convert: give the folder or the hub name of a model with one.")
     weights: dict[str, Tensor] = {}
     for file in files:
         try:
             weights.update(torch.load(file, map_location="cpu", weights_only=True))
         except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
             raise ModelError(
-                f"{file} is damaged, or holds other objects than weights, which may be code: it is not converted."
+                f"{file} is damaged, or contains other objects than weights, which may be code: get the model from "
+                "another source."
             ) from error
     return weights
 
 
 def main() -> None:
-    """Run the conversion that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m ibidem.model.convert", description=convert.__doc__)
+    """Run the conversion that the arguments of the process name."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ibidem.model.convert",
+        description="Write a model to a new folder with its weights as safetensors.",
+    )
     parser.add_argument("model", help="folder or hub name of the model")
     parser.add_argument("folder", type=Path, help="new folder for the converted model")
     given = parser.parse_args()

@@ -1,7 +1,7 @@
 """The decoder of `FastMarian` with constant shapes, so that a CUDA graph can replay a recorded step.
 
-Caches have room for the longest translation from the start, and the step counter lies on the device. Positions that
-are not written yet are masked.
+The caches have the size of the longest translation from the start, and the step counter is on the device. Positions
+that are not written yet are masked.
 """
 
 from __future__ import annotations
@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ibidem.model.fast_marian import Sources, hide
+from ibidem.model.fast_marian import Sources, additive_mask
 
 if TYPE_CHECKING:
     from ibidem.model.fast_marian import FastMarian
 
 
 class StaticShape(NamedTuple):
-    """Room for so many sentences, hypotheses of each, source tokens and steps."""
+    """The sizes of the buffers of a `CudaStaticDecoding`.
+
+    Attributes:
+        batch: Sentences.
+        beam: Hypotheses for each sentence.
+        source: Source tokens of each sentence.
+        steps: Decoding steps.
+    """
 
     batch: int
     beam: int
@@ -27,9 +34,19 @@ class StaticShape(NamedTuple):
 
 
 class CudaStaticDecoding:
-    """Translations being written in fixed room: `load` sources, then `step` and `reorder` in turn."""
+    """A decoding in buffers of fixed size: `load` sources, then call `step` and `reorder` in turn.
+
+    Attributes:
+        number: [1] the number of the current step, on the device.
+    """
 
     def __init__(self, network: FastMarian, shape: StaticShape) -> None:
+        """Allocate the buffers.
+
+        Args:
+            network: The weights.
+            shape: The sizes of the buffers.
+        """
         batch, beam, source, steps = shape
         self._network = network
         self._shape = shape
@@ -43,13 +60,18 @@ class CudaStaticDecoding:
         self._history = like.new_full((batch, beam, steps * beam), -torch.inf)
         slots = torch.arange(steps * beam, device=like.device)
         self._slot_steps = slots.div(beam, rounding_mode="floor")
-        self._itself = slots % beam == torch.arange(beam, device=like.device)[:, None]
+        self._self_mask = slots % beam == torch.arange(beam, device=like.device)[:, None]
         self._places = slots[:beam]
         self.number = torch.zeros(1, dtype=torch.long, device=like.device)
 
     @torch.inference_mode()
     def load(self, ids: Tensor, mask: Tensor) -> None:
-        """Begin with padded sources [n, s], n and s within the shape; room for others holds an empty source."""
+        """Encode sources and start their decoding; unused rows of the batch get an empty source.
+
+        Args:
+            ids: [n, s] padded token ids; n and s are at most `shape.batch` and `shape.source`.
+            mask: [n, s] 1 at real tokens, 0 at padding.
+        """
         batch, _, longest, _ = self._shape
         count, length = ids.shape
         encoded = self._network.encode(ids, mask)
@@ -59,23 +81,41 @@ class CudaStaticDecoding:
         shown = torch.zeros(batch, longest, dtype=torch.bool, device=ids.device)
         shown[:, 0] = True
         shown[:count, :length] = mask.bool()
-        self._sources.mask.copy_(hide(shown[:, None, None], encoded.dtype))
+        self._sources.mask.copy_(additive_mask(shown[:, None, None], encoded.dtype))
         self._history.fill_(-torch.inf)
         self.number.zero_()
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Feed one token to each row, [rows]; gives the states [rows, d] that enter the output projection."""
-        now = (self._slot_steps == self.number) & self._itself
+        """Feed one token to each row.
+
+        Args:
+            tokens: [rows] token ids, rows = batch * beam.
+
+        Returns:
+            [rows, d] states, the inputs of the output projection.
+        """
+        now = (self._slot_steps == self.number) & self._self_mask
         self._history.masked_fill_(now, 0.0)
         x = self._network.embed_at(tokens, self.number)
         return self._network.decode(x, self._shape.beam, self._store, self._history[:, None], self._sources)
 
     def project(self, states: Tensor) -> Tensor:
-        """The logits [rows, V] of states, in their own type: what reads them makes each wider, not a copy of all."""
+        """Compute the logits of states.
+
+        Args:
+            states: [rows, d] states of `step`.
+
+        Returns:
+            [rows, V] logits in the dtype of the states; a float32 copy of them all would cost memory bandwidth.
+        """
         return self._network.output(states)
 
     def reorder(self, parents: Tensor) -> None:
-        """Each hypothesis goes on from another of its sentence, [batch, beam]; the next step begins."""
+        """Continue each hypothesis from another one of its sentence, and advance to the next step.
+
+        Args:
+            parents: [batch, beam] the hypothesis, from 0 to beam - 1, that each one continues.
+        """
         chosen = parents[:, :, None].expand(-1, -1, self._history.shape[2])
         self._history.copy_(self._history.gather(1, chosen))
         self.number += 1

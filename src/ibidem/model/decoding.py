@@ -1,4 +1,4 @@
-"""One decoding step and its cache: the interface between the base model and beam search."""
+"""The interface between the base model and beam search: decoding steps, padding, and positions of tokens in text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 
 
 def pad_ids(sequences: Sequence[Sequence[int]], filling: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Tokens [n, longest], filled up at their ends, and a mask [n, longest], 1 where they are real.
+    """Pad sequences of token ids at their ends.
 
-    In numpy: making a tensor of lists of lists takes many times as long, which tells while learning on a GPU.
+    Args:
+        sequences: n sequences of token ids.
+        filling: The id of the padding token.
+        device: The device of the results.
+
+    Returns:
+        [n, longest] token ids, and [n, longest] a mask that is 1 at real tokens and 0 at padding.
     """
+    # Through numpy, since torch is slow at making a tensor from lists of lists.
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     real = np.arange(lengths.max()) < lengths[:, None]
     padded = np.full(real.shape, filling, np.int64)
@@ -29,33 +36,54 @@ def pad_ids(sequences: Sequence[Sequence[int]], filling: int, device: torch.devi
 
 
 def flatten(sequences: Sequence[Sequence[int]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """All tokens in a row."""
+    """Concatenate sequences of token ids to one array."""
     return np.fromiter(chain.from_iterable(sequences), np.int64, sum(map(len, sequences)))
 
 
 class Step(NamedTuple):
-    """One decoding step: states [rows, d] that enter the output projection, and the model's logits [rows, V]."""
+    """The result of one decoding step.
+
+    Attributes:
+        states: [rows, d] inputs of the output projection, float32.
+        logits: [rows, V] the model's logits, float32.
+    """
 
     states: Tensor
     logits: Tensor
 
 
 class Decoding(Protocol):
-    """A batch of translations being written: `step` adds a token to every row, `reorder` picks rows."""
+    """A batch of translations that are being decoded: `step` appends a token to every row, `reorder` selects rows."""
 
     def step(self, tokens: Tensor) -> Step:
-        """Feed tokens [rows, t] (t > 1 only for the prompt of the first step); the last position's state and logits."""
+        """Feed tokens and compute the state and logits at the last position.
+
+        Args:
+            tokens: [rows, t] token ids; t > 1 only for the prompt of the first step.
+        """
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a sentence keeps as many rows as it has, or loses all of them."""
+        """Select rows.
+
+        Args:
+            rows: [new rows] the row that each new row continues. A sentence keeps the number of its rows, or loses all.
+        """
         ...
 
 
 class TransformersDecoding:
-    """Any transformers model, by its own forward pass and cache."""
+    """A decoding of any transformers model with its own forward pass and cache; see `Decoding`."""
 
     def __init__(self, network: Any, projection: nn.Linear, encoded: Any, mask: Tensor) -> None:
+        """Start a decoding of encoded sources.
+
+        Args:
+            network: The transformers model.
+            projection: The output layer of the network.
+            encoded: The encoder's output for n sources.
+            mask: [n, s] 1 at real source tokens, 0 at padding.
+        """
         self._network = network
         self._projection = projection
         self._encoded = encoded
@@ -64,14 +92,14 @@ class TransformersDecoding:
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:
-        """Feed tokens [rows, t] (t > 1 only for the prompt of the first step); the last position's state and logits."""
+        """Feed tokens [rows, t] and compute the state and logits at the last position."""
         captured: list[Tensor] = []
 
         def keep_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
             captured.append(inputs[0][:, -1:])
             return (captured[0],)
 
-        with hooked(self._projection, keep_last):
+        with forward_pre_hook(self._projection, keep_last):
             output = self._network(
                 encoder_outputs=self._encoded,
                 attention_mask=self._mask,
@@ -84,7 +112,7 @@ class TransformersDecoding:
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows [new_rows], in this order; a row may be dropped or stand several times."""
+        """Select rows [new rows], in this order; a row may be dropped or repeated."""
         self._mask = self._mask.index_select(0, rows)
         self._encoded.last_hidden_state = self._encoded.last_hidden_state.index_select(0, rows)
         if self._cache is not None:
@@ -92,8 +120,8 @@ class TransformersDecoding:
 
 
 @contextmanager
-def hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    """A hook for this thread alone: another one may use the model at the same time."""
+def forward_pre_hook(module: nn.Module, hook: Any) -> Iterator[None]:
+    """Register a forward pre-hook that acts in this thread alone, since another thread may use the model."""
     owner = get_ident()
     handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)
     try:
@@ -103,14 +131,26 @@ def hooked(module: nn.Module, hook: Any) -> Iterator[None]:
 
 
 class Spans:
-    """The places (start, end) of the tokens `ids` in `text`, in characters, white space before a token left out.
+    """The positions of tokens in a text, as (start, end) in characters; white space before a token is excluded.
 
-    A tokenizer may spell a text otherwise than it was written (… as ...): then the places are those of the
-    characters that correspond. A token that adds no character of its own, such as the end of the sentence or
-    the first bytes of a character, is empty.
+    A tokenizer may normalise a text (… to ...): the positions are those of the corresponding characters then. A token
+    that adds no character, such as the end of the sentence or the first bytes of a character, has an empty span.
+
+    Example:
+        >>> words = ["Good", " ", "day"]
+        >>> spans = Spans(lambda ids: "".join(words[i] for i in ids), [0, 1, 2], "Good day")
+        >>> spans[2]
+        (5, 8)
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], ids: Sequence[int], text: str) -> None:
+        """Prepare the spans of a text; each one is computed when it is read.
+
+        Args:
+            decode: The function that converts token ids to text.
+            ids: The token ids of the text.
+            text: The text as it was written.
+        """
         self._decode = decode
         self._ids = ids
         self._spelt = decode(ids)
@@ -118,7 +158,7 @@ class Spans:
         self._ends = {-1: 0, len(ids) - 1: len(self._spelt)}
 
     def __getitem__(self, position: int) -> tuple[int, int]:
-        """The place of the token at a position."""
+        """Return start and end of the token at a position."""
         end = self._end(position)
         start = min(self._end(position - 1), end)
         while start < end and self._spelt[start].isspace():
@@ -129,7 +169,7 @@ class Spans:
         return starts[start], ends[end] if start < end else starts[start]
 
     def _end(self, position: int) -> int:
-        """Where the tokens up to a position end in the spelt text."""
+        """Return where the tokens up to a position end in the decoded text."""
         if position not in self._ends:
             begun = self._decode(self._ids[: position + 1])
             same = takewhile(lambda pair: pair[0] == pair[1], zip(begun, self._spelt, strict=False))
@@ -138,7 +178,7 @@ class Spans:
 
 
 def _align(spelt: str, written: str) -> tuple[list[int], list[int]]:
-    """For every place in the spelt text, what corresponds to it where a token starts there, and where one ends."""
+    """Map each character position of the decoded text to the written text, as start and as end of a token."""
     starts, ends = [0] * len(spelt), [0]
     for kind, first, last, from_, to in SequenceMatcher(None, spelt, written, autojunk=False).get_opcodes():
         same = kind == "equal"

@@ -1,8 +1,8 @@
 """Marian and FSMT networks with fewer operations around the matrix products than in transformers.
 
-Results equal those of transformers. One product gives queries, keys and values. The keys and values of the source are
-computed once for a sentence and not for each of its hypotheses. Caches are never copied when hypotheses are reordered:
-all hypotheses of a sentence write into one cache, and a mask selects the history of each hypothesis.
+The results equal those of transformers. One product gives queries, keys and values. The keys and values of the source
+are computed once for a sentence and not for each of its hypotheses. Reordering copies no cache: all hypotheses of a
+sentence write into one cache, and a mask selects the history of each hypothesis.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from ibidem.model.linear import Linear
 
 
-# (number of the layer, keys and values [2, n, heads, beam, size] of a step) -> those [2, n, heads, slots, size] of all
+# (layer number, keys and values [2, n, heads, beam, size] of a step) -> those of all steps [2, n, heads, slots, size]
 Store = Callable[[int, Tensor], Tensor]
 
 ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
 
 _CACHE_STEPS = 32
-# So many tokens are encoded in no more time than fewer.
+# Encoding fewer tokens than this takes no less time.
 _FEW_TOKENS = 64
 
 
-def supports_lean(network: Any) -> bool:
-    """Whether the lean engine knows this transformers model."""
+def supports_fast_marian(network: Any) -> bool:
+    """Return whether `FastMarian` supports the architecture of a transformers model."""
     return type(network).__name__ in ARCHITECTURES
 
 
@@ -50,7 +50,7 @@ class Norm(NamedTuple):
 
 
 class FeedForward(NamedTuple):
-    """The two linear layers of a block, with its residual and norm."""
+    """The feed-forward block of a layer, with its residual connection and normalisation."""
 
     inner: Linear
     activation: Callable[[Tensor], Tensor]
@@ -62,7 +62,14 @@ class FeedForward(NamedTuple):
 
 
 class EncoderLayer(NamedTuple):
-    """Self-attention and feed-forward."""
+    """An encoder layer: self-attention and feed-forward block.
+
+    Attributes:
+        project: Queries, keys and values of the self-attention in one product.
+        outer: The output layer of the self-attention.
+        norm: The normalisation after the self-attention.
+        feed: The feed-forward block.
+    """
 
     project: Linear
     outer: Linear
@@ -71,7 +78,18 @@ class EncoderLayer(NamedTuple):
 
 
 class DecoderLayer(NamedTuple):
-    """Self-attention, attention to the source, and feed-forward."""
+    """A decoder layer: self-attention, cross-attention and feed-forward block.
+
+    Attributes:
+        project: Queries, keys and values of the self-attention in one product.
+        outer: The output layer of the self-attention.
+        norm: The normalisation after the self-attention.
+        source_query: The queries of the cross-attention.
+        source_project: Keys and values of the cross-attention in one product.
+        source_outer: The output layer of the cross-attention.
+        source_norm: The normalisation after the cross-attention.
+        feed: The feed-forward block.
+    """
 
     project: Linear
     outer: Linear
@@ -84,7 +102,14 @@ class DecoderLayer(NamedTuple):
 
 
 class Embedding(NamedTuple):
-    """Token embeddings with their scale, and the position of the first token."""
+    """Scaled token embeddings plus position embeddings.
+
+    Attributes:
+        tokens: [V, d] token embeddings.
+        scale: The factor of the token embeddings.
+        positions: [p, d] position embeddings.
+        first: The row of `positions` for the first token.
+    """
 
     tokens: Tensor
     scale: float
@@ -92,20 +117,25 @@ class Embedding(NamedTuple):
     first: int
 
     def __call__(self, ids: Tensor, start: int) -> Tensor:
-        """ids [n, t] of tokens that stand at `start` and after; gives [n, t, d]."""
+        """Embed tokens [n, t] at the positions `start` and following; returns [n, t, d]."""
         begin = self.first + start
         return self.tokens[ids] * self.scale + self.positions[begin : begin + ids.shape[1]]
 
 
 class Sources(NamedTuple):
-    """What is known of the sources: for each layer [2, n, heads, s, size], and a mask [n, 1, 1, s] to be added."""
+    """The inputs of the cross-attention.
+
+    Attributes:
+        keys_and_values: [2, n, heads, s, head size] for each decoder layer.
+        mask: [n, 1, 1, s] 0 at real tokens and -inf at padding.
+    """
 
     keys_and_values: list[Tensor]
     mask: Tensor
 
 
 class FastMarian:
-    """The weights of a Marian or FSMT model, laid out for decoding."""
+    """The weights of a Marian or FSMT model, arranged for fast decoding."""
 
     def __init__(
         self,
@@ -114,7 +144,14 @@ class FastMarian:
         bias: Tensor | None,
         linear: Callable[[Tensor, Tensor | None], Linear] = PlainLinear,
     ) -> None:
-        """projection: the output layer; bias: what is added to its logits, if anything; linear: makes the layers."""
+        """Arrange the weights of a network.
+
+        Args:
+            network: A transformers model that `supports_fast_marian` accepts.
+            projection: Its output layer.
+            bias: [1, V] the bias of the logits outside the output layer, or None.
+            linear: The class of the linear layers, called with weight [outputs, inputs] and bias [outputs] or None.
+        """
         encoder, decoder = network.model.encoder, network.model.decoder
         self.heads = network.config.decoder_attention_heads
         self.width = network.config.d_model
@@ -127,19 +164,26 @@ class FastMarian:
 
     @property
     def states_like(self) -> Tensor:
-        """A tensor of the type and on the device of all states."""
+        """A tensor with the dtype and the device of the states."""
         return self.embed_target.tokens
 
     @torch.inference_mode()
     def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Encoder states [n, s, d] of sources [n, s], which are padded at their end where mask [n, s] is 0.
+        """Encode sources.
 
-        On a CPU those of like length are encoded together: a single long one would have all others padded to it.
+        On a CPU, sources of similar lengths are encoded together; one long source would pad all others to its length.
+
+        Args:
+            ids: [n, s] token ids, padded at their ends.
+            mask: [n, s] 1 at real tokens, 0 at padding.
+
+        Returns:
+            [n, s, d] encoder states.
         """
         if ids.is_cuda:
             return self._encode(ids, mask)
         lengths, order = mask.sum(dim=1).sort()
-        groups = torch.split(order, _alike(lengths.tolist()))
+        groups = torch.split(order, _group_by_length(lengths.tolist()))
         if len(groups) == 1:
             return self._encode(ids, mask)
         encoded = self.states_like.new_zeros(*ids.shape, self.width)
@@ -151,7 +195,7 @@ class FastMarian:
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
         x = self.embed_source(ids, 0)
         count, length, width = x.shape
-        hidden = None if bool(mask.all()) else hide(mask.bool()[:, None, None], x.dtype)
+        hidden = None if bool(mask.all()) else additive_mask(mask.bool()[:, None, None], x.dtype)
         for layer in self.encoder:
             q, k, v = layer.project(x).view(count, length, 3, self.encoder_heads, -1).permute(2, 0, 3, 1, 4)
             found = scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
@@ -160,24 +204,39 @@ class FastMarian:
         return x
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
-        """Tokens [rows, 1] at a position of the target: [rows, d]."""
+        """Embed target tokens [rows, 1] at a position; returns [rows, d]."""
         return self.embed_target(tokens, position)[:, 0]
 
     def embed_at(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """Tokens [rows] at a position of the target [1] that only the device knows: [rows, d]."""
+        """Embed target tokens [rows] at a position [1] that is on the device; returns [rows, d]."""
         embedding = self.embed_target
         return embedding.tokens[tokens] * embedding.scale + embedding.positions[position + embedding.first]
 
     def attend_sources(self, encoded: Tensor) -> list[Tensor]:
-        """For each layer the keys and values [2, n, heads, s, size of a head] of encoded sources [n, s, d]."""
+        """Compute the keys and values of the cross-attention.
+
+        Args:
+            encoded: [n, s, d] encoder states.
+
+        Returns:
+            [2, n, heads, s, head size] for each decoder layer.
+        """
         count, length, width = encoded.shape
         shape = (count, length, 2, self.heads, width // self.heads)
         return [layer.source_project(encoded).view(shape).permute(2, 0, 3, 1, 4) for layer in self.decoder]
 
     def decode(self, x: Tensor, beam: int, store: Store, history: Tensor, sources: Sources) -> Tensor:
-        """The states [rows, d] of embedded tokens [rows, d], `beam` rows a sentence.
+        """Compute the decoder states of one step.
 
-        store: keeps the keys and values of the tokens; history: [n, 1, beam, slots], what each row may look back at.
+        Args:
+            x: [rows, d] embedded tokens; rows = sentences * beam.
+            beam: The number of hypotheses for each sentence.
+            store: The function that writes the keys and values of this step into the cache of a layer.
+            history: [n, 1, beam, slots] 0 at the cache slots of a hypothesis' own history, -inf elsewhere.
+            sources: The inputs of the cross-attention.
+
+        Returns:
+            [rows, d] states, the inputs of the output projection.
         """
         rows, width = x.shape
         shape = (rows // beam, beam, 3, self.heads, width // self.heads)
@@ -194,32 +253,40 @@ class FastMarian:
 
 
 class FastMarianDecoding:
-    """A batch of translations being written, `beam` hypotheses a sentence; see `Decoding`."""
+    """A batch of translations that are being decoded, `beam` hypotheses for each sentence; see `Decoding`."""
 
     def __init__(self, network: FastMarian, ids: Tensor, mask: Tensor, beam: int) -> None:
+        """Encode sources and start their decoding.
+
+        Args:
+            network: The weights.
+            ids: [n, s] padded token ids.
+            mask: [n, s] 1 at real tokens, 0 at padding.
+            beam: The number of hypotheses for each sentence.
+        """
         self._network = network
         self._beam = beam
         encoded = network.encode(ids, mask)
         count, _, width = encoded.shape
         self._sources = Sources(
             [both.contiguous() for both in network.attend_sources(encoded)],
-            hide(mask.bool()[:, None, None], encoded.dtype),
+            additive_mask(mask.bool()[:, None, None], encoded.dtype),
         )
         self._steps = 0
-        # Of each layer keys and values [2, sentences, heads, steps x beam, size of a head].
-        room = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
-        self._caches = [encoded.new_empty(room) for _ in network.decoder]
-        # For each hypothesis [sentences, beam, steps x beam]: 0 at the slots of its own history, else -inf.
+        # Keys and values of each layer: [2, sentences, heads, steps x beam, head size].
+        shape = (2, count, network.heads, _CACHE_STEPS * beam, width // network.heads)
+        self._caches = [encoded.new_empty(shape) for _ in network.decoder]
+        # [sentences, beam, steps x beam]: 0 at the slots of a hypothesis' own history, else -inf.
         self._history = encoded.new_empty(count, beam, 0)
-        self._itself = hide(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
+        self._self_mask = additive_mask(torch.eye(beam, dtype=torch.bool, device=encoded.device), encoded.dtype)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:
         """Feed one token to each row, [rows, 1]."""
         if tokens.shape[1] != 1:
-            raise ValueError("the lean engine takes one token a row")
-        self._make_room()
-        now = self._itself.expand(len(self._history), -1, -1)
+            raise ValueError("expected one token for each row, [rows, 1]")
+        self._grow_caches()
+        now = self._self_mask.expand(len(self._history), -1, -1)
         self._history = torch.cat([self._history, now], dim=2)
         x = self._network.embed(tokens, self._steps)
         x = self._network.decode(x, self._beam, self._store, self._history[:, None], self._sources)
@@ -228,7 +295,7 @@ class FastMarianDecoding:
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
+        """Select rows [new rows]: all hypotheses of the sentences that remain, one sentence after the other."""
         parents = rows.view(-1, self._beam) % self._beam
         history = self._history
         if len(parents) < len(history):
@@ -239,29 +306,29 @@ class FastMarianDecoding:
         self._history = history.gather(1, parents[:, :, None].expand(-1, -1, history.shape[2]))
 
     def _store(self, layer: int, made: Tensor) -> Tensor:
-        """Keep the keys and values of this step; all of the layer so far."""
+        """Write the keys and values of this step into the cache, and return all of the layer so far."""
         end = (self._steps + 1) * self._beam
         cache = self._caches[layer]
         cache[:, :, :, end - self._beam : end] = made
         return cache[:, :, :, :end]
 
-    def _make_room(self) -> None:
-        used, held = self._steps * self._beam, self._caches[0].shape[3]
-        if used < held:
+    def _grow_caches(self) -> None:
+        used, size = self._steps * self._beam, self._caches[0].shape[3]
+        if used < size:
             return
         for number, cache in enumerate(self._caches):
-            larger = cache.new_empty(*cache.shape[:3], 2 * held, cache.shape[4])
+            larger = cache.new_empty(*cache.shape[:3], 2 * size, cache.shape[4])
             larger[:, :, :, :used] = cache
             self._caches[number] = larger
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Attention [n, heads, q, size] of queries that are already scaled; mask: [n, 1, 1 or q, k], added."""
+    """Compute attention [n, heads, q, size] with scaled queries; mask [n, 1, 1 or q, k] is added to the scores."""
     return ((query @ keys.transpose(2, 3)) + mask).softmax(dim=3) @ values
 
 
-def _alike(lengths: Sequence[int]) -> list[int]:
-    """Sizes of runs of rising lengths in which padding is a third of the tokens, or a few, at most."""
+def _group_by_length(lengths: Sequence[int]) -> list[int]:
+    """Return sizes of groups of ascending lengths; padding is at most a third of a group, or the group is small."""
     sizes, real = [0], 0
     for length in lengths:
         if length * (sizes[-1] + 1) > max(1.5 * (real + length), _FEW_TOKENS):
@@ -272,19 +339,19 @@ def _alike(lengths: Sequence[int]) -> list[int]:
     return sizes
 
 
-def hide(shown: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where something may be attended to, -inf elsewhere."""
+def additive_mask(shown: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert a boolean mask to one that is added to scores: 0 at True, -inf at False."""
     return torch.zeros(shown.shape, dtype=dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
 
 def _join(parts: Sequence[Any], scales: Sequence[float], linear: Callable[[Tensor, Tensor | None], Linear]) -> Linear:
-    """Several linear layers of one input as one."""
+    """Join linear layers of the same input to one layer."""
     weight = torch.cat([part.weight * scale for part, scale in zip(parts, scales, strict=True)])
     return linear(weight, torch.cat([part.bias * scale for part, scale in zip(parts, scales, strict=True)]))
 
 
 def _attention(attention: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> tuple[Linear, Linear]:
-    """Query, key and value as one layer, the query scaled, and the layer that follows."""
+    """Return the joined layer of scaled query, key and value, and the output layer of an attention block."""
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
     outer = attention.out_proj
     return _join(parts, (attention.scaling, 1.0, 1.0), linear), linear(outer.weight, outer.bias)
@@ -294,13 +361,15 @@ def _norm(norm: Any) -> Norm:
     return Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
 
 
-def _feed(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
+def _feed_forward(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> FeedForward:
     inner, outer = (linear(part.weight, part.bias) for part in (layer.fc1, layer.fc2))
     return FeedForward(inner, layer.activation_fn, outer, _norm(layer.final_layer_norm))
 
 
 def _encoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> EncoderLayer:
-    return EncoderLayer(*_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed(layer, linear))
+    return EncoderLayer(
+        *_attention(layer.self_attn, linear), _norm(layer.self_attn_layer_norm), _feed_forward(layer, linear)
+    )
 
 
 def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]) -> DecoderLayer:
@@ -312,12 +381,12 @@ def _decoder_layer(layer: Any, linear: Callable[[Tensor, Tensor | None], Linear]
         _join((across.k_proj, across.v_proj), (1.0, 1.0), linear),
         linear(across.out_proj.weight, across.out_proj.bias),
         _norm(layer.encoder_attn_layer_norm),
-        _feed(layer, linear),
+        _feed_forward(layer, linear),
     )
 
 
 def _embedding(half: Any) -> Embedding:
-    """The embeddings of an encoder or a decoder; FSMT's positions begin behind the one of its padding."""
+    """Return the embedding of an encoder or decoder; FSMT's positions begin after the one of its padding."""
     positions = half.embed_positions
     padding = getattr(positions, "padding_idx", None)
     first = 0 if padding is None else padding + 1

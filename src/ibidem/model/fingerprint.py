@@ -1,4 +1,4 @@
-"""Fingerprints that tell whether a memory and a model belong together."""
+"""Fingerprints of models and tokenizers, by which a memory recognises its base model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _PROBES = (
 
 
 def fingerprint_network(network: nn.Module) -> str:
-    """sha256 over names, shapes and fp32 values of all parameters, whatever device or file format they came in."""
+    """Compute the sha256 of the names, shapes and float32 values of all parameters.
+
+    The result does not depend on the device or the file format.
+    """
     digest = hashlib.sha256()
     weights = dict(network.named_parameters())
     # Marian and BART keep a learnt bias of the logits outside their parameters.
@@ -37,7 +40,7 @@ def fingerprint_network(network: nn.Module) -> str:
 
 
 def fingerprint_tokens(tokens: Tokens) -> str:
-    """sha256 over what the tokenizer does: its vocabularies, and probes encoded on both sides."""
+    """Compute the sha256 of a tokenizer's behaviour: its vocabularies, and sample texts encoded on both sides."""
     behaviour = {
         "vocabulary": sorted(tokens.vocabulary().items()),
         "sources": tokens.encode_sources(_PROBES),

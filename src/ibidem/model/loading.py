@@ -1,4 +1,7 @@
-"""Loading a base model from a folder, from the hub, or from the package."""
+"""Loading of a base model from a folder, from the Hugging Face hub, or from the package.
+
+Only safetensors are read, and no code that comes with a model is run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from torch import Tensor
 
 from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model.base import BaseModel
-from ibidem.model.fast_marian import supports_lean
+from ibidem.model.fast_marian import supports_fast_marian
 from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
@@ -25,80 +28,142 @@ from ibidem.model.tokens import Tokens
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
 PACKED_FILE = "model.int8.safetensors"
 PLAIN_FILE = "model.safetensors"
 _ROWS, _SCALES = ".int8", ".scale"
-
-
-def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Replace every matrix by its int8 rows and their scales."""
-    packed: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        if weight.ndim != 2 or not weight.is_floating_point():
-            packed[name] = weight.half() if weight.is_floating_point() else weight
-            continue
-        scale = weight.float().abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
-        packed[name + _ROWS] = (weight.float() / scale).round().to(torch.int8)
-        packed[name + _SCALES] = scale.squeeze(1)
-    return packed
-
-
-def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The fp32 weights behind `pack`."""
-    weights: dict[str, Tensor] = {}
-    for name, tensor in packed.items():
-        if name.endswith(_ROWS):
-            scale = packed[name.removesuffix(_ROWS) + _SCALES]
-            weights[name.removesuffix(_ROWS)] = tensor.float() * scale[:, None]
-        elif not name.endswith(_SCALES):
-            weights[name] = tensor.float() if tensor.is_floating_point() else tensor
-    return weights
-
-
-def pack_folder(source: Path, target: Path) -> None:
-    """Copy a Hugging Face folder with its weights packed."""
-    target.mkdir(parents=True, exist_ok=True)
-    save_file(pack(load_file(source / PLAIN_FILE)), target / PACKED_FILE, metadata={"format": "ibidem-int8-rows"})
-    # safetensors makes files that only their owner can read.
-    (target / PACKED_FILE).chmod(0o644)
-    for file in sorted(source.iterdir()):
-        if file.is_file() and file.name != PLAIN_FILE:
-            shutil.copyfile(file, target / file.name)
-
-
-def load_packed(folder: Path) -> dict[str, Tensor] | None:
-    """The unpacked weights of a folder, or None where it holds no packed ones."""
-    file = folder / PACKED_FILE
-    return unpack(load_file(file)) if file.exists() else None
-
-
 _INDEX_FILE = "model.safetensors.index.json"
 # No Python files, pickles, adapters or chat templates are downloaded.
 _FETCHED = ("*.json", "*.txt", "*.model", "*.spm", PLAIN_FILE, "model-*.safetensors", PACKED_FILE)
 _NOT_FETCHED = ("*/*", "adapter_*")
 _USABLE = "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
+SHIPPED = "ibidem-base-de-en"
+AUTO = "auto"
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
+
+
+def load_model(
+    name: str | Path | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    source_language: str | None = None,
+    target_language: str | None = None,
+    source_prefix: str = "",
+) -> BaseModel:
+    """Load a base model.
+
+    Args:
+        name: A model folder, a name on the Hugging Face hub, or None for the German-English model of this package.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
+        dtype: "float32", "float16", "bfloat16", "int8", or "auto": int8 where it is possible, else float32. int8 is for
+            Marian and FSMT models on a CPU; without the native library, learning uses float32 then.
+        source_language: The source language. Multilingual models (M2M100, NLLB, mBART) require it. For a model that
+            does not state its languages (T5, BART) it only determines how files are read.
+        target_language: The target language, in the same way.
+        source_prefix: Text before every source, such as T5's "translate German to English: ".
+
+    Raises:
+        ModelError: The model cannot be loaded, or lacks one of the languages.
+        UsageError: Invalid device, dtype or language.
+
+    Example:
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu")
+        >>> model.name, model.tokens.source_language, model.tokens.target_language
+        ('ibidem-base-de-en', 'de', 'en')
+        >>> model.dimension
+        512
+    """
+    chosen = SHIPPED if name is None else str(name)
+    if Path(chosen).exists():
+        chosen = str(Path(chosen).resolve())  # a memory stores this name, and may be opened from another working folder
+    folder = _shipped_folder() if chosen == SHIPPED else Path(chosen) if Path(chosen).exists() else None
+    torch_device = resolve_device(device)
+    if dtype not in (*_DTYPES, AUTO):
+        raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
+    network, tokenizer = load_pretrained(chosen, folder)
+    if dtype == AUTO:
+        dtype = "float32" if _int8_obstacle(network, chosen, torch_device) else "int8"
+    tokens = Tokens(
+        tokenizer,
+        network.config,
+        network.generation_config,
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+        name=chosen,
+    )
+    # The fingerprint is that of the original weights, so that a memory fits the model in any dtype.
+    fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
+    if dtype == "int8" and (reason := _int8_obstacle(network, chosen, torch_device)):
+        raise UsageError(reason)
+    return BaseModel(chosen, network.to(torch_device, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
+
+
+def resolve_device(device: str) -> torch.device:
+    """Return the torch device of a name.
+
+    Args:
+        device: "auto" (a GPU if there is one, else the CPU), "cpu", "cuda" or "cuda:N".
+
+    Raises:
+        UsageError: Unknown or unavailable device.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch_device = torch.device(device)
+    except RuntimeError:
+        raise UsageError(f"Unknown device '{device}': use auto, cpu, cuda or cuda:N.") from None
+    if torch_device.type not in ("cpu", "cuda"):
+        raise UsageError(f"ibidem runs on cpu and cuda, not on '{device}': use one of these.")
+    if torch_device.type == "cuda" and (torch_device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"The device '{device}' is not available to torch on this machine: use --device cpu.")
+    return torch_device
+
+
+def _int8_obstacle(network: Any, name: str, torch_device: torch.device) -> str | None:
+    """Return the reason why a model cannot use int8 on a device; None if it can."""
+    if torch_device.type != "cpu":
+        return f"int8 is for the CPU, not for '{torch_device}': use --dtype float16 there."
+    if not supports_fast_marian(network):
+        return f"{name} is a {type(network).__name__}, and int8 requires a Marian or FSMT model: use --dtype float32."
+    if not (supports_native(network) or supports_int8()):
+        return "Neither PyTorch nor the native library has int8 products for this CPU: use --dtype float32."
+    return None
+
+
+def _shipped_folder() -> Path:
+    return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))
 
 
 def load_pretrained(name: str, folder: Path | None = None) -> tuple[Any, Any]:
-    """Load the network and the tokenizer of a model folder or, without one, of a name on the hub.
+    """Load a network and its tokenizer.
 
-    Raises ModelError, which names the model and the remedy, for anything that cannot be loaded.
+    Args:
+        name: The name of the model, for the hub and for messages.
+        folder: The model folder; None downloads the model from the hub.
+
+    Returns:
+        The transformers network in float32, and the tokenizer.
+
+    Raises:
+        ModelError: The model cannot be loaded; the message names the model and the remedy.
     """
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    # The tokenizer advises on line lengths that ibidem splits itself.
+    # The tokenizer warns about long lines, which ibidem splits itself.
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
-    with explained(name):
+    with raise_model_error(name):
         folder = fetch(name) if folder is None else folder
         config = load_config(folder, name)
         return build(config, _read_weights(folder, name), folder), _load_tokenizer(config, folder, name)
 
 
 @contextmanager
-def explained(name: str) -> Iterator[None]:
-    """Turn whatever the libraries raise for a missing, damaged or unsuitable file into a ModelError."""
+def raise_model_error(name: str) -> Iterator[None]:
+    """Convert any error of the libraries for a missing, damaged or unsuitable file to a ModelError."""
     try:
         yield
     except IbidemError:
@@ -107,18 +172,78 @@ def explained(name: str) -> Iterator[None]:
         raise _explain(error, name) from error
 
 
+def _explain(error: Exception, name: str) -> ModelError:
+    reason = " ".join(str(error).split())
+    if "trust_remote_code" in reason or "custom code" in reason:
+        return ModelError(
+            f"{name} needs Python code of its own (auto_map in its config.json or tokenizer_config.json), and ibidem "
+            f"never runs code that comes with a model: {_USABLE}"
+        )
+    return ModelError(
+        f"Cannot load the model '{name}': {reason[:300]} Give a folder with config.json, model.safetensors and "
+        "tokenizer files, or a name on the hub that this machine can reach."
+    )
+
+
 def fetch(name: str, more: Sequence[str] = ()) -> Path:
-    """Download the files of a model on the hub that ibidem reads, and those that match `more`, into the hub's cache."""
+    """Download the files of a model that ibidem reads into the cache of the hub.
+
+    Args:
+        name: The name of the model on the hub.
+        more: Patterns of further files.
+
+    Returns:
+        The folder in the cache.
+    """
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=[*_FETCHED, *more], ignore_patterns=list(_NOT_FETCHED)))
 
 
-def build(config: Any, weights: dict[str, Tensor], folder: Path) -> Any:
-    """Make the network of a configuration with the given weights and the generation settings of the folder.
+def load_config(folder: Path, name: str) -> Any:
+    """Read the configuration of an encoder-decoder.
 
-    transformers gets the weights as tensors and never a path, so it resolves no weight files, adapters or custom
-    generation code by itself.
+    Args:
+        folder: The model folder.
+        name: The name of the model for messages.
+
+    Raises:
+        ModelError: The folder has no configuration, or the model is quantised or no encoder-decoder.
+    """
+    from transformers import AutoConfig, dynamic_module_utils
+
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{name} holds no config.json: give the folder of a Hugging Face model.")
+    # Classes inside transformers load parts of a model without passing trust_remote_code on, and would then read an
+    # answer from stdin, which holds text to translate. With a timeout of 0, transformers raises ValueError instead.
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    # The implementations of attention and experts may be names of compiled kernels on the hub.
+    config = AutoConfig.from_pretrained(
+        folder, trust_remote_code=False, attn_implementation=None, experts_implementation=None
+    )
+    if not config.is_encoder_decoder:
+        raise ModelError(f"{name} is a {config.model_type} model, not an encoder-decoder that translates: {_USABLE}")
+    if getattr(config, "quantization_config", None) is not None:
+        raise ModelError(
+            f"{name} is quantised (quantization_config in its config.json), which ibidem does not read: use the "
+            "original model; --dtype int8 quantises it on a CPU."
+        )
+    return config
+
+
+def build(config: Any, weights: dict[str, Tensor], folder: Path) -> Any:
+    """Make a network from a configuration and weights.
+
+    transformers receives the weights as tensors and never a path, so that it resolves no weight files, adapters or
+    custom generation code by itself.
+
+    Args:
+        config: A configuration of transformers.
+        weights: The weights by name.
+        folder: The model folder, from which the generation settings are read.
+
+    Returns:
+        The network in float32.
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
@@ -137,39 +262,6 @@ def build(config: Any, weights: dict[str, Tensor], folder: Path) -> Any:
     return network
 
 
-def read_shards(folder: Path, index_file: str, ending: str) -> list[Path]:
-    """List the weight files that an index names; raises ModelError for one outside the folder or of another type."""
-    index = json.loads((folder / index_file).read_text(encoding="utf-8"))
-    names = sorted(set(index["weight_map"].values()))
-    for shard in names:
-        if Path(shard).name != shard or not shard.endswith(ending):
-            raise ModelError(f"{folder / index_file} names '{shard}', which is not a {ending} file of the same folder.")
-    return [folder / shard for shard in names]
-
-
-def load_config(folder: Path, name: str) -> Any:
-    """Read the configuration of an encoder-decoder; raises ModelError for any other, and for a quantised one."""
-    from transformers import AutoConfig, dynamic_module_utils
-
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{name} holds no config.json: give the folder of a Hugging Face model.")
-    # Classes inside transformers load parts of a model without passing trust_remote_code on, and would then ask on
-    # stdin, which holds text to translate. With a timeout of 0, transformers raises ValueError instead of asking.
-    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
-    # The implementations of attention and experts may be names of compiled kernels on the hub.
-    config = AutoConfig.from_pretrained(
-        folder, trust_remote_code=False, attn_implementation=None, experts_implementation=None
-    )
-    if not config.is_encoder_decoder:
-        raise ModelError(f"{name} is a {config.model_type} model, not an encoder-decoder that translates: {_USABLE}")
-    if getattr(config, "quantization_config", None) is not None:
-        raise ModelError(
-            f"{name} is quantised (quantization_config in its config.json), which ibidem does not read: use the "
-            "original model; --dtype int8 quantises it on a CPU."
-        )
-    return config
-
-
 def _read_weights(folder: Path, name: str) -> dict[str, Tensor]:
     packed = load_packed(folder)
     if packed is not None:
@@ -186,13 +278,35 @@ def _read_weights(folder: Path, name: str) -> dict[str, Tensor]:
     )
 
 
+def read_shards(folder: Path, index_file: str, ending: str) -> list[Path]:
+    """List the weight files that an index names.
+
+    Args:
+        folder: The model folder.
+        index_file: The name of the index.
+        ending: The required ending of the files.
+
+    Raises:
+        ModelError: The index names a file outside the folder or with another ending.
+    """
+    index = json.loads((folder / index_file).read_text(encoding="utf-8"))
+    names = sorted(set(index["weight_map"].values()))
+    for shard in names:
+        if Path(shard).name != shard or not shard.endswith(ending):
+            raise ModelError(
+                f"{folder / index_file} names '{shard}', which is not a {ending} file of the same folder: get the "
+                "model from another source."
+            )
+    return [folder / shard for shard in names]
+
+
 def _load_tokenizer(config: Any, folder: Path, name: str) -> Any:
     import transformers
 
     settings = folder / "tokenizer_config.json"
     stated = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
     for kind in (stated.get("tokenizer_class"), getattr(config, "tokenizer_class", None)):
-        # transformers takes any of its own classes here, some of which load further things from the folder.
+        # transformers accepts any of its own classes here, and some of them load other files of the folder.
         found = getattr(transformers, kind, None) if isinstance(kind, str) else None
         if found is not None and not (
             isinstance(found, type) and issubclass(found, transformers.PreTrainedTokenizerBase)
@@ -201,93 +315,48 @@ def _load_tokenizer(config: Any, folder: Path, name: str) -> Any:
     return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
-def _explain(error: Exception, name: str) -> ModelError:
-    reason = " ".join(str(error).split())
-    if "trust_remote_code" in reason or "custom code" in reason:
-        return ModelError(
-            f"{name} needs Python code of its own (auto_map in its config.json or tokenizer_config.json), and ibidem "
-            f"never runs code that comes with a model: {_USABLE}"
-        )
-    return ModelError(
-        f"Cannot load the model '{name}': {reason[:300]} Give a folder with config.json, model.safetensors and "
-        "tokenizer files, or a name on the hub that this machine can reach."
-    )
+def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Replace every matrix by its int8 rows (`.int8`) and their scales (`.scale`); other weights become float16."""
+    packed: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if weight.ndim != 2 or not weight.is_floating_point():
+            packed[name] = weight.half() if weight.is_floating_point() else weight
+            continue
+        scale = weight.float().abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
+        packed[name + _ROWS] = (weight.float() / scale).round().to(torch.int8)
+        packed[name + _SCALES] = scale.squeeze(1)
+    return packed
 
 
-SHIPPED = "ibidem-base-de-en"
-AUTO = "auto"
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
+def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the float32 weights of packed ones."""
+    weights: dict[str, Tensor] = {}
+    for name, tensor in packed.items():
+        if name.endswith(_ROWS):
+            scale = packed[name.removesuffix(_ROWS) + _SCALES]
+            weights[name.removesuffix(_ROWS)] = tensor.float() * scale[:, None]
+        elif not name.endswith(_SCALES):
+            weights[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return weights
 
 
-def load_model(
-    name: str | Path | None = None,
-    *,
-    device: str = "auto",
-    dtype: str = "float32",
-    source_language: str | None = None,
-    target_language: str | None = None,
-    source_prefix: str = "",
-) -> BaseModel:
-    """Load a folder, a name on the Hugging Face hub, or (None) the shipped German-English model.
+def pack_folder(source: Path, target: Path) -> None:
+    """Copy a Hugging Face folder and pack its weights.
 
-    `source_language` and `target_language` are needed by multilingual models only (M2M100, NLLB, mBART); a language
-    that a model does not have is refused. Of a model that does not state its languages (T5, BART) they are taken as
-    given: they tell how files are read, and do not change translations. `source_prefix` is put before every source
-    (T5's "translate German to English: "). With the dtype "int8" a CPU translates with int8 products, and learns with
-    them where our own library has them, else in float32; it takes a Marian or FSMT model. "auto" is int8 where that
-    can be had, else float32.
+    Args:
+        source: A folder with `model.safetensors`.
+        target: The folder of the packed model.
     """
-    chosen = SHIPPED if name is None else str(name)
-    if Path(chosen).exists():
-        chosen = str(Path(chosen).resolve())  # a memory must find its model from any working folder
-    folder = _shipped_folder() if chosen == SHIPPED else Path(chosen) if Path(chosen).exists() else None
-    place = resolve_device(device)
-    if dtype not in (*_DTYPES, AUTO):
-        raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
-    network, tokenizer = load_pretrained(chosen, folder)
-    if dtype == AUTO:
-        dtype = "float32" if _why_no_int8(network, chosen, place) else "int8"
-    tokens = Tokens(
-        tokenizer,
-        network.config,
-        network.generation_config,
-        source_language=source_language,
-        target_language=target_language,
-        source_prefix=source_prefix,
-        name=chosen,
-    )
-    # Rounded weights are still the same model: its fingerprint is taken before they are rounded.
-    fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
-    if dtype == "int8" and (reason := _why_no_int8(network, chosen, place)):
-        raise UsageError(reason)
-    return BaseModel(chosen, network.to(place, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
+    target.mkdir(parents=True, exist_ok=True)
+    save_file(pack(load_file(source / PLAIN_FILE)), target / PACKED_FILE, metadata={"format": "ibidem-int8-rows"})
+    # safetensors creates files that only their owner can read.
+    (target / PACKED_FILE).chmod(0o644)
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.name != PLAIN_FILE:
+            shutil.copyfile(file, target / file.name)
 
 
-def _why_no_int8(network: Any, name: str, place: torch.device) -> str | None:
-    """What keeps this model from translating in int8 there, in words; None where nothing does."""
-    if place.type != "cpu":
-        return f"int8 is for the CPU, not for '{place}': use --dtype float16 there."
-    if not supports_lean(network):
-        return f"{name} is a {type(network).__name__}, and int8 takes Marian and FSMT: use --dtype float32."
-    if not (supports_native(network) or supports_int8()):
-        return "Neither PyTorch nor our own library has int8 products for this CPU: use --dtype float32."
-    return None
-
-
-def resolve_device(device: str) -> torch.device:
-    """`auto` is a CUDA device where there is one, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except RuntimeError:
-        raise UsageError(f"Unknown device '{device}': use auto, cpu, cuda or cuda:N.") from None
-    if place.type not in ("cpu", "cuda"):
-        raise UsageError(f"ibidem runs on cpu and cuda, not on '{device}': use one of these.")
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"There is no device '{device}' here that torch can use: use --device cpu.")
-    return place
-
-
-def _shipped_folder() -> Path:
-    return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))
+def load_packed(folder: Path) -> dict[str, Tensor] | None:
+    """Return the unpacked weights of a folder; None where it has no packed ones."""
+    file = folder / PACKED_FILE
+    return unpack(load_file(file)) if file.exists() else None

@@ -1,7 +1,7 @@
 """The encoder and decoder of `FastMarian` in native code with int8 products: one call a batch, one call a step.
 
-`FastMarianDecoding` with `Int8Linear` computes the same. It is the fallback without the native library, and the oracle
-in the tests.
+`FastMarianDecoding` with `Int8Linear` computes the same. It is the fallback without the native library, and the
+reference in the tests.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: 
 
 
 def supports_native(network: Any) -> bool:
-    """Whether the native library is here, and knows what this Marian or FSMT model does."""
+    """Return whether the native library is available and supports a Marian or FSMT model."""
     if native() is None or next(network.parameters()).device.type != "cpu":
         return False
     return all(type(layer.activation_fn) in _ACTIVATIONS for layer in network.model.decoder.layers)
 
 
 class NativeEngine:
-    """Starts decodings of a lean network whose linear layers are native."""
+    """The native encoder and decoder of a `FastMarian` network with native linear layers."""
 
     def __init__(self, network: FastMarian) -> None:
+        """Pass the weights of a network to the native library."""
         self._network = network
         self.encoder = _encoder(network)
         embedding = network.embed_target
@@ -49,7 +50,13 @@ class NativeEngine:
 
     @torch.inference_mode()
     def start(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
-        """Encode sources [n, s], which are padded at their end where mask [n, s] is 0."""
+        """Encode sources and start their decoding.
+
+        Args:
+            ids: [n, s] padded token ids.
+            mask: [n, s] 1 at real tokens, 0 at padding.
+            beam: The number of hypotheses for each source.
+        """
         lengths = mask.sum(1)
         if self.encoder is None:
             sources = self._network.attend_sources(self._network.encode(ids, mask))
@@ -59,7 +66,7 @@ class NativeEngine:
 
 
 class NativeDecoding:
-    """A batch of translations being written; see `Decoding`."""
+    """A batch of translations that are being decoded by the native library; see `Decoding`."""
 
     def __init__(self, steps: NativeSteps) -> None:
         self._steps = steps
@@ -67,16 +74,16 @@ class NativeDecoding:
     def step(self, tokens: Tensor) -> Step:
         """Feed one token to each row, [rows, 1]."""
         if tokens.shape[1] != 1:
-            raise ValueError("the native engine takes one token a row")
+            raise ValueError("expected one token for each row, [rows, 1]")
         return Step(*self._steps.step(tokens[:, 0]))
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows, all hypotheses of the sentences that stay, one sentence after the other."""
+        """Select rows [new rows]: all hypotheses of the sentences that remain, one sentence after the other."""
         self._steps.reorder(rows)
 
 
 def _encoder(network: FastMarian) -> NativeEncoder | None:
-    """The network's encoder; None where native code does not know its activation."""
+    """Return the native encoder of a network; None where the library does not support its activation."""
     activations = {_ACTIVATIONS.get(type(layer.feed.activation)) for layer in network.encoder}
     activation = activations.pop() if len(activations) == 1 else None
     if activation is None:
@@ -121,5 +128,5 @@ def _layer(layer: DecoderLayer) -> Layer:
 
 def _native(linear: Linear) -> NativeLinear:
     if not isinstance(linear, NativeLinear):
-        raise TypeError("the native engine needs a network of native layers")
+        raise TypeError("NativeEngine needs a FastMarian network with NativeLinear layers")
     return linear

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from ibidem.reproduce.declaration import digest
     from ibidem.reproduce.plan import Plan, full_plan, quick_plan
     from ibidem.reproduce.plots import LINES, MARKERS, new_figure, save_figure
-    from ibidem.reproduce.report import Choice, State, lay_out, name_tables, reproduce, survey
+    from ibidem.reproduce.report import RowChoice, State, lay_out, name_tables, reproduce, survey_rows
     from ibidem.reproduce.results import Results, pack_rows
-    from ibidem.reproduce.workspace import Setting, Workspace
+    from ibidem.reproduce.workspace import RunSettings, Workspace
 
 __all__ = [
     "LINES",
     "MARKERS",
     "QUICK_LINES",
     "TABLES",
-    "Choice",
     "Data",
     "Plan",
     "Results",
-    "Setting",
+    "RowChoice",
+    "RunSettings",
     "State",
     "Workspace",
     "digest",
@@ -44,7 +44,7 @@ __all__ = [
     "quick_plan",
     "reproduce",
     "save_figure",
-    "survey",
+    "survey_rows",
     "write_cut",
     "write_own_data",
 ]
@@ -55,9 +55,9 @@ _MODULES = {
     "declaration": ("digest",),
     "plan": ("Plan", "full_plan", "quick_plan"),
     "plots": ("LINES", "MARKERS", "new_figure", "save_figure"),
-    "report": ("Choice", "State", "lay_out", "name_tables", "reproduce", "survey"),
+    "report": ("RowChoice", "State", "lay_out", "name_tables", "reproduce", "survey_rows"),
     "results": ("Results", "pack_rows"),
-    "workspace": ("Setting", "Workspace"),
+    "workspace": ("RunSettings", "Workspace"),
 }
 
 

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import UsageError
-from ibidem.text import COMPRESSED, Corpus, Stream
+from ibidem.text import COMPRESSED_ENDINGS, Corpus, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _ALIASES = {
     "medical": ("emea", "med"),
     "subtitles": ("sub", "opensubtitles", "opensubtitles2018"),
 }
-_ENDINGS = ("", *COMPRESSED)
+_ENDINGS = ("", *COMPRESSED_ENDINGS)
 
 # For quick runs: the domains of our own sentences that replace each real domain, and the sentences of every ten that
 # belong to each part.
@@ -156,7 +156,7 @@ def write_cut(data: Data, folder: Path, lines: dict[str, int]) -> Data:
             for file in data.files(domain, part):
                 kept = _read_head(file, limit)
                 name = file.name
-                for ending in COMPRESSED:
+                for ending in COMPRESSED_ENDINGS:
                     name = name.removesuffix(ending)
                 target = folder / domain / name
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ class Encoded(NamedTuple):
         """Encode pairs and leave out those that are too long for the model."""
         tokens = model.tokens
         encoded = zip(tokens.encode_sources(sources), tokens.encode_targets(targets), strict=True)
-        kept = [(s, t) for s, t in encoded if len(s) <= tokens.longest_source and len(t) <= tokens.longest_target]
+        kept = [(s, t) for s, t in encoded if len(s) <= tokens.max_source_length and len(t) <= tokens.max_target_length]
         first, second = [source for source, _ in kept], [target for _, target in kept]
         return cls(first, second, make_batches(first, second, batch_tokens))
 

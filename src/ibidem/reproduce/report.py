@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.results import Result
     from ibidem.reproduce.rows import Row
     from ibidem.reproduce.tables import Table
-    from ibidem.reproduce.workspace import Setting
+    from ibidem.reproduce.workspace import RunSettings
 
 ALL = "all"
 FIGURES = "figures"
@@ -36,7 +36,7 @@ SMOKE = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class RowChoice:
     """Choose the rows to run.
 
     Args:
@@ -61,7 +61,7 @@ class State:
     done: list[Row] = field(default_factory=list)
     ready: list[Row] = field(default_factory=list)
     obstacles: dict[str, str] = field(default_factory=dict)
-    hindered: list[Row] = field(default_factory=list)
+    impossible: list[Row] = field(default_factory=list)
 
 
 def name_tables(names: Sequence[str]) -> list[str]:
@@ -77,7 +77,9 @@ def name_tables(names: Sequence[str]) -> list[str]:
     return [name for name in TABLES if name in wanted]
 
 
-def survey(names: Sequence[str], plan: Plan, results: Results, workspace: Workspace | None, choice: Choice) -> State:
+def survey_rows(
+    names: Sequence[str], plan: Plan, results: Results, workspace: Workspace | None, choice: RowChoice
+) -> State:
     """Find the state of the chosen rows of some tables.
 
     Args:
@@ -107,13 +109,13 @@ def survey(names: Sequence[str], plan: Plan, results: Results, workspace: Worksp
         if obstacle is None:
             state.ready.append(row)
         else:
-            state.hindered.append(row)
+            state.impossible.append(row)
             state.obstacles[digest(row)] = obstacle
     return state
 
 
 def reproduce(
-    names: Sequence[str], plan: Plan, setting: Setting, choice: Choice, log: Callable[[str], None]
+    names: Sequence[str], plan: Plan, setting: RunSettings, choice: RowChoice, log: Callable[[str], None]
 ) -> tuple[dict[str, str], Report]:
     """Measure the missing rows of some tables, then write the tables.
 
@@ -128,8 +130,8 @@ def reproduce(
         The Markdown of each table, and the counts of measured and missing rows.
     """
     workspace = Workspace(setting)
-    state = survey(names, plan, Results(setting.results), workspace, choice)
-    log(f"{len(state.done)} rows done, {len(state.ready)} to run, {len(state.hindered)} that cannot be run here")
+    state = survey_rows(names, plan, Results(setting.results), workspace, choice)
+    log(f"{len(state.done)} rows done, {len(state.ready)} to run, {len(state.impossible)} that cannot be run here")
     report = run_rows(setting, state.ready, minutes=choice.minutes, log=log) if state.ready else Report()
     return lay_out(names, plan, Results(setting.results), state.obstacles, workspace.data), report
 

@@ -21,7 +21,7 @@ from ibidem.memory import writer_lock
 from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.results import Results, trace
 from ibidem.reproduce.schedule import Schedule, Task
-from ibidem.reproduce.workspace import Setting, Stage, Workspace, with_sources
+from ibidem.reproduce.workspace import RunSettings, Stage, Workspace, with_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -95,7 +95,7 @@ def find_obstacle(workspace: Workspace, work: Row | Stage) -> str | None:
 
 
 def run_rows(
-    setting: Setting,
+    setting: RunSettings,
     rows: Sequence[Row],
     *,
     minutes: float | None,
@@ -230,7 +230,7 @@ class Workers:
         count: Number of processes.
     """
 
-    def __init__(self, setting: Setting, count: int) -> None:
+    def __init__(self, setting: RunSettings, count: int) -> None:
         self._setting = setting
         self._context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
         self.idle: list[Connection] = []
@@ -284,7 +284,7 @@ class Workers:
         self.idle.append(ours)
 
 
-def run_worker(connection: Connection, setting: Setting) -> None:
+def run_worker(connection: Connection, setting: RunSettings) -> None:
     """Perform one task after another in a worker process until the parent sends None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt
     threading.Thread(target=_exit_with_parent, daemon=True).start()

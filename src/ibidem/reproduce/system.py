@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_needed
+from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_graph_neighbours
 from ibidem.reproduce.stages import (
     SHARED_SEED,
     Clustered,
@@ -76,7 +76,7 @@ def assemble(system: System) -> Parts | None:
     if system.prune is None:
         return Parts(tuned, tuned)
     settings = replace(system.prune, seed=system.seed)
-    neighbourhoods = Neighbourhoods(space, max(_NEIGHBOURS, count_needed(system.k)))
+    neighbourhoods = Neighbourhoods(space, max(_NEIGHBOURS, count_graph_neighbours(system.k)))
     if settings.strategy == "covered":  # it evaluates the tuned combiner on the neighbours of every entry
         pruned = Pruned(tuned, settings, neighbourhoods)
     else:

@@ -29,7 +29,7 @@ COMPACTORS = "compactors"
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSettings:
     """Name the folders, the model and the device of a run; every process makes its own workspace of it.
 
     Args:
@@ -102,7 +102,7 @@ class Stage(ABC):
 class Workspace:
     """Hold model, data and folders of a run, and build stages; the model is loaded when it is first needed."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: RunSettings) -> None:
         self.setting = setting
         self.data = Data(setting.data)
         self.device = resolve_device(setting.device)

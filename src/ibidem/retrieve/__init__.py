@@ -12,13 +12,12 @@ from ibidem.retrieve.index import Index, Neighbours
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
 from ibidem.retrieve.memory_index import (
-    COMPACTOR_ARTEFACT,
     BaseIndex,
     CompactedIndex,
-    accept_states,
     compactor_of,
+    open_base_index,
     open_index,
-    open_sealed,
+    with_compactor,
 )
 from ibidem.retrieve.recall import measure_recall
 from ibidem.retrieve.settings import (
@@ -30,7 +29,6 @@ from ibidem.retrieve.settings import (
 )
 
 __all__ = [
-    "COMPACTOR_ARTEFACT",
     "EXACT_BELOW",
     "ArrayKeys",
     "BaseIndex",
@@ -47,7 +45,6 @@ __all__ = [
     "NativeSettings",
     "Neighbours",
     "ScanIndex",
-    "accept_states",
     "build_index",
     "check_device",
     "compactor_of",
@@ -55,7 +52,8 @@ __all__ = [
     "is_for_gpu",
     "join",
     "measure_recall",
+    "open_base_index",
     "open_index",
-    "open_sealed",
     "resolve",
+    "with_compactor",
 ]

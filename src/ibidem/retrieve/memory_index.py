@@ -11,7 +11,7 @@ import numpy as np
 
 from ibidem.compact import Compactor, place_compactor, restore_compactor
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
-from ibidem.memory import numbers_among, serials_of
+from ibidem.memory import COMPACTOR_ARTEFACT, INDEX_ARTEFACT, numbers_among, serials_of
 from ibidem.native import native
 from ibidem.retrieve.builder import build_index, exact_index
 from ibidem.retrieve.composite import IndexPart, exact_part, join, main_part
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from ibidem.memory import Artefact, Memory
     from ibidem.retrieve.index import Index, Neighbours
-
-ARTEFACT = "index"
-COMPACTOR_ARTEFACT = "compactor"
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class BaseIndex:
         """Return the part that covers the entries of the memory's tail."""
         recoder = self._recoder
         code = None if recoder is None else recoder.tail
-        removed = np.flatnonzero(~memory.tail.alive_entries)
+        removed = np.flatnonzero(~memory.tail.active_entries)
         return exact_part(memory.tail_keys(), memory.entries, removed, self.index, device, code)
 
     @cached_property
@@ -151,7 +148,7 @@ def compactor_of(memory: Memory) -> Compactor | None:
     return compactor
 
 
-def accept_states(index: Index, memory: Memory, device: torch.device) -> Index:
+def with_compactor(index: Index, memory: Memory, device: torch.device) -> Index:
     """Return an index of a memory's keys that takes states of the model as queries."""
     compactor = compactor_of(memory)
     return index if compactor is None else CompactedIndex(index, place_compactor(compactor, device))
@@ -168,11 +165,11 @@ def open_index(memory: Memory, setting: str | None, device: torch.device) -> Ind
     Returns:
         The stored index with an exact one of what was added after it; exact search on CUDA; or an index built now.
     """
-    parts = open_sealed(memory, setting, device).parts(memory, np.empty(0, np.int64), device)
-    return accept_states(join(parts, memory.entries, memory.dimension), memory, device)
+    parts = open_base_index(memory, setting, device).parts(memory, np.empty(0, np.int64), device)
+    return with_compactor(join(parts, memory.entries, memory.dimension), memory, device)
 
 
-def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> BaseIndex:
+def open_base_index(memory: Memory, setting: str | None, device: torch.device) -> BaseIndex:
     """Open the index of a memory, in the space of its keys.
 
     An index is derived data: if the stored one is damaged or does not fit, a warning is given and one is built now.
@@ -198,7 +195,7 @@ def open_sealed(memory: Memory, setting: str | None, device: torch.device) -> Ba
         if setting is None and native() is None and wanted.startswith(NATIVE):
             wanted = "auto"  # the memory comes from a machine that has the native library
         try:
-            if (stored := memory.artefact(ARTEFACT)) is not None:
+            if (stored := memory.artefact(INDEX_ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
             if not isinstance(resolve(wanted, keys.size, memory.dimension, device=device), ExactSettings):
                 warnings.warn(

@@ -56,8 +56,8 @@ class Engine:
                 "--target-language."
             )
         self.source, self.target = primary_language(source), primary_language(target)
-        self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.mounts}
-        if len(self.memories) < len(translator.mounts):
+        self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.loaded_memories}
+        if len(self.memories) < len(translator.loaded_memories):
             raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
         # This translator has no memories of its own: every batch sets a scorer over the selected ones.
         self._translator = Translator(
@@ -85,7 +85,7 @@ class Engine:
     @property
     def default_weights(self) -> dict[str, float]:
         """The weights of all memories by name."""
-        return {name: loaded.share for name, loaded in self.memories.items()}
+        return {name: loaded.weight for name, loaded in self.memories.items()}
 
     @property
     def names_by_folder(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ import html
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.text import Code, Loss, Pieces, Request, Role, translate_pieces
+from ibidem.text import Code, Pieces, Request, Role, Untranslated, translate_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,9 +73,9 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
     cut = [list(_cut(list(_read(document)))) for document in documents]
     blocks = [part for parts in cut for part in parts if not isinstance(part, str)]
     answers = translate_pieces([Request(block, keep_lines=False) for block in blocks], translate)
-    lost = [block for block, answer in zip(blocks, answers, strict=True) if isinstance(answer, Loss)]
+    lost = [block for block, answer in zip(blocks, answers, strict=True) if isinstance(answer, Untranslated)]
     repaired = iter(_translate_runs(lost, translate))
-    done = iter([next(repaired) if isinstance(answer, Loss) else answer for answer in answers])
+    done = iter([next(repaired) if isinstance(answer, Untranslated) else answer for answer in answers])
     return ["".join(part if isinstance(part, str) else _write(next(done)) for part in parts) for parts in cut]
 
 

@@ -58,7 +58,7 @@ class MemoryWriters:
     def __init__(self, model: BaseModel, memories: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
         self._memories = memories
         self._writers = {
-            name: MemoryWriter(loaded.memory, model, patience=_LOCK_SECONDS)
+            name: MemoryWriter(loaded.memory, model, lock_timeout=_LOCK_SECONDS)
             for name, loaded in memories.items()
             if not read_only
         }
@@ -177,9 +177,9 @@ class MemoryWriters:
     def _describe(self, name: str, memory: Memory) -> MemoryInfo:
         return MemoryInfo(
             name=name,
-            pairs=memory.living_pairs,
-            entries=memory.entries - len(memory.hidden_entries()) + int(memory.tail.alive_entries.sum()),
-            weight=self._memories[name].share,
+            pairs=memory.active_pairs,
+            entries=memory.entries - len(memory.excluded_entries()) + int(memory.tail.active_entries.sum()),
+            weight=self._memories[name].weight,
             learns=name in self._writers,
         )
 

@@ -121,7 +121,7 @@ class Service:
         metrics: Receives counts of the work.
 
     Raises:
-        UsageError: The setting `learn_into` does not name a memory.
+        UsageError: The setting `suggestion_memory` does not name a memory.
     """
 
     def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
@@ -140,9 +140,9 @@ class Service:
         )
         self.batcher: Batcher[LineTranslation] = Batcher(engine.translate, batch_settings, metrics)
         self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
-        if settings.learn_into is not None and settings.learn_into not in self.writers.names:
+        if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
             raise UsageError(
-                f"There is no memory {settings.learn_into} for suggestions: name the folder of one of the -m options."
+                f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
@@ -154,9 +154,9 @@ class Service:
         return self.settings.limits
 
     @property
-    def learn_into(self) -> str | None:
+    def suggestion_memory(self) -> str | None:
         """Name of the memory that receives suggestions, None if there is none."""
-        return self.settings.learn_into or next(iter(self.writers.names), None)
+        return self.settings.suggestion_memory or next(iter(self.writers.names), None)
 
     def close(self) -> None:
         """End all work: imports stop, and running translations stop at their next decoding step.

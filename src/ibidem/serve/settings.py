@@ -75,7 +75,7 @@ class ServeSettings:
         hosts: Host names that requests may address; all names if empty.
         origins: Origins of web pages, other than the server's own, that may use the server.
         read_only: Whether requests that change a memory are refused.
-        learn_into: Name of the memory that receives suggestions; the first memory if None.
+        suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
 
     >>> ServeSettings(Limits(rate=2), read_only=True).hosts
     ('127.0.0.1', 'localhost', '::1')
@@ -86,4 +86,4 @@ class ServeSettings:
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     origins: tuple[str, ...] = ()
     read_only: bool = False
-    learn_into: str | None = None
+    suggestion_memory: str | None = None

@@ -5,20 +5,19 @@ from __future__ import annotations
 from ibidem.text.corpus import Corpus, Written, write_pairs
 from ibidem.text.document import FillReport, FillSettings, check_languages, fill
 from ibidem.text.formats import format_of, open_document
-from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, translate_pieces
+from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, translate_pieces
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.limits import ReadLimits
 from ibidem.text.pair import Counts, Pair, join_lines
-from ibidem.text.stream import COMPRESSED, Stream, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, Stream, open_output
 
 __all__ = [
-    "COMPRESSED",
+    "COMPRESSED_ENDINGS",
     "Code",
     "Corpus",
     "Counts",
     "FillReport",
     "FillSettings",
-    "Loss",
     "Pair",
     "Pieces",
     "ReadLimits",
@@ -26,6 +25,7 @@ __all__ = [
     "Role",
     "Stream",
     "Translate",
+    "Untranslated",
     "Written",
     "check_languages",
     "fill",

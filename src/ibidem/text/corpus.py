@@ -13,7 +13,7 @@ from ibidem.text.language import Languages
 from ibidem.text.limits import Check, ReadLimits, no_check
 from ibidem.text.pair import Counts, Dropped, Pair, join_lines
 from ibidem.text.plain import read_aligned
-from ibidem.text.stream import COMPRESSED, STDIN, Stream, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -98,9 +98,9 @@ class Corpus:
         return f"{self.format} from {files}, {self.languages.source} to {self.languages.target}"
 
     @property
-    def names_languages(self) -> bool:
+    def declares_languages(self) -> bool:
         """Whether files of this format name languages, so that those of the corpus select the texts."""
-        return self.format != _ALIGNED and FORMATS[self.format].names_languages
+        return self.format != _ALIGNED and FORMATS[self.format].declares_languages
 
     def fraction(self) -> float | None:
         """Return the fraction of the (compressed) bytes read so far, None if the size is unknown."""
@@ -192,14 +192,14 @@ def _choose_single_format(origin: str, stated: str | None) -> str:
     endings = ", ".join(ending for format in _PAIR_FORMATS.values() for ending in format.endings)
     raise UsageError(
         f"{origin}: the ending names no known format. Known are {endings}, each also with "
-        f"{' or '.join(COMPRESSED)}; choose one with --format: {', '.join(_PAIR_FORMATS)}. "
+        f"{' or '.join(COMPRESSED_ENDINGS)}; choose one with --format: {', '.join(_PAIR_FORMATS)}. "
         "Plain text needs two files, the source first."
     )
 
 
 def _find_pair_format(origin: str) -> str | None:
     name = origin.lower()
-    for compressed in COMPRESSED:
+    for compressed in COMPRESSED_ENDINGS:
         name = name.removesuffix(compressed)
     return find_format(name, _PAIR_FORMATS)
 

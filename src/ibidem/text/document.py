@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ibidem.errors import TextError
 from ibidem.progress import Progress, silent
-from ibidem.text.inline import Loss, Request, is_blank, plain_text, translate_pieces
+from ibidem.text.inline import Request, Untranslated, is_blank, plain_text, translate_pieces
 from ibidem.text.language import primary_language
 from ibidem.text.limits import MAX_TEXT
 from ibidem.text.stream import BYTE_ORDER_MARK, RECODE, decode_line, line_too_long
@@ -388,7 +388,7 @@ def _fill_batch(
     requests = [Request(segment.source, segment.printf, segment.keep_lines) for segment in possible]
     results = dict(zip((segment.number for segment in possible), translate_pieces(requests, translate), strict=True))
     for segment in segments:
-        result = results.get(segment.number, Loss(segment.untranslatable))
+        result = results.get(segment.number, Untranslated(segment.untranslatable))
         try:
             if isinstance(result, tuple):
                 targets[segment.number] = document.encode(segment, result)

@@ -16,7 +16,7 @@ from ibidem.text.language import Languages
 from ibidem.text.mo import read_mo
 from ibidem.text.plain import read_plain_document
 from ibidem.text.po import read_po, read_po_document
-from ibidem.text.stream import COMPRESSED, STDIN, Stream
+from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream
 from ibidem.text.tmx import TMX_WRITER, read_tmx, read_tmx_document
 from ibidem.text.tsv import TSV_WRITER, read_tsv, read_tsv_document
 from ibidem.text.xliff import read_xliff, read_xliff_document
@@ -40,7 +40,7 @@ class Format:
             translations are marked as fuzzy; None if documents of this format cannot be filled.
         writer: Writes pairs, None if pairs cannot be written in this format.
         reads_stdin: Whether parallel text can be read from standard input.
-        names_languages: Whether its files name the languages of their texts.
+        declares_languages: Whether its files name the languages of their texts.
     """
 
     endings: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Format:
     read_document: Callable[[bytes, str, Languages, bool], Document] | None = None
     writer: PairWriter | None = None
     reads_stdin: bool = True
-    names_languages: bool = True
+    declares_languages: bool = True
 
 
 FORMATS = {
@@ -57,14 +57,14 @@ FORMATS = {
         lambda stream, _: read_tsv(stream),
         lambda data, name, *_: read_tsv_document(data, name),
         TSV_WRITER,
-        names_languages=False,
+        declares_languages=False,
     ),
     "jsonl": Format(
         (".jsonl",),
         read_jsonl,
         lambda data, name, languages, _: read_jsonl_document(data, name, languages),
         JSONL_WRITER,
-        names_languages=False,
+        declares_languages=False,
     ),
     "tmx": Format(
         (".tmx",),
@@ -118,7 +118,7 @@ def format_of(path: str | os.PathLike[str], stated: str | None = None) -> str | 
         names = ", ".join(_DOCUMENT_FORMATS)
         raise UsageError(f"{stated!r} is no format of a document. Choose one with --format: {names}.")
     name = str(path).lower()
-    if name.endswith(COMPRESSED):
+    if name.endswith(COMPRESSED_ENDINGS):
         raise UsageError(f"{path}: a compressed document cannot be filled in. Unpack it first.")
     if name.endswith(FORMATS["mo"].endings):
         raise UsageError(f"{path}: a compiled catalogue cannot be filled in. Give its .po file (msgunfmt makes one).")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 """The path that stands for standard input."""
 
-COMPRESSED = (".gz", ".xz")
+COMPRESSED_ENDINGS = (".gz", ".xz")
 """The endings of compressed files."""
 
 RECODE = "Convert it to UTF-8 first, for instance: iconv -f latin1 -t utf-8 OLD > NEW"
@@ -77,7 +77,7 @@ class Stream:
         if self.origin == STDIN:
             self._body = sys.stdin.buffer
             return self
-        if self.size == 0 and self.origin.lower().endswith(COMPRESSED):
+        if self.size == 0 and self.origin.lower().endswith(COMPRESSED_ENDINGS):
             # gzip.GzipFile accepts an empty file as an empty text.
             raise self._read_error(EOFError("the file is empty"))
         try:
@@ -147,7 +147,7 @@ class Stream:
         return io.BufferedReader(_CheckedDecompression(unpacked, self, source), BLOCK_BYTES)
 
     def _read_error(self, error: Exception) -> TextError:
-        if not self.origin.lower().endswith(COMPRESSED):
+        if not self.origin.lower().endswith(COMPRESSED_ENDINGS):
             return TextError(f"{self.name}: cannot be read ({error}). Check the file and the disk.")
         if _is_memory_limit(error):
             return TextError(

@@ -23,7 +23,7 @@ def test_ratios_compare_the_same_rounds() -> None:
     assert done.ratio("fast", "slow") == 4.0
     assert done.ratio("slow", "fast") == 0.25
     assert done.speed("slow") == 25.0
-    figures = done.to_json()["contenders"]["fast"]
+    figures = done.to_json()["systems"]["fast"]
     assert figures["sentences_per_second"] == 8.0
     assert figures["speed_over"] == {"slow": 4.0}
 

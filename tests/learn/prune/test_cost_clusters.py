@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, Birch
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import EntryGroups, PruneSettings, cluster_costs, group_entries, label_densely
+from ibidem.learn.prune import EntryGroups, PruneSettings, cluster_costs, group_entries, label_dbscan
 from ibidem.learn.prune import cost_clusters as module
 from ibidem.learn.prune import settings as settings_module
 from ibidem.learn.prune.cost_clusters import (
@@ -116,7 +116,7 @@ def test_dbscan_labels_equal_those_of_scikit_learn(
     costs: list[float], cuts: list[int], epsilon: float, min_samples: int
 ) -> None:
     array, bounds = several_groups(costs, cuts)
-    labels = label_densely(array, bounds, epsilon, min_samples)
+    labels = label_dbscan(array, bounds, epsilon, min_samples)
     for members in group_slices(bounds):
         reference = DBSCAN(eps=epsilon, min_samples=min_samples, algorithm="kd_tree")
         assert labels[members].tolist() == reference.fit_predict(array[members, None].astype(np.float64)).tolist()
@@ -129,12 +129,12 @@ def test_dbscan_of_larger_groups_equals_that_of_scikit_learn(seed: int) -> None:
     sizes = [700, 1, 2, 400, 3]
     costs, bounds = (generator.exponential(4, sum(sizes)) ** 1.5).astype(np.float32), bounds_of(sizes)
     for epsilon, min_samples in ((0.02, 2), (0.05, 4), (0.1, 5), (1.5, 4)):
-        labels = label_densely(costs, bounds, epsilon, min_samples)
+        labels = label_dbscan(costs, bounds, epsilon, min_samples)
         for members in group_slices(bounds):
             reference = DBSCAN(eps=epsilon, min_samples=min_samples).fit_predict(costs[members, None].astype(float))
             assert labels[members].tolist() == reference.tolist()
     clusters = cluster_with_dbscan(costs, bounds, 0.05, 4)
-    labels = label_densely(costs, bounds, 0.05, 4)
+    labels = label_dbscan(costs, bounds, 0.05, 4)
     assert (labels == -1).any()
     for cluster in as_sets(clusters):
         assert len({labels[entry] for entry in cluster}) == 1

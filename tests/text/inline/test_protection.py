@@ -9,7 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ibidem.text.inline import Code, Loss, Pieces, Request, Role, Translate, placeholders, plain_text, translate_pieces
+from ibidem.text.inline import (
+    Code,
+    Pieces,
+    Request,
+    Role,
+    Translate,
+    Untranslated,
+    placeholders,
+    plain_text,
+    translate_pieces,
+)
 
 from ..translators import backwards, damage, return_empty, shout, strip_codes
 
@@ -36,7 +46,7 @@ PLACEHOLDERS = (
 TAGS = ("b", "em", 'a href="https://x.org/y z"')
 
 
-def one(text: str | Pieces, translate: Translate, **options: bool) -> Pieces | Loss:
+def one(text: str | Pieces, translate: Translate, **options: bool) -> Pieces | Untranslated:
     pieces = (text,) if isinstance(text, str) else text
     return translate_pieces([Request(pieces, **options)], translate)[0]
 
@@ -129,7 +139,7 @@ def nests(pieces: Pieces) -> bool:
 def test_damage_by_a_translator_is_never_unnoticed(drawn: list[str | Code], seed: int) -> None:
     source = joined(drawn)
     found = one(source, damage(seed, (*ATOMS, "%", "{", "&", "\ue000", "\U000f0000", "\x00", "neu")))
-    if isinstance(found, Loss):
+    if isinstance(found, Untranslated):
         assert found.reason
         return
     assert census(found) == census(source)
@@ -154,13 +164,13 @@ def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
         return list(texts)
 
     found = one(source, once)
-    if isinstance(found, Loss):  # what the words around it make of a placeholder may be another one
+    if isinstance(found, Untranslated):  # what the words around it make of a placeholder may be another one
         assert "added" in found.reason or "missing" in found.reason
     else:
         assert census(found) == census(source)
         assert len(asked) <= 1
     bare = one(source, strip_codes)
-    assert isinstance(bare, Loss) or census(bare) == census(source)
+    assert isinstance(bare, Untranslated) or census(bare) == census(source)
 
 
 @settings(max_examples=300, deadline=None)
@@ -168,7 +178,7 @@ def test_good_translators_lose_nothing(drawn: list[str | Code]) -> None:
 def test_arbitrary_text_is_translated_or_a_loss(text: str, seed: int, printf: bool, keep_lines: bool) -> None:
     for translate in (damage(seed, ("%d", "x")), backwards, return_empty):
         found = one(text, translate, printf=printf, keep_lines=keep_lines)
-        assert isinstance(found, Loss) or "".join(map(str, found)).isascii() in (True, False)
+        assert isinstance(found, Untranslated) or "".join(map(str, found)).isascii() in (True, False)
     same = one(text, list, printf=printf)
     if isinstance(same, tuple):
         assert re.sub(r"[\s&_~]", "", plain_text(same)) == re.sub(r"[\s&_~]", "", text)
@@ -281,14 +291,14 @@ def test_the_third_attempt_puts_tags_around_what_was_in_them() -> None:
 )
 def test_invalid_translations_are_a_loss_with_a_reason(source: str, translate: Translate, reason: str) -> None:
     found = one(source, translate)
-    assert isinstance(found, Loss)
+    assert isinstance(found, Untranslated)
     assert re.search(re.escape(reason) if "|" not in reason else reason, found.reason)
 
 
 def test_a_format_string_is_compared_more_strictly() -> None:
     assert text_of("50% der zeit", shout) == "50% DER ZEIT"
     assert text_of("50% der zeit", list, printf=True) == "50% der zeit"
-    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Loss("% ti was added")
+    assert one("zeit", lambda texts: ["50% time"] * len(texts), printf=True) == Untranslated("% ti was added")
     assert text_of("zeit", lambda texts: ["50% time"] * len(texts)) == "50% time"
 
 
@@ -304,7 +314,7 @@ def test_a_format_string_is_compared_more_strictly() -> None:
 )
 def test_accelerators(source: str, translation: str, target: str | None) -> None:
     found = one(source, lambda texts: [translation] * len(texts))
-    assert found == (Loss("there is no place for the accelerator &L") if target is None else (target,))
+    assert found == (Untranslated("there is no place for the accelerator &L") if target is None else (target,))
 
 
 def test_text_in_angle_brackets_keeps_the_space_after_it() -> None:
@@ -341,10 +351,10 @@ def test_long_texts_take_linear_time() -> None:
         "a@" * 5_000,
     ):
         for translate in (list, strip_codes):
-            assert isinstance(one(text, translate), Loss | tuple)
+            assert isinstance(one(text, translate), Untranslated | tuple)
 
 
 def test_the_number_of_codes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placeholders, "MAX_MARKS", 3)
     assert text_of("{0} {1} {2}", list) == "{0} {1} {2}"
-    assert one("{0} {1} {2} {3}", list) == Loss("more than 3 codes and placeholders")
+    assert one("{0} {1} {2} {3}", list) == Untranslated("more than 3 codes and placeholders")

@@ -84,7 +84,7 @@ class Benchmark:
             "batch": self.batch,
             "beam": self.beam,
             "sentences": self.sentences,
-            "contenders": {
+            "systems": {
                 name: {
                     "tokens_per_second": self.speed(name),
                     "sentences_per_second": statistics.median(self.sentences / done.seconds for done in rounds),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ibidem.decode import load_memory
+from ibidem.decode import load_memory_scorer
 from ibidem.errors import UsageError
 from ibidem.evaluate.bench.benchmark import Benchmark, cut_batches, measure_shares, run_benchmark
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search
@@ -91,9 +91,9 @@ def run_bench(
     Returns:
         All figures, as JSON.
     """
-    encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.longest_source]
+    encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.max_source_length]
     sources = encoded[: settings.sentences]
-    scorer = load_memory(memory, model, index=index)
+    scorer = load_memory_scorer(memory, model, index=index)
     systems = [base_system(model), memory_system(model, scorer)]
     if "generate" in settings.against:
         systems.append(generate_system(model))
@@ -126,7 +126,7 @@ def run_bench(
         "device": str(model.device),
         "threads": torch.get_num_threads(),
         "source_tokens": sum(map(len, sources)) / max(1, len(sources)),
-        "races": [found.to_json() for found in benchmarks],
+        "benchmarks": [found.to_json() for found in benchmarks],
         "shares_of_time": shares,
         "growth": [found.to_json() for found in growth],
         "growth_exponents": fit_growth(growth),

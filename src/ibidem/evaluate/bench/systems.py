@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ibidem.combine import Candidates
-from ibidem.decode import BaseScorer, BeamSearcher, SearchSettings, beam_search, load_memory
+from ibidem.decode import BaseScorer, BeamSearcher, SearchSettings, beam_search, load_memory_scorer
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def generate_system(model: BaseModel, name: str = "generate()") -> System:
 
 def paper_system(memory: Memory, model: BaseModel, name: str = "paper's index and mixture") -> System:
     """Build the system with the paper's index (appendix B: IVF1024, PQ64) and its full-vocabulary mixture."""
-    return memory_system(model, load_memory(memory, model, index="paper"), name, dense_candidates)
+    return memory_system(model, load_memory_scorer(memory, model, index="paper"), name, dense_candidates)
 
 
 def dense_candidates(
@@ -150,7 +150,7 @@ def ctranslate2_system(model: BaseModel, name: str = "CTranslate2") -> System:
 
 def _longest_target(model: BaseModel, batch: Batch) -> int:
     """Return the largest number of target tokens that our own search allows for a batch."""
-    return max(SearchSettings().limit(len(source), model.tokens.longest_target) for source in batch)
+    return max(SearchSettings().limit(len(source), model.tokens.max_target_length) for source in batch)
 
 
 def _convert(model: BaseModel) -> Any:

@@ -16,20 +16,15 @@ from ibidem.learn.card import write_card
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trained import TrainedCompactor, read_given
 from ibidem.learn.compact.trainer import train_network
-from ibidem.learn.digests import (
+from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
+from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
-    UNPRUNED,
-    contents,
-    digest,
-    extracted,
-    given_digest,
-    is_done,
-    stored,
+    check_complete,
+    check_identity,
 )
-from ibidem.memory import check_complete, check_identity
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Pruning of redundant entries: Algorithm 1 (the paper's section 3.2), its baselines, and two strategies of ours."""
 
-from ibidem.learn.prune.cost_clusters import cluster_costs, label_densely
+from ibidem.learn.prune.cost_clusters import cluster_costs, label_dbscan
 from ibidem.learn.prune.groups import EntryGroups, group_entries
-from ibidem.learn.prune.neighbour_graph import NeighbourGraph, build_neighbour_graph, count_needed
+from ibidem.learn.prune.neighbour_graph import NeighbourGraph, build_neighbour_graph, count_graph_neighbours
 from ibidem.learn.prune.settings import PAPER_SETTINGS, PruneSettings
 from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
 from ibidem.learn.prune.strategies import PruneEntries, PruneResult, prune_entries
@@ -16,9 +16,9 @@ __all__ = [
     "PruneSettings",
     "build_neighbour_graph",
     "cluster_costs",
-    "count_needed",
+    "count_graph_neighbours",
     "group_entries",
-    "label_densely",
+    "label_dbscan",
     "prune_digest",
     "prune_entries",
     "prune_memory",

@@ -221,10 +221,10 @@ def cluster_with_dbscan(
     costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float, min_samples: int
 ) -> EntryGroups:
     """Return DBSCAN's clusters inside groups bounds[i]:bounds[i + 1] of costs [m]; each noise point is a cluster."""
-    return split_by_number(label_densely(costs, bounds, epsilon, min_samples), bounds)
+    return split_by_number(label_dbscan(costs, bounds, epsilon, min_samples), bounds)
 
 
-def label_densely(
+def label_dbscan(
     costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float, min_samples: int
 ) -> NDArray[np.int64]:
     """Return the labels of scikit-learn's DBSCAN (Ester et al. 1996) for each group of costs.

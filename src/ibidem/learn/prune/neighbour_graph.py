@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ibidem.errors import UsageError
-from ibidem.learn.digests import INDEX_ARTEFACT
+from ibidem.memory import INDEX_ARTEFACT
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import build_index, join, open_sealed
+from ibidem.retrieve import build_index, join, open_base_index
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class NeighbourGraph(NamedTuple):
     distances: NDArray[np.float32]
 
 
-def count_needed(k: int) -> int:
+def count_graph_neighbours(k: int) -> int:
     """Return how many neighbours of an entry the graph must hold so that a combiner of k can weight them."""
     return _NEIGHBOURS_PER_K * k
 
@@ -96,6 +96,6 @@ def exclude_self(entries: Tensor, distances: Tensor, own: Tensor) -> tuple[Tenso
 def _open_index(memory: Memory, device: torch.device) -> Index:
     """Open the memory's own index, or build a temporary one: pruning changes the keys that an index would hold."""
     if device.type == "cpu" and memory.artefact(INDEX_ARTEFACT) is not None:
-        parts = open_sealed(memory, None, device).parts(memory, np.empty(0, np.int64), device)
+        parts = open_base_index(memory, None, device).parts(memory, np.empty(0, np.int64), device)
         return join(parts, memory.entries, memory.dimension)
     return build_index(memory.search_keys, "auto", seed=memory.manifest.seed, device=device)

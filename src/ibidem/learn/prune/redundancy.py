@@ -16,7 +16,7 @@ import torch
 from ibidem.combine import load_combiner, place_combiner
 from ibidem.errors import UsageError
 from ibidem.learn.prune.allocation import round_share
-from ibidem.learn.prune.neighbour_graph import NeighbourGraph, count_needed, ensure_neighbour_graph
+from ibidem.learn.prune.neighbour_graph import NeighbourGraph, count_graph_neighbours, ensure_neighbour_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def make_predictor(
             f"{memory.path} has no tuned combiner, which the strategy covered needs: run `ibidem tune -m "
             f"{memory.path}` first, or use the strategy cost-clusters."
         )
-    graph = ensure_neighbour_graph(memory, count_needed(combiner.k), graph, device=device, progress=progress)
+    graph = ensure_neighbour_graph(memory, count_graph_neighbours(combiner.k), graph, device=device, progress=progress)
     return MixturePredictor(
         graph,
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),

@@ -11,12 +11,12 @@ from ibidem.errors import UsageError
 from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
-from ibidem.learn.digests import INDEX_ARTEFACT, UNPRUNED, digest, space, stored
+from ibidem.learn.digests import UNPRUNED, digest, space, stored
 from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
 from ibidem.learn.prune.redundancy import make_predictor
 from ibidem.learn.prune.strategies import PruneEntries, prune_entries
-from ibidem.memory import check_complete
+from ibidem.memory import INDEX_ARTEFACT, check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:

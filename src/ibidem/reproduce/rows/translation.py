@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from safetensors.torch import load_file
 
 from ibidem.combine import load_combiner
-from ibidem.decode import BaseScorer, SearchSettings, Translator, load_memory
+from ibidem.decode import BaseScorer, SearchSettings, Translator, load_memory_scorer
 from ibidem.evaluate import score
 from ibidem.memory import Memory
 from ibidem.model import load_model
@@ -174,7 +174,7 @@ def open_scorer(workspace: Workspace, system: System) -> Scorer:
         return BaseScorer()
     combiner = load_combiner(Memory.open(workspace.folder(parts.tuned)), "adaptive")
     memory = Memory.open(workspace.folder(parts.memory))
-    return load_memory(memory, workspace.model, combiner=combiner, index=system.index)
+    return load_memory_scorer(memory, workspace.model, combiner=combiner, index=system.index)
 
 
 def make_translator(workspace: Workspace, model: BaseModel, search: SearchSettings) -> Translator:

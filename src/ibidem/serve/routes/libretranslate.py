@@ -112,10 +112,10 @@ def make_routes(service: Service) -> APIRouter:
         """
         body = await service.read(request, SuggestRequest)
         check_languages((engine.source, engine.target), body.source, body.target)
-        if service.learn_into is None:
+        if service.suggestion_memory is None:
             raise HttpError(403, "This server does not accept suggestions.")
         service.check_size([body.q, body.s])
-        await service.learn(service.learn_into, pair_lines(body.q, body.s), SUGGESTION_ORIGIN, replace=True)
+        await service.learn(service.suggestion_memory, pair_lines(body.q, body.s), SUGGESTION_ORIGIN, replace=True)
         return json_response(SuggestResponse(success=True))
 
     @router.get("/languages", response_model=list[Language], summary="List the languages")
@@ -157,8 +157,8 @@ def make_routes(service: Service) -> APIRouter:
                     source=LanguageName(code=engine.source, name=language_name(engine.source)),
                     target=LanguageName(code=engine.target, name=language_name(engine.target)),
                 ),
-                suggestions=service.learn_into is not None,
-                learnsInto=service.learn_into,
+                suggestions=service.suggestion_memory is not None,
+                learnsInto=service.suggestion_memory,
                 supportedFilesFormat=[],
             )
         )

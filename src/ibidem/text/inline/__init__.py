@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from ibidem.text.inline.placeholders import Code, Pieces, Role, is_blank, plain_text
-from ibidem.text.inline.protection import Loss, Request, Translate, translate_pieces
+from ibidem.text.inline.protection import Request, Translate, Untranslated, translate_pieces
 
-__all__ = ["Code", "Loss", "Pieces", "Request", "Role", "Translate", "is_blank", "plain_text", "translate_pieces"]
+__all__ = [
+    "Code",
+    "Pieces",
+    "Request",
+    "Role",
+    "Translate",
+    "Untranslated",
+    "is_blank",
+    "plain_text",
+    "translate_pieces",
+]

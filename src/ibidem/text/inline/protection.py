@@ -59,13 +59,13 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Untranslated:
     """A text without a valid translation, and the problem of the first attempt."""
 
     reason: str
 
 
-def translate_pieces(requests: Sequence[Request], translate: Translate) -> list[Pieces | Loss]:
+def translate_pieces(requests: Sequence[Request], translate: Translate) -> list[Pieces | Untranslated]:
     """Translate texts with their codes, placeholders, accelerators, line breaks and outer white space.
 
     Args:
@@ -104,9 +104,9 @@ class _Part:
     def text(self) -> str:
         return self.block.text
 
-    def accept(self, result: str | Loss) -> None:
+    def accept(self, result: str | Untranslated) -> None:
         """Keep a translation if it is valid, or else its problem."""
-        if isinstance(result, Loss):
+        if isinstance(result, Untranslated):
             self.problem = self.problem or result.reason
             return
         translation = _remove_added_spaces(self.marked, self.text, result)
@@ -123,26 +123,26 @@ class _Job:
     parts: list[str | _Part] = field(default_factory=list)
 
 
-def _start(request: Request) -> _Job | Loss:
+def _start(request: Request) -> _Job | Untranslated:
     if ICU.search(plain_text(request.pieces)):
-        return Loss("an ICU message with several texts in one (plural, select) is left to a person")
+        return Untranslated("an ICU message with several texts in one (plural, select) is left to a person")
     try:
         marked = mark(request.pieces, printf=request.printf)
     except ValueError as error:
-        return Loss(str(error))
+        return Untranslated(str(error))
     parts = split(marked, keep_lines=request.keep_lines)
     return _Job(
         request, marked, [_Part(marked, part, request.printf) if isinstance(part, Block) else part for part in parts]
     )
 
 
-def _finish(job: _Job) -> Pieces | Loss:
+def _finish(job: _Job) -> Pieces | Untranslated:
     texts: list[str] = []
     for part in job.parts:
         if isinstance(part, str):
             texts.append(part)
         elif part.translation is None:
-            return Loss(part.problem or "the translator returned no translation")
+            return Untranslated(part.problem or "the translator returned no translation")
         else:
             texts.append(part.block.wrap(part.translation, job.marked.marks))
     text = "".join(texts)
@@ -152,14 +152,14 @@ def _finish(job: _Job) -> Pieces | Loss:
         # The ends of two valid parts could form a new placeholder.
         source = job.marked.unmark(job.marked.text)
         if problem := compare(source, pieces, printf=printf):
-            return Loss(problem)
+            return Untranslated(problem)
     if (accelerator := job.marked.accelerator) is None:
         return pieces
     if text.count(accelerator.marker) > job.marked.text.count(accelerator.marker):
-        return Loss(f"a {accelerator.marker} was added beside the one that marks the accelerator")
+        return Untranslated(f"a {accelerator.marker} was added beside the one that marks the accelerator")
     accelerated = job.marked.unmark(put_accelerator(text, accelerator))
     if count_placeholders(accelerated, printf=printf) != count_placeholders(pieces, printf=printf):
-        return Loss(f"there is no place for the accelerator {accelerator.marker}{accelerator.letter}")
+        return Untranslated(f"there is no place for the accelerator {accelerator.marker}{accelerator.letter}")
     return accelerated
 
 
@@ -170,7 +170,7 @@ class _Shown:
         self.shown = shown
         self.inputs = [MARK.sub(lambda match: shown[number_of(match[0])], part.text)]
 
-    def read(self, outputs: Mapping[str, str]) -> str | Loss:
+    def read(self, outputs: Mapping[str, str]) -> str | Untranslated:
         return _restore_marks(_join_words(outputs[self.inputs[0]]), self.shown)
 
 
@@ -205,7 +205,7 @@ class _WithoutMarks:
         self.stripped: Stripped = strip_marks(part.text, self.marks)
         self.inputs = [self.stripped.text, *self.stripped.inner.values()] if self.stripped.places else []
 
-    def read(self, outputs: Mapping[str, str]) -> str | Loss:
+    def read(self, outputs: Mapping[str, str]) -> str | Untranslated:
         whole = _join_words(outputs[self.stripped.text])
         if loss := _reject(whole):
             return loss
@@ -224,13 +224,13 @@ def _join_words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _reject(translation: str) -> Loss | None:
+def _reject(translation: str) -> Untranslated | None:
     if not translation:
-        return Loss("the translation is empty")
-    return Loss("characters for private use were added") if MARK.search(translation) else None
+        return Untranslated("the translation is empty")
+    return Untranslated("characters for private use were added") if MARK.search(translation) else None
 
 
-def _restore_marks(translation: str, shown: Mapping[int, str]) -> str | Loss:
+def _restore_marks(translation: str, shown: Mapping[int, str]) -> str | Untranslated:
     """Replace what the marks were shown as by the marks; each of them must occur exactly once."""
     if loss := _reject(translation):
         return loss
@@ -242,7 +242,7 @@ def _restore_marks(translation: str, shown: Mapping[int, str]) -> str | Loss:
     found = Counter(pattern.findall(translation))
     wrong = next((text for text in numbers if found[text] != 1), None)
     if wrong is not None:
-        return Loss(f"{wrong} is missing" if found[wrong] == 0 else f"{wrong} occurs {found[wrong]} times")
+        return Untranslated(f"{wrong} is missing" if found[wrong] == 0 else f"{wrong} occurs {found[wrong]} times")
     return pattern.sub(lambda match: character_of(numbers[match[0]]) if match[0] in numbers else match[0], translation)
 
 

@@ -38,7 +38,7 @@ def forward(model: BaseModel, source: list[int], target: list[int]) -> tuple[tor
     return output.logits[0, skipped:], output.decoder_hidden_states[-1][0, skipped:]
 
 
-def test_states_are_those_of_the_full_forward_pass(
+def test_states_equal_the_full_forward_pass(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], request: pytest.FixtureRequest
 ) -> None:
     sources, targets = pairs
@@ -51,7 +51,7 @@ def test_states_are_those_of_the_full_forward_pass(
         expected, hidden = forward(any_model, source, target)
         here = slice(row, row + len(target))
         torch.testing.assert_close(logits[here], expected, atol=5e-4, rtol=1e-4)
-        # A key is what enters the output projection: the last hidden state, which tied T5 scales first.
+        # A key is the input of the output projection: the last hidden state, which tied T5 scales first.
         torch.testing.assert_close(states.keys[here], hidden * scale, atol=1e-4, rtol=1e-4)
         chosen = expected.log_softmax(1).gather(1, torch.tensor(target)[:, None])[:, 0]
         torch.testing.assert_close(log_probs[here], chosen, atol=1e-4, rtol=1e-4)
@@ -61,7 +61,7 @@ def test_states_are_those_of_the_full_forward_pass(
     assert states.lengths == [len(target) for target in targets]
 
 
-def test_a_padded_batch_is_the_same_as_one_by_one(
+def test_padded_batch_equals_single_sentences(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     sources, targets = pairs
@@ -71,7 +71,7 @@ def test_a_padded_batch_is_the_same_as_one_by_one(
     assert batched.values.tolist() == [value for s in alone for value in s.values.tolist()]
 
 
-def test_values_are_the_targets_words_and_their_ends(
+def test_values_are_target_tokens_with_end_of_sentence(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     tokens = any_model.tokens
@@ -96,10 +96,10 @@ def test_log_probs_in_blocks(any_model: BaseModel, pairs: tuple[list[list[int]],
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_steps_are_the_teacher_forced_forward_pass(
+def test_steps_equal_the_teacher_forced_forward_pass(
     any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]], beam: int
 ) -> None:
-    """Hypotheses go on from any other of their sentence, and sentences leave: each is as if it were alone."""
+    """Hypotheses are reordered and sentences are dropped; the results equal those of single sentences."""
     sources = pairs[0][:4]
     draw = random.Random(5)
     decoding = any_model.start(sources, beam)
@@ -123,7 +123,7 @@ def test_steps_are_the_teacher_forced_forward_pass(
         fed = torch.tensor(words)[:, None]
 
 
-def test_nothing_is_left_on_the_network(any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]) -> None:
+def test_no_hook_remains_on_the_network(any_model: BaseModel, pairs: tuple[list[list[int]], list[list[int]]]) -> None:
     any_model.states(*pairs)
     any_model.start(pairs[0]).step(torch.tensor(any_model.tokens.start).expand(len(pairs[0]), -1))
     assert not any_model.projection._forward_pre_hooks
@@ -131,15 +131,15 @@ def test_nothing_is_left_on_the_network(any_model: BaseModel, pairs: tuple[list[
     assert not any_model.network.training
 
 
-def test_a_hook_is_removed_after_an_error(any_model: BaseModel) -> None:
+def test_hook_is_removed_after_an_error(any_model: BaseModel) -> None:
     out_of_range = [[any_model.vocabulary_size * 1000]]
     with pytest.raises(IndexError):
         any_model.states(out_of_range, out_of_range)
     assert not any_model.projection._forward_pre_hooks
 
 
-def test_half_precision_is_the_same_model(model_of) -> None:
-    """A memory learnt in fp32 opens with the model loaded in bf16: the weights are rounded, not others."""
+def test_half_precision_keeps_the_fingerprint(model_of) -> None:
+    """A memory of the model in float32 opens with the same model in bfloat16."""
     from ibidem.model import load_model
 
     whole = model_of("marian")

@@ -1,4 +1,4 @@
-"""A power cut keeps only what was synced: acknowledged changes survive it, whichever writer was killed before."""
+"""A power cut keeps only what was synced: acknowledged changes survive, whichever writer was killed before."""
 
 from __future__ import annotations
 
@@ -12,29 +12,34 @@ import pytest
 
 from ibidem.memory import Memory
 
-from .samples import IDENTITY, MOMENT
-from .test_crash import hook
-from .test_journal import one, pairs_of, record
+from .samples import (
+    IDENTITY,
+    MOMENT,
+    hook,
+    one,
+    pairs_of,
+    record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 class Killed(BaseException):
-    """Ends a writer at a step."""
+    """Raised to end a writer at a step."""
 
 
 class Disk:
-    """What of a folder would survive a power cut: the content of synced files, and the names in synced directories."""
+    """The part of a folder that survives a power cut: content of synced files, names in synced directories."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {root.stat().st_ino: {}}
-        self._held: list[int] = []  # an open file keeps its inode number from being given to another
+        self._held: list[int] = []  # the inode number of an open file is not reused
 
     def sync(self, descriptor: int) -> None:
-        """Note what a call of fsync makes durable."""
+        """Record the content that a call of fsync makes durable."""
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         status = os.fstat(descriptor)
         self._held.append(os.dup(descriptor))
@@ -50,7 +55,7 @@ class Disk:
             self._contents[status.st_ino] = path.read_bytes()
 
     def write(self, target: Path) -> Path:
-        """Write what survives to another folder."""
+        """Write the surviving files to another folder."""
         self._write(self.root.stat().st_ino, target)
         return target
 
@@ -76,14 +81,14 @@ class Machine:
         self._count = 0
 
     def disk(self) -> Disk:
-        """A new, empty disk."""
+        """Replace the disk by an empty one."""
         self._count += 1
         root = self._folder / f"disk-{self._count}"
         root.mkdir()
         return Disk(root)
 
     def run(self, disk: Disk, act: Callable[[Path], object], steps: int | None = None) -> int:
-        """Let a writer act, or end it before its step number `steps`; give the steps that it took."""
+        """Run a writer, or end it before its step number `steps`; return the number of its steps."""
         taken = 0
 
         def step(_: str) -> None:
@@ -108,7 +113,7 @@ class Machine:
         return taken
 
     def cut(self, disk: Disk) -> Path:
-        """What is left after a power cut."""
+        """Return the folder after a power cut."""
         self._count += 1
         return disk.write(self._folder / f"left-{self._count}") / "memories" / "mine"
 
@@ -119,7 +124,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
 
 def add(number: int) -> Callable[[Path], Memory]:
-    """As `Scribe` does: the memory is made if there is none, and a pair is added."""
+    """Create the memory if it is missing and add a pair, as `MemoryWriter` does."""
 
     def act(path: Path) -> Memory:
         if not Memory.exists(path):
@@ -142,7 +147,7 @@ def texts(*numbers: int) -> set[str]:
 def check_every_kill(
     machine: Machine, before: list[Callable[[Path], object]], killed: Callable[[Path], object], kept: set[str]
 ) -> int:
-    """Kill a writer at each step, let the next one add a pair, and cut the power before and after; count the kills."""
+    """Kill a writer at each step, add a pair with the next writer, and cut the power; return the number of kills."""
     count = 0
     while True:
         disk = machine.disk()
@@ -163,7 +168,7 @@ def check_every_kill(
         count += 1
 
 
-def test_an_acknowledged_pair_survives_whatever_was_killed_before_it(machine: Machine) -> None:
+def test_acknowledged_pair_survives_after_a_killed_add(machine: Machine) -> None:
     assert check_every_kill(machine, [], add(7), set()) > 12
 
 

@@ -1,9 +1,10 @@
-"""Every damaged byte is found before it is used, and named by file and block."""
+"""Every damaged byte is detected before it is used; damaged journals and snapshots can be dropped."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from ibidem.cli.app import app
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
-from ibidem.memory import Memory, ModelIdentity
+from ibidem.memory import Memory, ModelIdentity, accept_loss, verify_folder
 from ibidem.memory.manifest import DTYPES, Counts, Layout
 
-from .samples import append, sample
-from .test_manifest import rewrite
+from .samples import ENDS, JOURNAL, Case, append, files_of, make_older, one, pairs_of, record, rewrite, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ BIG, SMALL = "segments/000001/", "segments/000002/"
 ARRAYS = [f"{folder}{name}.bin" for folder in (BIG, SMALL) for name in Layout().shapes(Counts(1, 1, 1), 1)]
 HEADERS = [f"{folder}segment.json" for folder in (BIG, SMALL)]
 ARTEFACT = "artefacts/index-000003.bin"
+HUGE = [2**40, 2**62, 2**64, 2**200, -1, 1.0, "9", None]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def use(folder: Path) -> None:
-    """Open a memory and read all of it, as the other rooms do."""
+    """Open a memory and read all of it."""
     memory = Memory.open(folder)
     memory.bytes_by_array()
     for _ in memory.keys.blocks(1000):
@@ -65,9 +68,9 @@ def use(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, content: bytes | None) -> Iterator[None]:
-    """A file with another content, or missing, for the while."""
+    """Replace or remove a file inside a `with` block."""
     good = file.read_bytes()
-    # A new file, since what a test has mapped must not shrink under it.
+    # A new file, since a file that is mapped must not shrink.
     file.unlink()
     if content is not None:
         file.write_bytes(content)
@@ -85,7 +88,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def damages(content: bytes) -> Iterator[bytes | None]:
-    """The file missing; cut at 0, 1, half and one less; one longer; a bit flipped in each block."""
+    """Yield a missing file, four truncated ones, a longer one, and one with a flipped bit for each block."""
     yield None
     yield from (content[:length] for length in sorted({0, 1, len(content) // 2, len(content) - 1}))
     yield content + b"\0"
@@ -95,7 +98,7 @@ def damages(content: bytes) -> Iterator[bytes | None]:
 
 
 @pytest.mark.parametrize("name", [*ARRAYS, *HEADERS, ARTEFACT])
-def test_damage_is_found_on_use_and_by_verify(whole: Path, name: str) -> None:
+def test_damage_is_detected_on_use_and_by_verify(whole: Path, name: str) -> None:
     memory = Memory.open(whole)
     for content in damages((whole / name).read_bytes()):
         with replaced(whole / name, content):
@@ -107,7 +110,7 @@ def test_damage_is_found_on_use_and_by_verify(whole: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.previous.json"])
-def test_damaged_manifests_are_found(whole: Path, name: str) -> None:
+def test_damaged_manifests_are_detected(whole: Path, name: str) -> None:
     memory = Memory.open(whole)
     for content in damages((whole / name).read_bytes()):
         with replaced(whole / name, content):
@@ -121,7 +124,7 @@ def test_damaged_manifests_are_found(whole: Path, name: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_detected(whole: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([name for name in ARRAYS if name.startswith(SMALL)] + HEADERS))
     content = (whole / name).read_bytes()
     with replaced(whole / name, flipped(content, data.draw(st.integers(0, 8 * len(content) - 1)))):
@@ -130,8 +133,8 @@ def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
         assert [damage.file for damage in Memory.open(whole).verify()] == [name]
 
 
-def test_only_touched_blocks_are_verified(whole: Path) -> None:
-    """Damage in the last block does not keep one from the first; each way to the last block finds it."""
+def test_only_blocks_that_are_read_are_verified(whole: Path) -> None:
+    """Damage in the last block does not affect the first; every access to the last block detects it."""
     file = whole / BIG / "keys.bin"
     content = file.read_bytes()
     last = (len(content) - 1) // BLOCK
@@ -149,7 +152,7 @@ def test_only_touched_blocks_are_verified(whole: Path) -> None:
         assert damage.reason.startswith(f"block {last} ")
 
 
-def test_verify_goes_on_and_reports_progress(whole: Path) -> None:
+def test_verify_reports_all_damage_and_progress(whole: Path) -> None:
     keys, values, index = whole / BIG / "keys.bin", whole / SMALL / "values.bin", whole / ARTEFACT
     steps: list[tuple[int, int]] = []
     memory = Memory.open(whole)
@@ -177,7 +180,7 @@ def test_damaged_artefact_is_named(whole: Path) -> None:
         memory.values()
 
 
-def test_unreadable_file_is_not_called_damaged(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_not_reported_as_damaged(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
 
@@ -190,7 +193,7 @@ def test_unreadable_file_is_not_called_damaged(whole: Path, monkeypatch: pytest.
 
 
 def forge(folder: Path, segment: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a segment.json, and the manifest's sha256 of it, as one who knows the format could."""
+    """Change a segment.json and its sha256 in the manifest."""
     file = folder / "segments" / segment / "segment.json"
     document = json.loads(file.read_bytes())
     change(document)
@@ -199,11 +202,8 @@ def forge(folder: Path, segment: str, change: Callable[[dict[str, Any]], object]
     rewrite(folder, lambda manifest: manifest["segments"][int(segment) - 1].update(sha256=sha256))
 
 
-HUGE = [2**40, 2**62, 2**64, 2**200, -1, 1.0, "9", None]
-
-
 @pytest.mark.parametrize("size", HUGE)
-def test_lies_about_one_size_are_refused(path: Path, size: object) -> None:
+def test_inconsistent_size_in_a_record_is_refused(path: Path, size: object) -> None:
     append(path, 1)
     good = (path / "segments/000001/segment.json").read_bytes()
     lies: list[Callable[[dict[str, Any]], object]] = [
@@ -223,7 +223,7 @@ def test_lies_about_one_size_are_refused(path: Path, size: object) -> None:
         assert [damage.file for damage in Memory.open(path).verify()] == ["segments/000001/segment.json"]
 
 
-def test_headers_that_lie_in_agreement_are_found_by_the_file_size(path: Path) -> None:
+def test_consistent_wrong_sizes_differ_from_the_file_size(path: Path) -> None:
     append(path, 1, 2)
     entries = 2**34
 
@@ -251,7 +251,7 @@ def test_headers_that_lie_in_agreement_are_found_by_the_file_size(path: Path) ->
 
 
 def forge_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
-    """Put another content of the same size in an array, with all its checksums."""
+    """Replace an array by one of the same size, with valid checksums."""
     content = array.tobytes()
     (folder / f"segments/000001/{name}.bin").write_bytes(content)
     digests = {"sha256": hashlib.sha256(content).hexdigest(), "crcs": [zlib.crc32(content)]}
@@ -276,7 +276,9 @@ def forge_array(folder: Path, name: str, array: np.ndarray[Any, Any]) -> None:
         ("log_probs", 0, np.inf, False),
     ],
 )
-def test_sealed_nonsense_is_found(path: Path, name: str, index: int, value: Any, used: bool) -> None:
+def test_invalid_values_with_valid_checksums_are_detected(
+    path: Path, name: str, index: int, value: Any, used: bool
+) -> None:
     append(path, 1)
     array = np.fromfile(path / f"segments/000001/{name}.bin", DTYPES[name])
     array[index] = value
@@ -285,3 +287,139 @@ def test_sealed_nonsense_is_found(path: Path, name: str, index: int, value: Any,
     if used:
         with pytest.raises(DamagedMemoryError, match=name):
             use(path)
+
+
+@pytest.mark.parametrize("kind", ["journal", "snapshot"])
+def test_damage_of_files_that_only_a_snapshot_needs_is_detected(path: Path, kind: str) -> None:
+    memory = append(path, 1)
+    record(path, one(7))
+    with memory.edit() as edit:
+        edit.commit()
+        edit.keep_snapshot("unpruned")
+        edit.keep_entries(np.arange(edit.memory.entries) % 2 == 0)
+        edit.commit()
+    record(path, one(8))
+    Memory.open(path).sealed()
+    record(path, one(9)).sealed()
+    (snapshot,) = (path / "snapshots").iterdir()
+    file = snapshot if kind == "snapshot" else path / "journals/000002.log"
+    name = file.relative_to(path).as_posix()
+    good = file.read_bytes()
+    for content in (None, b"", good[:-1], good[:150] + bytes([good[150] ^ 1]) + good[151:]):
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_bytes(content)
+        before = files_of(path)
+        assert [damage.file for damage in verify_folder(path)[1]] == [name]
+        if kind == "snapshot":
+            with pytest.raises(DamagedMemoryError, match=r"unpruned-\d+\.json is damaged"):
+                Memory.open(path)
+        with pytest.raises(DamagedMemoryError), Memory.open(path).edit() as edit:
+            edit.restore_snapshot("unpruned")
+        assert files_of(path) == before
+    file.write_bytes(good)
+    assert verify_folder(path)[1] == []
+
+
+def test_accept_loss_keeps_the_sound_records(case: Case) -> None:
+    whole = files_of(case.path)
+    file = case.path / JOURNAL
+    reached = [{}, {0: 7}, {1: 8}]  # the pairs after each record, by id
+    for cut in (0, 20, case.places[1], case.places[1] + 9, case.places[2], case.places[3] - 1):
+        restore(case.path, whole)
+        file.write_bytes(whole[JOURNAL][:cut])
+        (damage,) = accept_loss(case.path)
+        assert damage.file == JOURNAL
+        left = max(number for number in range(3) if case.places[number] <= cut)
+        memory = Memory.open(case.path)
+        assert {id: pair[3] // 100 for id, pair in pairs_of(memory).items()} == reached[left]
+        assert verify_folder(case.path)[1] == []
+        assert (case.path / (JOURNAL + ".damaged")).read_bytes() == whole[JOURNAL][:cut]
+        assert len(pairs_of(record(case.path, one(5)))) == len(reached[left]) + 1
+        assert accept_loss(case.path) == []
+
+
+def restore(path: Path, files: dict[str, bytes]) -> None:
+    shutil.rmtree(path)
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    for name in ("segments", "artefacts"):
+        (path / name).mkdir(exist_ok=True)
+
+
+def test_accept_loss_drops_later_journals(path: Path) -> None:
+    """A later journal refers to ids of the lost records."""
+    append(path, 1)
+    record(path, one(7)).sealed()
+    record(path, one(8))
+    shutil.copyfile(path / "manifest.previous.json", path / "manifest.json")  # so that both journals are needed
+    assert pairs_of(Memory.open(path)).keys() == {0, 1, 2, 3, 4}
+    file = path / "journals/000001.log"
+    file.write_bytes(file.read_bytes()[:-1])
+    lost = accept_loss(path)
+    assert [damage.file for damage in lost] == ["journals/000001.log", "journals/000002.log"]
+    assert pairs_of(Memory.open(path)).keys() == {0, 1, 2}
+    assert verify_folder(path)[1] == []
+
+
+def test_accept_loss_of_ends_and_snapshots(case: Case) -> None:
+    expected = pairs_of(Memory.open(case.path))
+    with Memory.open(case.path).edit() as edit:
+        edit.keep_snapshot("unpruned")
+        edit.commit()
+    shutil.rmtree(case.path / "snapshots")
+    (case.path / ENDS).unlink()
+    assert [damage.file for damage in verify_folder(case.path)[1]] == ["snapshots/unpruned-000002.json", ENDS]
+    result = CliRunner().invoke(app, ["verify", "-m", str(case.path), "--accept-loss"])
+    assert result.exit_code == 0, result.output
+    memory = Memory.open(case.path)
+    assert pairs_of(memory) == expected
+    assert memory.snapshots() == []
+    assert memory.verify() == []
+
+
+def test_verify_reports_a_journal_that_prevents_opening(case: Case) -> None:
+    (case.path / JOURNAL).unlink()
+    result = CliRunner().invoke(app, ["verify", "-m", str(case.path)])
+    assert result.exit_code == 1
+    assert f"damaged: {JOURNAL}: the file is missing, and 3 records of" in result.output
+
+
+def test_accept_loss_keeps_sound_records_beyond_an_older_committed_end(case: Case) -> None:
+    expected = pairs_of(Memory.open(case.path))
+    (case.path / ENDS).write_bytes(case.states[0][ENDS])
+    assert [damage.file for damage in verify_folder(case.path)[1]] == [ENDS]
+    assert accept_loss(case.path) == []
+    assert verify_folder(case.path)[1] == []
+    assert pairs_of(Memory.open(case.path)) == expected
+    (case.path / ENDS).write_bytes(case.states[1][ENDS])
+    content = bytearray((case.path / JOURNAL).read_bytes())
+    content[case.places[1] + 20] ^= 1
+    (case.path / JOURNAL).write_bytes(content)
+    assert [damage.file for damage in accept_loss(case.path)] == [JOURNAL]
+    assert {pair[1] for pair in pairs_of(Memory.open(case.path)).values()} == {one(7).targets[0]}
+    assert verify_folder(case.path)[1] == []
+
+
+def test_accept_loss_of_a_sound_older_format_drops_nothing(case: Case) -> None:
+    make_older(case.path)
+    before = files_of(case.path)
+    assert accept_loss(case.path) == []
+    assert files_of(case.path) == before
+
+
+def test_verify_while_another_process_commits(path: Path) -> None:
+    append(path, 1, 2)
+    record(path, one(7))
+    commits = []
+
+    def commit(done: int, total: int) -> None:
+        if not commits:
+            commits.append((done, total))
+            for number in (8, 9):
+                with record(path, one(number), removed=(number - 8,)).edit() as edit:
+                    edit.commit()
+
+    assert verify_folder(path, commit)[1] == []
+    assert commits
