@@ -23,7 +23,7 @@ import torch
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
 from ibidem.retrieve import ArrayKeys, FaissIndex, FaissSettings, build_index, measure_recall
-from ibidem.retrieve.faiss import load_faiss
+from ibidem.retrieve.faiss_library import load_faiss
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,7 @@ import pytest
 
 from ibidem.errors import IbidemError, UsageError
 from ibidem.reproduce import results as results_module
-from ibidem.reproduce.declaration import digest
-from ibidem.reproduce.results import ARCHIVE, Results, pack_rows
+from ibidem.reproduce.results import ARCHIVE, Results, digest, pack_rows
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.rows.translation import OwnTranslation, Translation
 from ibidem.reproduce.system import System

@@ -13,11 +13,10 @@ from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
 from ibidem.memory import writer_lock
 from ibidem.reproduce import runner
-from ibidem.reproduce.declaration import digest
 from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import Plan
 from ibidem.reproduce.report import RowChoice, reproduce, survey_rows
-from ibidem.reproduce.results import Results
+from ibidem.reproduce.results import Results, digest
 from ibidem.reproduce.rows.statistics import ParameterCount, Redundancy, Statistics
 from ibidem.reproduce.rows.timing import Timing
 from ibidem.reproduce.rows.translation import AUTHORS, FineTunedTranslation, OwnTranslation, Translation

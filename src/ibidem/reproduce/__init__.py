@@ -16,11 +16,10 @@ from ibidem.reproduce.tables import TABLES
 
 if TYPE_CHECKING:
     from ibidem.reproduce.data import QUICK_LINES, Data, write_cut, write_own_data
-    from ibidem.reproduce.declaration import digest
     from ibidem.reproduce.plan import Plan, full_plan, quick_plan
     from ibidem.reproduce.plots import LINES, MARKERS, new_figure, save_figure
     from ibidem.reproduce.report import RowChoice, State, lay_out, name_tables, reproduce, survey_rows
-    from ibidem.reproduce.results import Results, pack_rows
+    from ibidem.reproduce.results import Results, digest, pack_rows
     from ibidem.reproduce.workspace import RunSettings, Workspace
 
 __all__ = [

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ibidem.reproduce.declaration import digest
+from ibidem.reproduce.results import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import UsageError
 from ibidem.reproduce.data import find_changed
-from ibidem.reproduce.declaration import digest
-from ibidem.reproduce.results import Results
+from ibidem.reproduce.results import Results, digest
 from ibidem.reproduce.runner import Report, choose_rows, find_obstacle, run_rows
 from ibidem.reproduce.tables import TABLES, open_table
 from ibidem.reproduce.workspace import Workspace

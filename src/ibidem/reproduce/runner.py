@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ibidem.errors import IbidemError, UsageError
 from ibidem.memory import writer_lock
-from ibidem.reproduce.declaration import digest
-from ibidem.reproduce.results import Results, trace
+from ibidem.reproduce.results import Results, digest, trace
 from ibidem.reproduce.schedule import Schedule, Task
 from ibidem.reproduce.workspace import RunSettings, Stage, Workspace, with_sources
 

@@ -16,7 +16,7 @@ import torch
 from ibidem.errors import IbidemError, MismatchError, UsageError
 from ibidem.model import BaseModel, load_model, resolve_device
 from ibidem.reproduce.data import Data, find_changed, write_joined
-from ibidem.reproduce.declaration import agrees, describe, digest
+from ibidem.reproduce.results import agrees, describe, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ibidem.retrieve.exact import ExactIndex
-from ibidem.retrieve.faiss import is_transformed, recode, transform
 from ibidem.retrieve.faiss_index import FaissIndex
+from ibidem.retrieve.faiss_library import is_transformed, recode, transform
 from ibidem.retrieve.index import Neighbours, check_search
 from ibidem.retrieve.keys import ArrayKeys
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.retrieve.faiss import (
+from ibidem.retrieve.faiss_library import (
     EXAMPLE,
     layers,
     limit_threads,

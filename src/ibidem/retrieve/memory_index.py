@@ -15,8 +15,8 @@ from ibidem.memory import COMPACTOR_ARTEFACT, INDEX_ARTEFACT, numbers_among, ser
 from ibidem.native import native
 from ibidem.retrieve.builder import build_index, exact_index
 from ibidem.retrieve.composite import IndexPart, exact_part, join, main_part
-from ibidem.retrieve.faiss import Recoder
 from ibidem.retrieve.faiss_index import FaissIndex, load_faiss_index
+from ibidem.retrieve.faiss_library import Recoder
 from ibidem.retrieve.index import check_search
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.keys import FirstKeys

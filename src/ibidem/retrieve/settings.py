@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
 from ibidem.native import MOST_DIMENSIONS, has_triton, native
-from ibidem.retrieve.faiss import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
+from ibidem.retrieve.faiss_library import EXAMPLE, KEYS_PER_LIST, has_faiss, make_index, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from ibidem.learn.compact import (
     train_network,
     train_pca,
 )
-from ibidem.learn.compact.training_run import FILE
+from ibidem.learn.compact.trainer import FILE
 from ibidem.learn.compact.triplets import Clusters
 from ibidem.retrieve import ArrayKeys
 

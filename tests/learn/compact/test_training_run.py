@@ -7,7 +7,7 @@ import torch
 
 from ibidem.compact import NetworkCompactor
 from ibidem.learn.compact import parse_objectives
-from ibidem.learn.compact.training_run import OUTPUT_SIZE, CudaGraphUpdate, EagerUpdate, initialise, start_run
+from ibidem.learn.compact.trainer import OUTPUT_SIZE, CudaGraphUpdate, EagerUpdate, initialise, start_run
 from ibidem.learn.compact.triplets import TripletBatch
 
 from .samples import quick

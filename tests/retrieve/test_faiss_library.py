@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ibidem.retrieve import ArrayKeys, FaissIndex, build_index
-from ibidem.retrieve import faiss as faiss_module
-from ibidem.retrieve.faiss import Recoder, recode, transform
+from ibidem.retrieve import faiss_library as faiss_module
+from ibidem.retrieve.faiss_library import Recoder, recode, transform
 
 if TYPE_CHECKING:
     import pytest
