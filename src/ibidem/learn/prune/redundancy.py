@@ -15,8 +15,8 @@ import torch
 
 from ibidem.combine import load_combiner, place_combiner
 from ibidem.errors import UsageError
+from ibidem.learn.prune.allocation import round_share
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, count_graph_neighbours, ensure_neighbour_graph
-from ibidem.learn.prune.strategies import round_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
