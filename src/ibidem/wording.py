@@ -15,7 +15,7 @@ def describe_value(value: object, limit: int | None = None) -> str:
     Returns:
         `none`, `yes`, `4,096`, `0.98`, or the parts of a mapping or list one after the other.
 
-    Example:
+    Examples:
         >>> describe_value({"k": 8, "weight": 0.7, "tuned": True})
         'k 8, weight 0.7, tuned yes'
     """

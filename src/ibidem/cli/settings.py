@@ -78,7 +78,7 @@ def override(settings: T, assignments: Sequence[str]) -> T:
     Raises:
         UsageError: An assignment has no value, names no setting, or its value has the wrong type.
 
-    Example:
+    Examples:
         >>> from ibidem.learn import LearnSettings
         >>> override(LearnSettings(), ["compact.dimension=32"]).compact.dimension
         32

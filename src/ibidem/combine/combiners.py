@@ -70,10 +70,11 @@ class FixedCombiner:
     Raises:
         UsageError: If a setting is out of range.
 
-    >>> import torch
-    >>> combiner = FixedCombiner(k=2, weight=0.5, temperature=10.0)
-    >>> combiner.weigh(torch.tensor([[1.0, 1.0]]), torch.tensor([[7, 9]])).neighbours
-    tensor([[0.2500, 0.2500]])
+    Examples:
+        >>> import torch
+        >>> combiner = FixedCombiner(k=2, weight=0.5, temperature=10.0)
+        >>> combiner.weigh(torch.tensor([[1.0, 1.0]]), torch.tensor([[7, 9]])).neighbours
+        tensor([[0.2500, 0.2500]])
     """
 
     k: int

@@ -53,11 +53,12 @@ def mix(log_probs: Tensor, weights: Weights, values: Tensor) -> Tensor:
     Returns:
         Log-probabilities [r, V].
 
-    >>> import torch
-    >>> base = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    >>> weights = Weights(torch.tensor([0.5]), torch.tensor([[0.25, 0.25]]))
-    >>> mix(base, weights, torch.tensor([[2, 2]])).exp()
-    tensor([[0.2500, 0.1250, 0.6250]])
+    Examples:
+        >>> import torch
+        >>> base = torch.tensor([[0.5, 0.25, 0.25]]).log()
+        >>> weights = Weights(torch.tensor([0.5]), torch.tensor([[0.25, 0.25]]))
+        >>> mix(base, weights, torch.tensor([[2, 2]])).exp()
+        tensor([[0.2500, 0.1250, 0.6250]])
     """
     mixed = log_probs + weights.base.log()[:, None]
     if values.shape[1] == 0:

@@ -70,9 +70,10 @@ class NetworkCompactor(nn.Module):
     Raises:
         UsageError: If the activation is unknown.
 
-    >>> import torch
-    >>> NetworkCompactor(512, 128, 64, "sigmoid")(torch.zeros(10, 512)).shape
-    torch.Size([10, 64])
+    Examples:
+        >>> import torch
+        >>> NetworkCompactor(512, 128, 64, "sigmoid")(torch.zeros(10, 512)).shape
+        torch.Size([10, 64])
     """
 
     def __init__(self, input_dimension: int, hidden: int, dimension: int, activation: str) -> None:

@@ -67,8 +67,9 @@ class SearchSettings:
     Raises:
         UsageError: If a setting is out of range.
 
-    >>> SearchSettings(beam=5, max_length_ratio=1.5, max_length_extra=10).limit(source_length=20, longest=512)
-    40
+    Examples:
+        >>> SearchSettings(beam=5, max_length_ratio=1.5, max_length_extra=10).limit(source_length=20, longest=512)
+        40
     """
 
     beam: int = 4
@@ -149,13 +150,14 @@ class BeamSearcher:
 
     Captured graphs are kept until the scorer changes.
 
-    >>> from ibidem.decode import BaseScorer
-    >>> from ibidem.model import load_model
-    >>> model = load_model(device="cpu")
-    >>> sources = model.tokens.encode_sources(["Guten Morgen."])
-    >>> found = BeamSearcher(model)(sources, SearchSettings(beam=4), BaseScorer())
-    >>> len(found)
-    1
+    Examples:
+        >>> from ibidem.decode import BaseScorer
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu")
+        >>> sources = model.tokens.encode_sources(["Guten Morgen."])
+        >>> found = BeamSearcher(model)(sources, SearchSettings(beam=4), BaseScorer())
+        >>> len(found)
+        1
     """
 
     def __init__(self, model: BaseModel) -> None:

@@ -108,8 +108,9 @@ def load_model_for(
     Raises:
         UsageError, ModelError: If the model cannot be loaded, or does not have a language.
 
-    >>> from ibidem.memory import Memory
-    >>> load_model_for(Memory.open("memories/it").identity)  # doctest: +SKIP
+    Examples:
+        >>> from ibidem.memory import Memory
+        >>> load_model_for(Memory.open("memories/it").identity)  # doctest: +SKIP
     """
     return load_model(
         model if model is not None or identity is None else identity.name,

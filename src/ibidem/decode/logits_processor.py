@@ -30,15 +30,16 @@ class MemoryLogitsProcessor:
         model: The base model.
         scorer: Retrieves and weights neighbours: `LoadedMemory.scorer`, `Translator.scorer` or your own.
 
-    >>> import torch
-    >>> from ibidem.decode import BaseScorer
-    >>> from ibidem.model import load_model
-    >>> model = load_model(device="cpu", dtype="float32")
-    >>> sources = torch.tensor(model.tokens.encode_sources(["Guten Morgen."]))
-    >>> with MemoryLogitsProcessor(model, BaseScorer()) as processor:  # or Translator(memory="…").scorer
-    ...     output = model.network.generate(sources, num_beams=4, logits_processor=[processor])
-    >>> output.shape[0]
-    1
+    Examples:
+        >>> import torch
+        >>> from ibidem.decode import BaseScorer
+        >>> from ibidem.model import load_model
+        >>> model = load_model(device="cpu", dtype="float32")
+        >>> sources = torch.tensor(model.tokens.encode_sources(["Guten Morgen."]))
+        >>> with MemoryLogitsProcessor(model, BaseScorer()) as processor:  # or Translator(memory="…").scorer
+        ...     output = model.network.generate(sources, num_beams=4, logits_processor=[processor])
+        >>> output.shape[0]
+        1
     """
 
     def __init__(self, model: BaseModel, scorer: Scorer) -> None:

@@ -40,8 +40,9 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     Returns:
         The pieces, without white space at the cuts. A single character that does not fit is a piece of its own.
 
-    >>> split_text("One, two. Three, four.", lambda piece: len(piece) <= 12)
-    ['One, two.', 'Three, four.']
+    Examples:
+        >>> split_text("One, two. Three, four.", lambda piece: len(piece) <= 12)
+        ['One, two.', 'Three, four.']
     """
     return [text] if fits(text) else list(_split(text, fits, 0))
 

@@ -87,15 +87,17 @@ class Translator:
         ModelError: If the model cannot be loaded.
         MismatchError: If a memory was learnt with another model or for other languages.
 
-    >>> from ibidem import Translator
-    >>> translator = Translator(device="cpu")
-    >>> translator.translate(["Guten Morgen."])
-    ['Good morning.']
+    Examples:
+        >>> from ibidem import Translator
+        >>> translator = Translator(device="cpu")
+        >>> translator.translate(["Guten Morgen."])
+        ['Good morning.']
 
     With one memory, and with two of which the second has twice the weight:
 
-    >>> translator = Translator(memory="memories/it")  # doctest: +SKIP
-    >>> translator = Translator(memory=["memories/it", ("memories/client", 2)])  # doctest: +SKIP
+    Examples:
+        >>> translator = Translator(memory="memories/it")  # doctest: +SKIP
+        >>> translator = Translator(memory=["memories/it", ("memories/client", 2)])  # doctest: +SKIP
     """
 
     def __init__(
@@ -188,17 +190,19 @@ class Translator:
         Raises:
             UsageError: If there are not as many prefixes as texts, or a prefix is too long for the model.
 
-        >>> translator = Translator(device="cpu")
-        >>> translator.translate(["Guten Morgen.", ""])
-        ['Good morning.', '']
-        >>> translator.translate(["Guten Morgen."], prefixes=["Hello"])[0].startswith("Hello")
-        True
+        Examples:
+            >>> translator = Translator(device="cpu")
+            >>> translator.translate(["Guten Morgen.", ""])
+            ['Good morning.', '']
+            >>> translator.translate(["Guten Morgen."], prefixes=["Hello"])[0].startswith("Hello")
+            True
 
         The base model of a translator with a memory:
 
-        >>> from ibidem.decode import BaseScorer
-        >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
-        ['Good morning.']
+        Examples:
+            >>> from ibidem.decode import BaseScorer
+            >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
+            ['Good morning.']
         """
         found = self.search(list(texts), prefixes=prefixes, scorer=scorer, check=check)
         return [self._text(parts) for parts in found]
@@ -266,13 +270,14 @@ class Translator:
             An explanation for each text: the translation, and for every word and token the weights and probabilities of
             base model and memories, and the neighbours with the sentence pairs that they come from.
 
-        >>> explanation = Translator(device="cpu").explain(["Guten Morgen."])[0]
-        >>> explanation.translation
-        'Good morning.'
-        >>> [word.text for word in explanation.words]
-        ['Good', 'morning.', '']
-        >>> explanation.words[0].verdict
-        'from the base model: no neighbour'
+        Examples:
+            >>> explanation = Translator(device="cpu").explain(["Guten Morgen."])[0]
+            >>> explanation.translation
+            'Good morning.'
+            >>> [word.text for word in explanation.words]
+            ['Good', 'morning.', '']
+            >>> explanation.words[0].verdict
+            'from the base model: no neighbour'
         """
         given = list(texts)
         found = self.search(given, prefixes=prefixes, scorer=scorer, check=check)
@@ -418,7 +423,8 @@ def translate_document(
         UsageError: If the model does not state its languages.
         TextError: If the document cannot be read, or names other languages than the model's.
 
-    >>> report = translate_document(Translator(memory="memories/it"), "de.xlf", "en.xlf")  # doctest: +SKIP
+    Examples:
+        >>> report = translate_document(Translator(memory="memories/it"), "de.xlf", "en.xlf")  # doctest: +SKIP
     """
     source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
     if source is None or target is None:

@@ -29,7 +29,7 @@ class Speed:
     Raises:
         UsageError: A count is negative, or the time is not above 0.
 
-    Example:
+    Examples:
         >>> Speed(sentences=30, tokens=450, seconds=1.5).tokens_per_second
         300.0
     """
@@ -111,7 +111,7 @@ def evaluate_systems(
     Raises:
         UsageError: The numbers of lines differ, there are none, or samples or seed is below 1.
 
-    Example:
+    Examples:
         >>> translator = Translator(memory="memories/it")                                        # doctest: +SKIP
         >>> scorers = {"base": BaseScorer(), "memory": translator.scorer}                        # doctest: +SKIP
         >>> evaluate_systems(translator, scorers, sources, references)[1].speed.tokens_per_second    # doctest: +SKIP

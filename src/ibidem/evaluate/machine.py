@@ -27,7 +27,7 @@ def describe_machine() -> dict[str, str | int]:
     Returns:
         System, CPU, cores, memory in GiB, library versions, native build and GPU; what is unknown is left out.
 
-    Example:
+    Examples:
         >>> describe_machine()["cores"] >= 1
         True
     """

@@ -77,7 +77,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> list[Score]:
     Raises:
         UsageError: The numbers of lines differ, or there are none.
 
-    Example:
+    Examples:
         >>> [f"{found.name} {found.value:.1f}" for found in score(["Paste the text here."], ["Paste the text here."])]
         ['BLEU 100.0', 'chrF 100.0']
     """

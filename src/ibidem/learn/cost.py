@@ -34,9 +34,10 @@ def translation_costs(log_probs: NDArray[np.float32], offsets: NDArray[np.int64]
     Raises:
         UsageError: `n` is less than 1, or the offsets do not match the tokens.
 
-    >>> import numpy as np
-    >>> translation_costs(np.array([-1, -3, -2], np.float32), np.array([0, 2, 3]), n=2).tolist()
-    [1.0, 2.0, 2.0]
+    Examples:
+        >>> import numpy as np
+        >>> translation_costs(np.array([-1, -3, -2], np.float32), np.array([0, 2, 3]), n=2).tolist()
+        [1.0, 2.0, 2.0]
     """
     if n < 1:
         raise UsageError(f"Invalid n-gram length {n} of a translation cost: use 1 or more; the paper uses 2.")

@@ -126,8 +126,9 @@ def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
     Returns:
         The row numbers of each batch.
 
-    >>> make_batches([[1], [1, 2, 3], [1]], [[4], [4, 5], [4]], tokens=4)
-    [[0, 2], [1]]
+    Examples:
+        >>> make_batches([[1], [1, 2, 3], [1]], [[4], [4, 5], [4]], tokens=4)
+        [[0, 2], [1]]
     """
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i]), i))
     batches: list[list[int]] = []
@@ -192,7 +193,7 @@ def extract(
         TextError: The corpus has no usable pair; nothing is written.
         UsageError: The seed is invalid.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from ibidem.learn import extract
         >>> from ibidem.model import load_model

@@ -86,7 +86,7 @@ class MemoryWriter:
     A change is on disk when the method returns, and translators use it from their next batch on. Any number of threads
     and processes may write at the same time. The model may be in use by a translator meanwhile.
 
-    Example:
+    Examples:
         >>> from ibidem import MemoryWriter, Translator
         >>> from ibidem.model import load_model
         >>> model = load_model()

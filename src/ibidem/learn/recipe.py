@@ -142,7 +142,7 @@ def learn(
         TextError: A corpus has no usable pair.
         UsageError: A setting is invalid, or a changed setting needs keys or entries that were not kept.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from ibidem import Translator
         >>> from ibidem.learn import LearnSettings, TuneSettings, learn

@@ -163,7 +163,7 @@ def tune(
         TextError: The dev set has no usable pair.
         UsageError: The memory is empty, incomplete or too small to sample from, or the objective needs a dev set.
 
-    Example:
+    Examples:
         >>> from ibidem.learn import TuneSettings, tune
         >>> from ibidem.memory import Memory
         >>> from ibidem.model import load_model

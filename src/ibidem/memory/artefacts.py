@@ -167,7 +167,7 @@ def numbers_among(serials: NDArray[np.int64], removed: NDArray[np.int64]) -> NDA
     Returns:
         [n] numbers.
 
-    Example:
+    Examples:
         >>> numbers_among(np.array([0, 3, 5]), removed=np.array([1, 4]))
         array([0, 2, 3])
     """
@@ -184,7 +184,7 @@ def serials_of(numbers: NDArray[np.int64], removed: NDArray[np.int64]) -> NDArra
     Returns:
         [n] serial numbers.
 
-    Example:
+    Examples:
         >>> serials_of(np.array([0, 2, 3]), removed=np.array([1, 4]))
         array([0, 3, 5])
     """

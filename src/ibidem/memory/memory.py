@@ -56,7 +56,7 @@ class Memory:
     Files are read when they are needed, and their checksums are checked before the content is used: every method may
     raise DamagedMemoryError. The examples of the methods continue the one below.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from ibidem.memory import Memory, ModelIdentity, SegmentData
         >>> identity = ModelIdentity("tiny", "model", "tokenizer", 2, 100, "de", "en")
@@ -133,7 +133,7 @@ class Memory:
             MemoryFolderError: The folder is not empty or cannot be written.
             UsageError: Invalid seed or time.
 
-        Example:
+        Examples:
             >>> Memory.create("another", identity, seed=7).entries
             0
         """
@@ -177,7 +177,7 @@ class Memory:
             MemoryFolderError: There is no memory, or it has a newer format.
             DamagedMemoryError: The manifest, a snapshot or a journal is damaged.
 
-        Example:
+        Examples:
             >>> Memory.open("memory").pairs
             1
         """
@@ -240,7 +240,7 @@ class Memory:
         Raises:
             LockedMemoryError: Another writer holds the lock.
 
-        Example:
+        Examples:
             >>> with memory.edit() as edit:
             ...     edit.set_complete(True)
             ...     memory = edit.commit()
@@ -272,7 +272,7 @@ class Memory:
         Raises:
             LockedMemoryError: Another writer still holds the lock.
 
-        Example:
+        Examples:
             >>> with memory.writing() as writer:
             ...     changed = writer.record(data)
             >>> changed.active_pairs
@@ -414,7 +414,7 @@ class Memory:
     def sentences(self) -> Iterator[StoredPair]:
         """Yield all sentence pairs that were not removed, in the order of their arrival.
 
-        Example:
+        Examples:
             >>> for pair in memory.sentences():
             ...     print(pair.source, "->", pair.target)
             Guten Morgen! -> Good morning!
@@ -440,7 +440,7 @@ class Memory:
             source: The source text, compared exactly.
             target: The target text, compared exactly; None accepts any.
 
-        Example:
+        Examples:
             >>> memory.find("Guten Morgen!")
             [0]
             >>> memory.find("Guten Morgen!", "Hello!")
@@ -498,7 +498,7 @@ class Memory:
         Returns:
             The damaged files; empty if there are none.
 
-        Example:
+        Examples:
             >>> memory.verify()
             []
         """

@@ -286,7 +286,7 @@ def rows_of_groups(offsets: NDArray[np.int64], groups: NDArray[np.int64]) -> NDA
         offsets: [all groups + 1] the first row of each group.
         groups: [n] numbers of groups.
 
-    Example:
+    Examples:
         >>> rows_of_groups(np.array([0, 2, 5, 6]), np.array([0, 2]))
         array([0, 1, 5])
     """

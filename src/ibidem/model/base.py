@@ -49,7 +49,7 @@ class BaseModel:
 
     `load_model` makes one. The examples of the methods continue the one below.
 
-    Example:
+    Examples:
         >>> from ibidem.model import load_model
         >>> model = load_model(device="cpu")
         >>> sources = model.tokens.encode_sources(["Guten Morgen!", "Die Datei ist leer."])
@@ -168,7 +168,7 @@ class BaseModel:
         Returns:
             The states of all target tokens.
 
-        Example:
+        Examples:
             >>> states = model.states(sources, targets)
             >>> states.keys.shape == (sum(states.lengths), model.dimension)
             True
@@ -292,7 +292,7 @@ class BaseModel:
         Returns:
             A decoding of n * beam rows; the rows of a source are adjacent.
 
-        Example:
+        Examples:
             >>> import torch
             >>> decoding = model.start(sources, beam=2)
             >>> step = decoding.step(torch.tensor([model.tokens.start] * 4))

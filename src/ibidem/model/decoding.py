@@ -136,7 +136,7 @@ class Spans:
     A tokenizer may normalise a text (… to ...): the positions are those of the corresponding characters then. A token
     that adds no character, such as the end of the sentence or the first bytes of a character, has an empty span.
 
-    Example:
+    Examples:
         >>> words = ["Good", " ", "day"]
         >>> spans = Spans(lambda ids: "".join(words[i] for i in ids), [0, 1, 2], "Good day")
         >>> spans[2]

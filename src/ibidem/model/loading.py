@@ -66,7 +66,7 @@ def load_model(
         ModelError: The model cannot be loaded, or lacks one of the languages.
         UsageError: Invalid device, dtype or language.
 
-    Example:
+    Examples:
         >>> from ibidem.model import load_model
         >>> model = load_model(device="cpu")
         >>> model.name, model.tokens.source_language, model.tokens.target_language

@@ -53,7 +53,7 @@ class Tokens:
 
     A target consists of the tokens of its text and the end-of-sentence token, without a language tag.
 
-    Example:
+    Examples:
         >>> from ibidem.model import load_model
         >>> tokens = load_model(device="cpu").tokens
         >>> ids = tokens.encode_targets(["The file is empty."])[0]

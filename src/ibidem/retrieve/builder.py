@@ -66,7 +66,7 @@ def build_index(
         UsageError: The setting is invalid, or there are no keys to train on.
         MemoryFolderError: The keys cannot be read, or one is not finite.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from ibidem.retrieve import ArrayKeys, build_index
         >>> build_index(ArrayKeys(np.eye(4, dtype=np.float16)), "exact", seed=0).size

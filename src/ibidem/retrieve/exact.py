@@ -65,7 +65,7 @@ class ExactIndex:
     Raises:
         UsageError: The device or block_rows is invalid.
 
-    Example:
+    Examples:
         >>> import numpy as np, torch
         >>> from ibidem.retrieve import ArrayKeys, ExactIndex
         >>> index = ExactIndex(ArrayKeys(np.array([[0, 0], [3, 4]], np.float16)))

@@ -36,7 +36,7 @@ class Neighbours(NamedTuple):
 class Index(Protocol):
     """A searchable form of the keys of a memory.
 
-    Example:
+    Examples:
         >>> import numpy as np, torch
         >>> from ibidem.retrieve import ArrayKeys, build_index
         >>> index = build_index(ArrayKeys(np.eye(4, dtype=np.float16)), "exact", seed=0)

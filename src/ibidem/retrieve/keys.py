@@ -58,7 +58,7 @@ class ArrayKeys:
     Raises:
         UsageError: The array has another shape or type.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> keys = ArrayKeys(np.zeros((3, 2), np.float16))
         >>> keys.size, keys.dimension

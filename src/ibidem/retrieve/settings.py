@@ -190,7 +190,7 @@ def resolve(setting: str, size: int, dimension: int, *, device: str | torch.devi
     Raises:
         UsageError: The setting is invalid for these keys.
 
-    Example:
+    Examples:
         >>> resolve("IVF16,SQ8;nprobe=5", size=1000, dimension=64).nprobe
         5
     """

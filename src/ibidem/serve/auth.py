@@ -54,8 +54,9 @@ class KeyStore:
 def hash_key(key: str) -> str:
     """Return the SHA-256 of a key in hexadecimal.
 
-    >>> hash_key("ibidem-example")[:12]
-    '10269d471fea'
+    Examples:
+        >>> hash_key("ibidem-example")[:12]
+        '10269d471fea'
     """
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 

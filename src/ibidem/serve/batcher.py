@@ -154,8 +154,9 @@ def choose_group(sizes: Sequence[int], most: int, required: int | None = None, b
     Returns:
         The indices of the group, which are contiguous.
 
-    >>> choose_group([20, 20, 20, 20, 400], 8)
-    range(0, 4)
+    Examples:
+        >>> choose_group([20, 20, 20, 20, 400], 8)
+        range(0, 4)
     """
     sums = [0, *accumulate(sizes)]
     costs = [0.0, *accumulate(map(decoding_cost, sizes))]

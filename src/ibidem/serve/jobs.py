@@ -256,8 +256,9 @@ def safe_name(name: str) -> str:
     Characters other than letters, digits, dots and dashes are replaced by underscores. Of a long name the last 100
     bytes remain, because file systems count bytes.
 
-    >>> safe_name("../../ä ö.tmx")
-    'ä_ö.tmx'
+    Examples:
+        >>> safe_name("../../ä ö.tmx")
+        'ä_ö.tmx'
     """
     encoded = re.sub(r"[^\w.-]", "_", file_name(name)).encode("utf-8", "replace")
     return encoded[-_MAX_NAME_BYTES:].decode("utf-8", "ignore").lstrip(".") or "file"

@@ -67,8 +67,9 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
     Returns:
         The documents with the same tags.
 
-    >>> translate_markup(["<p>one <b>two</b></p>"], lambda lines: [line.upper() for line in lines])
-    ['<p>ONE <b>TWO</b></p>']
+    Examples:
+        >>> translate_markup(["<p>one <b>two</b></p>"], lambda lines: [line.upper() for line in lines])
+        ['<p>ONE <b>TWO</b></p>']
     """
     cut = [list(_cut(list(_read(document)))) for document in documents]
     blocks = [part for parts in cut for part in parts if not isinstance(part, str)]

@@ -187,8 +187,9 @@ class MemoryWriters:
 def file_name(origin: str) -> str:
     r"""Return the last part of a path, so that clients do not see the folders of the server.
 
-    >>> file_name("/srv/data/it.tmx"), file_name("C:\\data\\it.tmx")
-    ('it.tmx', 'it.tmx')
+    Examples:
+        >>> file_name("/srv/data/it.tmx"), file_name("C:\\data\\it.tmx")
+        ('it.tmx', 'it.tmx')
     """
     return PureWindowsPath(PurePath(origin).name).name
 

@@ -46,8 +46,9 @@ class RequestOptions:
 def language_name(code: str) -> str:
     """Return the English name of a language, or its code if the name is not in the table.
 
-    >>> language_name("de"), language_name("tlh")
-    ('German', 'tlh')
+    Examples:
+        >>> language_name("de"), language_name("tlh")
+        ('German', 'tlh')
     """
     return _NAME_BY_CODE.get(code, code)
 
@@ -86,8 +87,9 @@ def choose_memories(
     Raises:
         HttpError: 400, there are too many names, an unknown name or an invalid weight.
 
-    >>> choose_memories(["b:3", "a"], {"a": 1.0, "b": 1.0}, 16)
-    (('a', 1.0), ('b', 3.0))
+    Examples:
+        >>> choose_memories(["b:3", "a"], {"a": 1.0, "b": 1.0}, 16)
+        (('a', 1.0), ('b', 3.0))
     """
     if given is None:
         return tuple(available.items())

@@ -54,8 +54,9 @@ def make_service(translator: Translator, settings: ServeSettings, hashes: Sequen
 def is_loopback(host: str) -> bool:
     """Return whether only programs on this machine can reach an address.
 
-    >>> is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, False)
+    Examples:
+        >>> is_loopback("localhost"), is_loopback("0.0.0.0")
+        (True, False)
     """
     if host == "localhost":
         return True
@@ -98,9 +99,10 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
     Yields:
         The URL of the server.
 
-    >>> with running(make_service(translator, ServeSettings())) as url:  # doctest: +SKIP
-    ...     print(url)
-    http://127.0.0.1:41529
+    Examples:
+        >>> with running(make_service(translator, ServeSettings())) as url:  # doctest: +SKIP
+        ...     print(url)
+        http://127.0.0.1:41529
     """
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
     with listen(host, port) as listener:

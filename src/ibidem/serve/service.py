@@ -72,8 +72,9 @@ class TextLayout(NamedTuple):
 def split_lines(text: str) -> TextLayout:
     r"""Split a text into its lines and the parts between them; only LF, CRLF and CR separate lines.
 
-    >>> split_lines("one\n\n  two")
-    TextLayout(lines=('one', 'two'), gaps=('', '\n\n  ', ''))
+    Examples:
+        >>> split_lines("one\n\n  two")
+        TextLayout(lines=('one', 'two'), gaps=('', '\n\n  ', ''))
     """
     lines: list[str] = []
     gaps = [""]

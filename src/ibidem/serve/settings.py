@@ -35,8 +35,9 @@ class Limits:
     Raises:
         UsageError: A limit is not positive.
 
-    >>> Limits(characters=5_000).characters
-    5000
+    Examples:
+        >>> Limits(characters=5_000).characters
+        5000
     """
 
     characters: int = 20_000
@@ -77,8 +78,9 @@ class ServeSettings:
         read_only: Whether requests that change a memory are refused.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
 
-    >>> ServeSettings(Limits(rate=2), read_only=True).hosts
-    ('127.0.0.1', 'localhost', '::1')
+    Examples:
+        >>> ServeSettings(Limits(rate=2), read_only=True).hosts
+        ('127.0.0.1', 'localhost', '::1')
     """
 
     limits: Limits = field(default_factory=Limits)

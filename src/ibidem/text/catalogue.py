@@ -109,8 +109,9 @@ def clean(original: str, translation: str) -> tuple[str, str]:
 def remove_context(text: str) -> str:
     r"""Remove the first line of a message if it is a KDE context.
 
-    >>> remove_context("_: verb\nOpen")
-    'Open'
+    Examples:
+        >>> remove_context("_: verb\nOpen")
+        'Open'
     """
     return _KDE_CONTEXT.sub("", text)
 

@@ -52,8 +52,9 @@ class Corpus:
         UsageError: If the arguments do not fit together.
         TextError: If a file cannot be read: at once if it is missing, else when the iteration reaches the place.
 
-    >>> for pair in Corpus(["corpus.tsv.gz"]):  # doctest: +SKIP
-    ...     print(pair.source, pair.target)
+    Examples:
+        >>> for pair in Corpus(["corpus.tsv.gz"]):  # doctest: +SKIP
+        ...     print(pair.source, pair.target)
     """
 
     def __init__(
@@ -246,8 +247,9 @@ def write_pairs(
     Raises:
         UsageError: If the format is unknown, or the languages are not two different ones.
 
-    >>> write_pairs(Corpus(["a.po"]), "a.tmx", source_language="de", target_language="en")  # doctest: +SKIP
-    Written(pairs=120, mended=0)
+    Examples:
+        >>> write_pairs(Corpus(["a.po"]), "a.tmx", source_language="de", target_language="en")  # doctest: +SKIP
+        Written(pairs=120, mended=0)
     """
     languages = Languages.from_tags(source_language, target_language, None)
     writer = _WRITERS[_choose_writer(path, format)]

@@ -336,9 +336,10 @@ def fill(
     Returns:
         The encoded targets, by the numbers of their segments, and the report.
 
-    >>> document = open_document("de.po")  # doctest: +SKIP
-    >>> targets, report = fill(document, translator.translate)  # doctest: +SKIP
-    >>> Path("new.po").write_bytes(b"".join(document.write(targets)))  # doctest: +SKIP
+    Examples:
+        >>> document = open_document("de.po")  # doctest: +SKIP
+        >>> targets, report = fill(document, translator.translate)  # doctest: +SKIP
+        >>> Path("new.po").write_bytes(b"".join(document.write(targets)))  # doctest: +SKIP
     """
     settings = settings or FillSettings()
     report = FillReport(document.name, document.format)

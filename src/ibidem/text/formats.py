@@ -111,8 +111,9 @@ def format_of(path: str | os.PathLike[str], stated: str | None = None) -> str | 
     Raises:
         UsageError: If the stated format does not exist, or documents of this kind cannot be filled.
 
-    >>> format_of("messages.po")
-    'po'
+    Examples:
+        >>> format_of("messages.po")
+        'po'
     """
     if stated is not None and stated not in _DOCUMENT_FORMATS:
         names = ", ".join(_DOCUMENT_FORMATS)
@@ -146,7 +147,8 @@ def open_document(
         UsageError: If the format is unknown.
         TextError: If the document cannot be read; the message names the line.
 
-    >>> document = open_document("de.po", source_language="en", target_language="de")  # doctest: +SKIP
+    Examples:
+        >>> document = open_document("de.po", source_language="en", target_language="de")  # doctest: +SKIP
     """
     name = format_of(path, format)
     read = FORMATS[name].read_document if name is not None else None

@@ -30,8 +30,9 @@ _TWO_LETTERS = dict(code.split(":") for code in _CODES.split())
 def primary_language(tag: str) -> str:
     """Return the primary subtag of a language tag, as a two-letter code where there is one.
 
-    >>> [primary_language(tag) for tag in ("DE", "de-AT", "de_AT.UTF-8", "deu_Latn")]
-    ['de', 'de', 'de', 'de']
+    Examples:
+        >>> [primary_language(tag) for tag in ("DE", "de-AT", "de_AT.UTF-8", "deu_Latn")]
+        ['de', 'de', 'de', 'de']
     """
     subtag = _SEPARATOR.split(tag.strip(), maxsplit=1)[0].lower()
     return _TWO_LETTERS.get(subtag, subtag)
@@ -40,8 +41,9 @@ def primary_language(tag: str) -> str:
 def same_language(first: str, second: str) -> bool:
     """Return whether two tags name the same language.
 
-    >>> same_language("de", "deu_Latn"), same_language("zho_Hans", "zho_Hant")
-    (True, False)
+    Examples:
+        >>> same_language("de", "deu_Latn"), same_language("zho_Hans", "zho_Hant")
+        (True, False)
     """
     one, other = (re.sub(r"[-_]", "-", tag.strip()).lower() for tag in (first, second))
     return one == other or (primary_language(first) == primary_language(second) and not ("-" in one and "-" in other))

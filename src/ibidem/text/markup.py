@@ -122,8 +122,9 @@ def name_of(tag: str) -> str:
 def set_attribute(tag: str, name: str, value: str | None) -> str:
     """Set an attribute of a start tag, in its position or as the last one, or remove it.
 
-    >>> set_attribute('<target state="new">', "state", "final")
-    '<target state="final">'
+    Examples:
+        >>> set_attribute('<target state="new">', "state", "final")
+        '<target state="final">'
     """
     for match in _ATTRIBUTE.finditer(tag):
         if match[2] == name:
@@ -138,8 +139,9 @@ def set_attribute(tag: str, name: str, value: str | None) -> str:
 def open_and_close(tag: str) -> tuple[str, str]:
     """Return a start tag that does not close its element, and the end tag.
 
-    >>> open_and_close("<seg/>")
-    ('<seg>', '</seg>')
+    Examples:
+        >>> open_and_close("<seg/>")
+        ('<seg>', '</seg>')
     """
     opening = f"{tag.removesuffix('/>').rstrip()}>" if tag.endswith("/>") else tag
     return opening, f"</{name_of(tag)}>"

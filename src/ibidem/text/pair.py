@@ -129,8 +129,9 @@ class Counts:
     def describe(self) -> str:
         """Describe the counts in one line, the most frequent reason first.
 
-        >>> Counts(read=5, kept=3, dropped={"fuzzy": 2}).describe()
-        'read 5 pairs, kept 3, dropped 2 (2 fuzzy)'
+        Examples:
+            >>> Counts(read=5, kept=3, dropped={"fuzzy": 2}).describe()
+            'read 5 pairs, kept 3, dropped 2 (2 fuzzy)'
         """
         line = f"read {self.read:,} {'pair' if self.read == 1 else 'pairs'}, kept {self.kept:,}"
         if not self.dropped:
@@ -145,8 +146,9 @@ def join_lines(text: str) -> str:
 
     Spaces and carriage returns beside such a run are removed, so that indented XML becomes running text.
 
-    >>> join_lines("indented\n      by XML ")
-    'indented by XML'
+    Examples:
+        >>> join_lines("indented\n      by XML ")
+        'indented by XML'
     """
     if "\n" not in text and "\t" not in text:
         return text.strip()

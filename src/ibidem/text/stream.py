@@ -56,9 +56,10 @@ class Stream:
     Raises:
         TextError: If the file does not exist or is a folder.
 
-    >>> with Stream("corpus.tsv.gz") as stream:  # doctest: +SKIP
-    ...     for number, text in stream.lines():
-    ...         print(number, text)
+    Examples:
+        >>> with Stream("corpus.tsv.gz") as stream:  # doctest: +SKIP
+        ...     for number, text in stream.lines():
+        ...         print(number, text)
     """
 
     def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
@@ -195,8 +196,9 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A file that is replaced keeps its permissions; if the path is a link, the file that it points to is replaced. A
     pipe or a device is written directly.
 
-    >>> with open_output("translated.txt") as file:  # doctest: +SKIP
-    ...     file.write(b"complete")
+    Examples:
+        >>> with open_output("translated.txt") as file:  # doctest: +SKIP
+        ...     file.write(b"complete")
     """
     target = Path(path)
     if target.exists() and not target.is_file():

@@ -291,8 +291,9 @@ def escape(text: str, newline: str = "\n") -> str:
     Raises:
         ValueError: If XML cannot contain one of its characters.
 
-    >>> escape("1 < 2 & 3")
-    '1 &lt; 2 &amp; 3'
+    Examples:
+        >>> escape("1 < 2 & 3")
+        '1 &lt; 2 &amp; 3'
     """
     if unfit := UNFIT.search(text):
         raise ValueError(f"XML cannot contain the character U+{ord(unfit[0]):04X}")

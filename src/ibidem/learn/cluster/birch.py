@@ -48,7 +48,7 @@ def birch(points: NDArray[np.floating[Any]], threshold: float, min_samples: int)
     Raises:
         UsageError: scikit-learn is not installed.
 
-    Example:
+    Examples:
         >>> birch(np.array([[0.0], [0.1], [9.0], [9.1], [50.0]]), threshold=1.0, min_samples=2).tolist()
         [0, 0, 1, 1, -1]
     """

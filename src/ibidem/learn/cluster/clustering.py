@@ -96,7 +96,7 @@ def cluster_keys(
         MismatchError: `values` has not one value a key.
         MemoryFolderError: The checkpoint cannot be written.
 
-    Example:
+    Examples:
         >>> from ibidem.retrieve import ArrayKeys
         >>> keys = ArrayKeys(np.array([[0.0], [5.0], [0.1], [9.0], [9.1], [0.2]], np.float32))
         >>> values = np.array([3, 8, 3, 3, 3, 8], np.int32)

@@ -49,7 +49,7 @@ def dbscan(points: Tensor, eps: float, min_samples: int, *, block_bytes: int | N
     Raises:
         UsageError: The points are not 2-d, or eps or min_samples is out of its range.
 
-    Example:
+    Examples:
         >>> points = torch.tensor([[0.0], [0.1], [0.2], [9.0], [9.1], [50.0]])
         >>> dbscan(points, eps=0.5, min_samples=2).tolist()
         [0, 0, 0, 1, 1, -1]

@@ -86,7 +86,7 @@ def group_by_value(values: NDArray[np.int32], excluded: Sequence[int] = ()) -> F
     Raises:
         UsageError: `values` is not a 1-d array of integers of 0 or more.
 
-    Example:
+    Examples:
         >>> families = group_by_value(np.array([7, 4, 7, 9], np.int32), excluded=[9])
         >>> families.values.tolist(), families.entries(1).tolist()
         ([4, 7], [0, 2])

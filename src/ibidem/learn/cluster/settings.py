@@ -37,7 +37,7 @@ class ClusterSettings:
     Raises:
         UsageError: A setting is out of its range.
 
-    Example:
+    Examples:
         >>> ClusterSettings().choose_method(entries=3_000_000)
         'dbscan'
     """

@@ -51,7 +51,7 @@ def cluster_memory(
     Raises:
         UsageError: The memory is pruned, or its own keys were dropped.
 
-    Example:
+    Examples:
         >>> cluster_memory(Memory.open("memories/it"), ClusterSettings())    # doctest: +SKIP
     """
     check_complete(memory)

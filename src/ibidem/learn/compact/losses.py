@@ -56,7 +56,7 @@ class BinaryNceLoss(nn.Module):
     Args:
         dimension: c, the dimension of the compact space.
 
-    Example:
+    Examples:
         >>> states = torch.zeros(4, 2)
         >>> tokens = torch.zeros(4, dtype=torch.int64)
         >>> loss = BinaryNceLoss(2)
@@ -92,7 +92,7 @@ class InBatchNceLoss(nn.Module):
     Args:
         smoothing: s, the label smoothing; 0.002 in the authors' code.
 
-    Example:
+    Examples:
         >>> pivot = torch.tensor([[9.0, 0.0], [0.0, 9.0]])
         >>> tokens = torch.tensor([0, 1])
         >>> loss = InBatchNceLoss(smoothing=0.0)
@@ -124,7 +124,7 @@ class DistanceRankingLoss(nn.Module):
 
     There is no f_theta. Distances below 0.001 count as 0.001 in the second term.
 
-    Example:
+    Examples:
         >>> pivot, tokens = torch.zeros(1, 2), torch.tensor([0])
         >>> batch = CompactTriplets(pivot, pivot + torch.tensor([3.0, 4.0]), pivot + 2, tokens, tokens)
         >>> round(DistanceRankingLoss()(batch).item(), 4)  # 5 + 1 / sqrt(8)
@@ -147,7 +147,7 @@ class ClippedRankingLoss(nn.Module):
     a, p and n are the compact positive, pivot and negative, and n' is the negative of the next triplet; the last
     triplet of a batch has none. The paper (section 3.1) writes `DistanceRankingLoss` instead.
 
-    Example:
+    Examples:
         >>> pivot, tokens = torch.zeros(1, 2), torch.tensor([0])
         >>> batch = CompactTriplets(pivot, pivot + torch.tensor([3.0, 4.0]), pivot + 20, tokens, tokens)
         >>> round(ClippedRankingLoss()(batch).item(), 4)  # 25 + 10 / 10.001
@@ -181,7 +181,7 @@ class WordPredictionLoss(nn.Module):
         vocabulary_size: Number of target tokens.
         smoothing: The label smoothing.
 
-    Example:
+    Examples:
         >>> states, tokens = torch.zeros(4, 2), torch.tensor([0, 1, 2, 3])
         >>> loss = WordPredictionLoss(dimension=2, vocabulary_size=10, smoothing=0.0)
         >>> round(loss(CompactTriplets(states, states, states, tokens, tokens)).item(), 4)  # 3 log 10

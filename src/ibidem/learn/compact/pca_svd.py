@@ -50,7 +50,7 @@ def train_pca(
         UsageError: There are too few keys or dimensions.
         MemoryFolderError: Some keys are not finite.
 
-    Example:
+    Examples:
         >>> from ibidem.retrieve import ArrayKeys
         >>> keys = ArrayKeys(np.random.default_rng(0).normal(size=(100, 8)).astype(np.float16))
         >>> train_pca(keys, 3).compactor(torch.zeros(5, 8)).shape
@@ -109,7 +109,7 @@ def train_svd(output_matrix: Tensor, dimension: int, rows: int | None = None) ->
     Raises:
         UsageError: The matrix has fewer rows or columns than `dimension`.
 
-    Example:
+    Examples:
         >>> train_svd(torch.eye(6, 4), 2).compactor(torch.zeros(5, 4)).shape
         torch.Size([5, 2])
     """

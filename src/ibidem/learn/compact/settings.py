@@ -151,7 +151,7 @@ def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
     Raises:
         UsageError: An objective is unknown or named twice, or a weight is invalid.
 
-    Example:
+    Examples:
         >>> parse_objectives("nce+ranking:0.5")
         (('nce', 1.0), ('ranking', 0.5))
     """

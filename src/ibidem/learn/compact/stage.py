@@ -155,7 +155,7 @@ def compact_memory(
         UsageError: The memory is pruned, not clustered, or without its own keys, or a setting does not fit it.
         MismatchError: The given compactor was trained for another base model.
 
-    Example:
+    Examples:
         >>> compact_memory(Memory.open("memories/it"), CompactSettings(dimension=64))    # doctest: +SKIP
     """
     check_complete(memory)

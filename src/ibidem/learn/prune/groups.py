@@ -107,10 +107,11 @@ def group_entries(
         Groups in the order of their n-grams read backwards, so that groups of one token are adjacent. Entries of a
         group increase.
 
-    >>> import numpy as np
-    >>> groups = group_entries(np.array([7, 8, 7, 8, 9]), np.array([0, 5]), np.arange(5), n=2)
-    >>> groups.order.tolist(), groups.sizes.tolist()
-    ([0, 2, 1, 3, 4], [1, 1, 2, 1])
+    Examples:
+        >>> import numpy as np
+        >>> groups = group_entries(np.array([7, 8, 7, 8, 9]), np.array([0, 5]), np.arange(5), n=2)
+        >>> groups.order.tolist(), groups.sizes.tolist()
+        ([0, 2, 1, 3, 4], [1, 1, 2, 1])
     """
     keys = values[rows].astype(np.int64)
     if n > 1 and len(rows):

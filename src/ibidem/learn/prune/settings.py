@@ -51,8 +51,9 @@ class PruneSettings:
     Raises:
         UsageError: A setting is invalid.
 
-    >>> PruneSettings(rate=0.3, groups="token").kept_share
-    Fraction(7, 10)
+    Examples:
+        >>> PruneSettings(rate=0.3, groups="token").kept_share
+        Fraction(7, 10)
     """
 
     strategy: str = "cost-clusters"

@@ -73,7 +73,7 @@ def prune_memory(
         UsageError: The rate is 0, or the memory is empty, incomplete, or lacks clusters or a tuned combiner that the
             strategy needs.
 
-    Example:
+    Examples:
         >>> from ibidem.learn import PruneSettings, prune_memory, restore_memory
         >>> from ibidem.memory import Memory
         >>> pruned = prune_memory(Memory.open("memories/mine"), PruneSettings(rate=0.3))

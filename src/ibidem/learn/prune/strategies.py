@@ -107,16 +107,17 @@ def prune_entries(entries: PruneEntries, settings: PruneSettings) -> PruneResult
     Raises:
         UsageError: The strategy needs data that `entries` lacks.
 
-    >>> import numpy as np
-    >>> from ibidem.learn import PruneSettings
-    >>> entries = PruneEntries(
-    ...     costs=np.array([0.1, 0.2, 5.0, 0.1], np.float32),
-    ...     values=np.array([7, 7, 7, 8]),
-    ...     offsets=np.array([0, 4]),
-    ...     rows=np.arange(4),
-    ... )
-    >>> prune_entries(entries, PruneSettings(strategy="low-probability", rate=0.25)).kept.tolist()
-    [True, True, False, True]
+    Examples:
+        >>> import numpy as np
+        >>> from ibidem.learn import PruneSettings
+        >>> entries = PruneEntries(
+        ...     costs=np.array([0.1, 0.2, 5.0, 0.1], np.float32),
+        ...     values=np.array([7, 7, 7, 8]),
+        ...     offsets=np.array([0, 4]),
+        ...     rows=np.arange(4),
+        ... )
+        >>> prune_entries(entries, PruneSettings(strategy="low-probability", rate=0.25)).kept.tolist()
+        [True, True, False, True]
     """
     return STRATEGIES[settings.strategy](entries, settings)
 

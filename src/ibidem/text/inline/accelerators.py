@@ -54,8 +54,9 @@ def remove_accelerators(original: str, translation: str) -> tuple[str, str]:
     end the same (`foo_bar`, `?a=1&b=2`, `msgid_plural` and `msgstr_plural`) or a capital follows (`R&D` and `F&E`,
     `new_name` and `neuer_Name`).
 
-    >>> remove_accelerators("E&xit", "B&eenden")
-    ('Exit', 'Beenden')
+    Examples:
+        >>> remove_accelerators("E&xit", "B&eenden")
+        ('Exit', 'Beenden')
     """
     for marker in _MARKERS:
         first, second = find_accelerator(original, marker), find_accelerator(translation, marker)
@@ -91,8 +92,9 @@ def put_accelerator(text: str, accelerator: Accelerator) -> str:
     this letter, it is the one with the same rank as in the source, or the last. A text without letters that a keyboard
     has, as in Chinese, gets the accelerator at its end.
 
-    >>> put_accelerator("文件", Accelerator("&", "F"))
-    '文件(&F)'
+    Examples:
+        >>> put_accelerator("文件", Accelerator("&", "F"))
+        '文件(&F)'
     """
     marker, letter, earlier = accelerator
     same = _find_initials(text, letter)

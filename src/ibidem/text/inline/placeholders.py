@@ -115,8 +115,9 @@ Pieces: TypeAlias = tuple[str | Code, ...]
 def plain_text(pieces: Pieces) -> str:
     """Return a text without its codes.
 
-    >>> plain_text(("Open ", Code("<b>"), "file", Code("</b>")))
-    'Open file'
+    Examples:
+        >>> plain_text(("Open ", Code("<b>"), "file", Code("</b>")))
+        'Open file'
     """
     return "".join(piece for piece in pieces if isinstance(piece, str))
 

@@ -75,8 +75,9 @@ def translate_pieces(requests: Sequence[Request], translate: Translate) -> list[
     Returns:
         For each text its translation, or the reason why there is none.
 
-    >>> translate_pieces([Request(("Datei %s fehlt",))], lambda texts: ["File %s is missing"])
-    [('File %s is missing',)]
+    Examples:
+        >>> translate_pieces([Request(("Datei %s fehlt",))], lambda texts: ["File %s is missing"])
+        [('File %s is missing',)]
     """
     jobs = [_start(request) for request in requests]
     parts = [part for job in jobs if isinstance(job, _Job) for part in job.parts if isinstance(part, _Part)]
