@@ -91,8 +91,8 @@ def main() -> int:
     names = [chosen.only] if chosen.only else [name for name in ("avx512", "avx2") if supported(name)]
     for name in names:
         build(name)
-        # AddressSanitizer delays freeing, so the test of freed memory is left out. With -s pytest shows the message of a
-        # sanitizer that ends the process.
+        # AddressSanitizer delays freeing, so the test of freed memory is left out. With -s pytest shows the message of
+        # a sanitizer that ends the process.
         tests = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *SUITES, *LEFT_OUT]
         memories = [sys.executable, str(RANDOM_MEMORIES), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
         for command in (tests, memories):
