@@ -1,9 +1,9 @@
-"""Builds the optional native library with the package, where a C++ compiler is at hand.
+"""Builds the optional native library with the package, where there is a C++ compiler.
 
-Whatever goes wrong here leaves the library out and never fails an install: without it ibidem does the same work in
-torch and faiss. IBIDEM_NATIVE=0 leaves it out by wish; CXX names the compiler. `python hatch_build.py` builds it in
-place, for people who work on it, and `python hatch_build.py --sanitize FOLDER` builds into a folder with
-AddressSanitizer and UndefinedBehaviorSanitizer (`make sanitize` runs tests with that).
+An error here leaves the library out and never fails an install: without it ibidem uses torch and faiss. IBIDEM_NATIVE=0
+leaves it out on purpose; CXX names the compiler. `python hatch_build.py` builds in place for development, and `python
+hatch_build.py --sanitize FOLDER` builds into a folder with AddressSanitizer and UndefinedBehaviorSanitizer (`make
+sanitize` runs tests with that).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ INSTRUCTIONS = {
     ],
     "avx2": ["-mavx2", "-mfma", "-mf16c", "-mbmi2"],
 }
-# Checks every memory access and every undefined operation; accesses to vectors against their size, not their capacity.
+# Vectors are checked against their size and not their capacity.
 SANITIZED = [
     "-Og",
     "-g",
@@ -60,9 +60,9 @@ SANITIZED = [
     "-D_GLIBCXX_ASSERTIONS",
     "-D_GLIBCXX_SANITIZE_VECTOR",
 ]
-# It answers whether the CPU can run the rest, so it must itself run on any.
+# It tests whether the CPU supports the rest, so it must run on any CPU.
 FOR_ANY_CPU = "library.cpp"
-_PATIENCE = 300
+_COMPILE_SECONDS = 300
 
 
 class NativeBuildHook(BuildHookInterface):
@@ -81,7 +81,7 @@ class NativeBuildHook(BuildHookInterface):
             build_data["force_include"].update({str(file): f"ibidem/native/{file.name}" for file in libraries})
             build_data["pure_python"] = False
             tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{tag}"  # no Python ABI: it is called by ctypes
+            build_data["tag"] = f"py3-none-{tag}"  # no Python ABI: ctypes calls it
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         if hasattr(self, "_folder"):
@@ -89,10 +89,16 @@ class NativeBuildHook(BuildHookInterface):
 
 
 def build_libraries(root: Path, target: Path, *, sanitize: bool = False) -> list[Path]:
-    """Build one library for each instruction set into a folder; the files made, none where it cannot be done.
+    """Build one library for each instruction set.
 
-    sanitize: with AddressSanitizer and UndefinedBehaviorSanitizer. Such a library can be loaded only by a process that
-    was started with the sanitizer's runtime in LD_PRELOAD.
+    Args:
+        root: The source tree.
+        target: The folder for the libraries.
+        sanitize: Whether to build with AddressSanitizer and UndefinedBehaviorSanitizer. Only a process that was started
+            with the sanitizer's runtime in LD_PRELOAD can load such a library.
+
+    Returns:
+        The files made; none where there is no compiler, or the system is not Linux on x86-64.
     """
     if os.environ.get("IBIDEM_NATIVE") == "0" or sys.platform != "linux" or platform.machine() != "x86_64":
         return []
@@ -118,7 +124,7 @@ def _find_compiler() -> str | None:
 
 
 def _build(compiler: str, sources: Path, flags: list[str], target: Path, *, sanitize: bool) -> None:
-    """Compile every file, link them, and put the library in place only when it can be loaded."""
+    """Compile all files, link them, and put the library in place only when it can be loaded."""
     checks = SANITIZED if sanitize else []
     with tempfile.TemporaryDirectory() as scratch:
 
@@ -134,14 +140,14 @@ def _build(compiler: str, sources: Path, flags: list[str], target: Path, *, sani
         _run([compiler, "-shared", "-Wl,-Bsymbolic", *checks, *map(str, objects), "-o", str(library)])
         if not sanitize:
             ctypes.CDLL(str(library))
-        # A process may have the old one loaded: a new file is put in its place, never written over it.
+        # A process may have the old file loaded: it is replaced by a new file and never overwritten.
         beside = target.with_suffix(".tmp")
         shutil.copyfile(library, beside)
         beside.replace(target)
 
 
 def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_PATIENCE)
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
 
 
 if __name__ == "__main__":

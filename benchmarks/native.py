@@ -1,11 +1,11 @@
-"""Every kernel of the native library against what does the same in torch or faiss.
+"""Compare every kernel of the native library with torch or faiss.
 
     python benchmarks/native.py [--rows 5 40 160 320] [--keys 1000000 | -m memories/it] [--build]
 
-Rows are sentences times a beam of five. Times are medians in microseconds of a call with so many rows, rounds of all
-ways interleaved: `cpu` is the process's own time, of all its threads, which other processes cannot touch; `wall` is
-what a user waits. Search is over the keys of a memory, or over drawn ones; its recall is that of the drawn queries,
-among the exact neighbours. `--build` also times how the indexes are built, which takes minutes.
+Rows are sentences times a beam of five. Times are medians in microseconds of a call, with the rounds of all variants
+interleaved: `cpu` is the processor time of all threads of the process, `wall` is elapsed time. Search is over the keys
+of a memory, or over random ones; its recall is measured against exact search. `--build` also times how the indexes are
+built, which takes minutes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK, Weights, mix, to_native
+from ibidem.combine import (
+    AdaptiveCombiner,
+    DistanceDecayCombiner,
+    FixedCombiner,
+    MetaK,
+    Weights,
+    mix,
+    to_native,
+)
 from ibidem.evaluate import describe_machine
 from ibidem.memory import Memory
 from ibidem.model import BaseModel, FastMarian, load_model
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native_engine import NativeEngine
-from ibidem.native import NativeLinear, best_of_mixture, native
+from ibidem.native import NativeLinear, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, ExactIndex, build_index
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from ibidem.combine import Combiner
     from ibidem.model.linear import Linear
     from ibidem.retrieve import Index, Keys
 
@@ -57,18 +66,20 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore")
-    library = native()
-    if library is None:
-        parser.error("the native library is not here")
-    report: dict[str, Any] = {"build": library.build, "threads": arguments.threads, "rounds": arguments.rounds}
+    if native() is None:
+        parser.error("There is no native library: build it with `python hatch_build.py`.")
+    report: dict[str, Any] = {
+        "instructions": loaded_instructions(),
+        "threads": arguments.threads,
+        "rounds": arguments.rounds,
+    }
     kernels: dict[str, Callable[[int], Ways]] = {
         "mixture": mixture_ways,
-        "metak": metak_ways,
+        **{f"combiner_{name}": partial(combiner_ways, combiner) for name, combiner in make_combiners().items()},
         "linear_512_1536": partial(linear_ways, 1536),
         "linear_512_16000": partial(linear_ways, VOCABULARY),
     }
-    if library.multiplies_bytes:
-        kernels["decoder_step"] = StepWays(load_model(device="cpu"))
+    kernels["decoder_step"] = StepWays(load_model(device="cpu"))
     indexes, queries, report["search"] = prepare_search(arguments)
     kernels["search"] = partial(search_ways, indexes, queries)
     for name, make in kernels.items():
@@ -115,9 +126,18 @@ def mixture_ways(rows: int) -> Ways:
     }
 
 
-def metak_ways(rows: int) -> Ways:
+def make_combiners() -> dict[str, Combiner]:
+    """Make a combiner of every kind."""
+    return {
+        "adaptive": AdaptiveCombiner(MetaK(K, scale=20.0).eval().requires_grad_(False), temperature=10.0),
+        "fixed": FixedCombiner(K, 0.4, 10.0),
+        "distance_decay": DistanceDecayCombiner(10.0, k=K),
+    }
+
+
+def combiner_ways(combiner: Combiner, rows: int) -> Ways:
+    """Weigh the same neighbours in native code and in torch."""
     generator = torch.Generator().manual_seed(rows)
-    combiner = AdaptiveCombiner(MetaK(K, scale=20.0).eval().requires_grad_(False), temperature=10.0)
     distances = (torch.rand(rows, K, generator=generator) * 40).sort(1).values
     values = torch.randint(0, 50, (rows, K), generator=generator)
     fast = to_native(combiner)

@@ -298,7 +298,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--n-best", 2), r"--n-best needs --json"),
         (("--json", "--prefixes", os.devnull), r"1 texts but 0 prefixes"),
         (("--device", "mps"), r"runs on cpu and cuda, not on 'mps'"),
-        (("--device", "cuda:99"), r"no device 'cuda:99' here.*--device cpu"),
+        (("--device", "cuda:99"), r"'cuda:99' is not available.*--device cpu"),
         (("--prefixes", os.devnull), r"1 texts but 0 prefixes"),
         (("--frobnicate",), r"--frobnicate"),
     ],

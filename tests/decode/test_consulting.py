@@ -1,4 +1,4 @@
-"""A memory asked in one native go against the same parts asked one by one."""
+"""The native scorer against its parts called one by one."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def parts() -> tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]:
     return CompactedIndex(index, place_compactor(network, "cpu")), values, AdaptiveCombiner(meta, 2.0)
 
 
-def hasty_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -> NativeScorer:
-    """A scorer that looks so little that a brief search finds other neighbours."""
+def limited_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner]) -> NativeScorer:
+    """A scorer that searches so little that a reduced search finds other neighbours."""
     index, values, combiner = parts
     inner = index.index
     assert isinstance(inner, NativeIndex)
@@ -60,7 +60,7 @@ def assert_same(one: Retrieved, other: Retrieved) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 70])
-def test_asked_as_one_they_say_the_same(parts, rows: int) -> None:
+def test_the_step_equals_its_parts(parts, rows: int) -> None:
     index, values, combiner = parts
     states = torch.randn(rows, 48)
     states[0] = torch.nan  # has no neighbours
@@ -82,7 +82,7 @@ def test_hidden_entries_stay_hidden(parts) -> None:
     assert not torch.isin(scorer.retrieve(states).entries, found).any()
 
 
-def test_exchanged_parts_are_asked(parts) -> None:
+def test_exchanged_parts_are_used(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)
     scorer = make_scorer(index, values, to_native(combiner))
@@ -101,7 +101,7 @@ def test_parts_without_native_code_are_called_one_by_one(parts) -> None:
         assert type(scorer) is MemoryScorer
 
 
-def test_what_does_not_fit_is_refused(parts) -> None:
+def test_wrong_dimensions_and_values_are_refused(parts) -> None:
     index, values, combiner = parts
     with pytest.raises(ValueError, match="47 numbers"):
         make_scorer(index, values, to_native(combiner)).retrieve(torch.randn(5, 47))
@@ -109,8 +109,8 @@ def test_what_does_not_fit_is_refused(parts) -> None:
         make_scorer(index, values[:10], to_native(combiner)).retrieve(torch.randn(5, 48))
 
 
-@pytest.mark.parametrize("within", [0.5, math.inf])
-def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
+@pytest.mark.parametrize("margin", [0.5, math.inf])
+def test_best_tokens_equal_those_of_the_parts(parts, margin: float) -> None:
     index, values, combiner = parts
     scorer = make_scorer(index, values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
@@ -120,10 +120,10 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
     for _ in range(4):
         states, logits = torch.randn(first.rows, 48), 3 * torch.randn(first.rows, 40)
         given = states.clone()
-        found = scorer.step.best_tokens(given, logits, first, RetrievalPolicy(within, math.inf, math.inf), 6, (5, 7))
+        found = scorer.step.best_tokens(given, logits, first, RetrievalPolicy(margin, math.inf, math.inf), 6, (5, 7))
         assert torch.equal(given, states)
-        if within < math.inf:
-            states = states.masked_fill(second.mask_lagging(within)[:, None], math.nan)
+        if margin < math.inf:
+            states = states.masked_fill(second.mask_lagging(margin)[:, None], math.nan)
         votes = scorer.retrieve(states, 3)
         expected = best_of_mixture(
             logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
@@ -137,13 +137,13 @@ def test_chosen_at_once_the_tokens_are_the_same(parts, within: float) -> None:
             rows = beams.rows
             beams.advance(torch.zeros(rows, 1), torch.zeros(rows, 1, dtype=torch.long), 1.0)
     assert first.results(3) == second.results(3)
-    silent = [one.skipped for best in first.results(3) for one in best]
-    assert any(silent) == (within < math.inf)
+    skipped = [one.skipped for best in first.results(3) for one in best]
+    assert any(skipped) == (margin < math.inf)
 
 
-def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
+def test_confident_or_lagging_hypotheses_search_less(parts) -> None:
     index, values, combiner = parts
-    # A brief search that finds other neighbours: one list of few keys.
+    # A reduced search finds other neighbours: it reads one list of few keys.
     inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, prune_ratio=1.0, rerank=1))
     scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)
@@ -154,7 +154,7 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
     torch.manual_seed(2)
     beams = NativeBeams([9] * 20, beam=1, eos=0, force_end=True)
     states, logits = torch.randn(20, 48), torch.randn(20, 40)
-    logits[:7, 3] = 12.0  # sure: above 0.99
+    logits[:7, 3] = 12.0  # above 0.99
     logits[7:14, 3] = logits[7:14].logsumexp(1) - 0.2  # less than half
 
     def choose(policy: RetrievalPolicy) -> Best:
@@ -167,24 +167,24 @@ def test_who_is_sure_or_behind_asks_briefly(parts) -> None:
         weights = votes.weights
         return best_of_mixture(logits[rows], 2, base=weights.base, weights=weights.neighbours, values=votes.values)
 
-    full, briefly = mixed(scorer, slice(None)), mixed(brief, slice(None))
-    assert not torch.equal(full.scores[:7], briefly.scores[:7])
-    assert not torch.equal(full.scores[7:], briefly.scores[7:])
+    full, reduced = mixed(scorer, slice(None)), mixed(brief, slice(None))
+    assert not torch.equal(full.scores[:7], reduced.scores[:7])
+    assert not torch.equal(full.scores[7:], reduced.scores[7:])
     found = choose(RetrievalPolicy(2.0, math.inf, 0.9))
-    assert torch.equal(found.scores, torch.cat([briefly.scores[:7], full.scores[7:]]))
-    assert torch.equal(found.tokens, torch.cat([briefly.tokens[:7], full.tokens[7:]]))
+    assert torch.equal(found.scores, torch.cat([reduced.scores[:7], full.scores[7:]]))
+    assert torch.equal(found.tokens, torch.cat([reduced.tokens[:7], full.tokens[7:]]))
     assert torch.equal(
-        choose(RetrievalPolicy(2.0, -1.0, 0.9)).scores, briefly.scores
-    )  # all are farther behind than that
+        choose(RetrievalPolicy(2.0, -1.0, 0.9)).scores, reduced.scores
+    )  # the gaps of all are larger than that
     assert torch.equal(choose(RetrievalPolicy(math.inf, math.inf, math.inf)).scores, full.scores)
 
 
-def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
-    scorer = hasty_scorer(parts)
+def test_threads_do_not_change_best_tokens(parts) -> None:
+    scorer = limited_scorer(parts)
     assert scorer.step is not None
     torch.manual_seed(5)
     beams = NativeBeams([9] * 12, beam=5, eos=0, force_end=True)
-    states, logits = torch.randn(60, 48), 4 * torch.randn(60, 40)  # some are sure, some are not
+    states, logits = torch.randn(60, 48), 4 * torch.randn(60, 40)  # the largest probabilities lie on both sides of 0.6
     found = []
     before = torch.get_num_threads()
     try:
@@ -201,11 +201,11 @@ def test_threads_that_rank_and_search_by_turns_choose_the_same(parts) -> None:
 
 
 def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
-    scorer = hasty_scorer(parts)
+    scorer = limited_scorer(parts)
     rules = Rules(beam=2, n_best=1, length_penalty=1.0, eos=0, force_end=True, given=0, retrieval_margin=2.0)
     torch.manual_seed(4)
     step = Step(5 * torch.randn(8, 48), torch.randn(8, 40))
-    step.logits[:, 3] = 12.0  # sure, so that all ask briefly
+    step.logits[:, 3] = 12.0  # above the limit, so that all searches are reduced
 
     def choose(prefixes: torch.Tensor | None) -> Candidates:
         choice = CandidateSelector(
@@ -222,8 +222,8 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
     assert not torch.equal(best.log_probs[2:], alone.log_probs[2:])  # or the test could not fail
 
 
-def test_how_far_behind_who_asks_briefly_is(parts) -> None:
-    scorer = hasty_scorer(parts)
+def test_the_score_gap_of_reduced_searches(parts) -> None:
+    scorer = limited_scorer(parts)
     assert scorer.step is not None
     beams = NativeBeams([9] * 8, beam=3, eos=0, force_end=True)
     torch.manual_seed(3)
@@ -242,7 +242,7 @@ def test_how_far_behind_who_asks_briefly_is(parts) -> None:
         assert not torch.equal(farther[rows], nearer[rows])
 
 
-def test_what_cannot_be_chosen_from_is_refused(parts) -> None:
+def test_invalid_arguments_are_refused(parts) -> None:
     index, values, combiner = parts
     scorer = make_scorer(index, values, to_native(combiner))
     assert isinstance(scorer, NativeScorer)

@@ -158,7 +158,7 @@ def test_pairs_that_cannot_be_added_are_refused(tiny: BaseModel, tmp_path: Path)
         ("", "x", "source of the pair is empty"),
         ("x", " \n", "target of the pair is empty"),
         ("\ud800", "x", "not valid Unicode"),
-        ("x", "word " * 300, "longer than the model's limit"),
+        ("x", "word " * 300, "longer than the limit of the model"),
     ):
         with pytest.raises(UsageError, match=message):
             writer.add_pair(source, target)

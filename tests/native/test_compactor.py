@@ -1,4 +1,4 @@
-"""The Compact Network and the lookup of values, against torch."""
+"""Native compactors and the lookup of values against torch."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def network(inputs: int, hidden: int, outputs: int, activation: str, seed: int) 
     st.integers(0, 99),
 )
 @settings(max_examples=80, deadline=None)
-def test_it_is_the_network(
+def test_network_compactors_equal_torch(
     rows: int, inputs: int, hidden: int, outputs: int, activation: str, size: float, seed: int
 ) -> None:
     torch_form = network(inputs, hidden, outputs, activation, seed)
-    swift = place_compactor(torch_form, "cpu")
-    assert isinstance(swift, NativeCompactor)
+    native_form = place_compactor(torch_form, "cpu")
+    assert isinstance(native_form, NativeCompactor)
     states = torch.randn(rows, inputs) * size
-    torch.testing.assert_close(swift(states), torch_form(states), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(swift(states.half()), torch_form(states.half()), rtol=1e-5, atol=1e-5)
-    assert swift.summary() == torch_form.summary()
+    torch.testing.assert_close(native_form(states), torch_form(states), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(native_form(states.half()), torch_form(states.half()), rtol=1e-5, atol=1e-5)
+    assert native_form.summary() == torch_form.summary()
 
 
 @given(st.integers(0, 120), st.integers(1, 70), st.integers(1, 70), st.booleans(), st.integers(0, 99))
@@ -65,10 +65,8 @@ def test_linear_compactors_equal_torch(rows: int, inputs: int, outputs: int, cen
     st.integers(0, 99),
 )
 @settings(max_examples=80, deadline=None)
-def test_in_whole_numbers_it_is_nearly_the_network(
-    rows: int, inputs: int, activation: str, size: float, peak: float, seed: int
-) -> None:
-    """It is little beside what rounding states and keys to halves does, with a value far beyond the others too."""
+def test_int16_error_is_small(rows: int, inputs: int, activation: str, size: float, peak: float, seed: int) -> None:
+    """The error of int16 is small beside that of rounding to float16, also with one very large value."""
     exact = network(inputs, 40, 20, activation, seed)
     states = torch.randn(rows, inputs) * size
     states[:, 0] *= peak
@@ -78,8 +76,8 @@ def test_in_whole_numbers_it_is_nearly_the_network(
 
 
 @pytest.mark.parametrize("inputs", [2, 512, 4096])
-def test_no_sum_of_whole_numbers_overflows(inputs: int) -> None:
-    """All products at their largest and of one sign: every row must do with fewer steps then."""
+def test_no_int16_sum_overflows(inputs: int) -> None:
+    """All products have the largest magnitude and one sign, so that every row needs a coarser step."""
     weight, none = torch.full((40, inputs), 0.01), torch.zeros(40)
     made = CompactorKernel.network((weight, none), (torch.eye(40), none), "tanh", int16=True)
     states = torch.tensor([1.0, -1.0, 1e3, 1e-30, 0.0])[:, None].expand(-1, inputs).clone() / inputs
@@ -87,23 +85,23 @@ def test_no_sum_of_whole_numbers_overflows(inputs: int) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_row_does_not_depend_on_those_beside_it(whole: bool) -> None:
-    swift = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", whole=whole)
+def test_a_row_does_not_depend_on_other_rows(whole: bool) -> None:
+    native_form = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", whole=whole)
     states = torch.randn(101, 512)
-    group_size = swift(states)
-    assert torch.equal(group_size, torch.cat([swift(row[None]) for row in states]))
-    assert torch.equal(group_size[:7], swift(states[:7]))
+    whole_batch = native_form(states)
+    assert torch.equal(whole_batch, torch.cat([native_form(row[None]) for row in states]))
+    assert torch.equal(whole_batch[:7], native_form(states[:7]))
 
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_a_state_that_is_no_number_has_no_place(whole: bool, wrong: float) -> None:
-    swift = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", whole=whole)
+def test_a_state_that_is_not_finite_gives_nan(whole: bool, wrong: float) -> None:
+    native_form = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", whole=whole)
     states = torch.randn(3, 32)
     states[1, 5] = wrong
     if wrong == torch.inf:
         states[1, 6:] = wrong
-    found = swift(states)
+    found = native_form(states)
     assert found[1].isnan().all()
     assert not found[[0, 2]].isnan().any()
 
@@ -125,6 +123,6 @@ def test_values_are_looked_up(size: int, numbers: list[list[int]]) -> None:
     assert torch.equal(values_of(table, entries), table[entries.clamp_min(0)])
 
 
-def test_an_entry_out_of_the_table_is_refused() -> None:
+def test_an_entry_beyond_the_table_is_refused() -> None:
     with pytest.raises(IndexError, match="none of the 4"):
         look_up(torch.zeros(4, dtype=torch.long), torch.tensor([[4]]))

@@ -1,4 +1,4 @@
-"""Copies in large pages are what they are copies of."""
+"""Copies of arrays in huge pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ibidem.native.ivf import copy_to_huge_pages
 
 
-def test_copies_are_the_same_and_lie_side_by_side() -> None:
+def test_copies_are_equal_and_adjacent() -> None:
     generator = np.random.default_rng(3)
     arrays = {
         "bytes": generator.integers(0, 255, (5, 7), np.uint8),
@@ -31,7 +31,7 @@ def test_a_copy_outlives_the_others() -> None:
     assert number.sum() == 4950
 
 
-def test_what_fills_no_page_stays_where_it_is() -> None:
+def test_small_arrays_are_not_copied() -> None:
     small = {"a": np.zeros(1000), "b": np.ones(5)}
     assert all(copy is small[name] for name, copy in copy_to_huge_pages(small).items())
     assert copy_to_huge_pages({}) == {}

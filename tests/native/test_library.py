@@ -40,7 +40,7 @@ assert count() == alone + 2, (alone, count())
 
 
 @pytest.mark.skipif(native() is None, reason="no native library here")
-def test_its_threads_are_torchs() -> None:
+def test_it_uses_the_threads_of_torch() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", _THREADS], env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_library_is_not_used(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
     assert native() is None
     for build in library.BUILDS:
-        (tmp_path / f"libibidem_{build}.so").write_bytes(b"nothing of the kind")
+        (tmp_path / f"libibidem_{build}.so").write_bytes(b"not a library")
     native.cache_clear()
     assert native() is None
 
@@ -125,7 +125,7 @@ def test_a_compiler_builds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="needs hatchling")
-def test_a_wheel_has_it_or_is_pure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wheel_contains_it_or_is_pure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for wanted in ("", "0"):
         monkeypatch.setenv("IBIDEM_NATIVE", wanted)
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / f"dist{wanted}")]

@@ -50,7 +50,7 @@ def oracle(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_it_is_the_rounded_product(data: st.DataObject) -> None:
+def test_equals_the_rounded_product(data: st.DataObject) -> None:
     rows = data.draw(st.sampled_from([1, 2, 5, 6, 7, 12, 13, 25]))
     inputs, outputs = data.draw(st.integers(1, 200)), data.draw(st.integers(1, 200))
     activation = data.draw(st.sampled_from(list(Activation)))
@@ -70,7 +70,7 @@ def test_it_is_the_rounded_product(data: st.DataObject) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize:UserWarning")
-def test_it_is_torchs_int8() -> None:
+def test_equals_int8_products_of_torch() -> None:
     generator = torch.Generator().manual_seed(1)
     weight, bias = torch.randn(1536, 512, generator=generator), torch.randn(1536, generator=generator)
     x = torch.randn(4, 7, 512, generator=generator)
@@ -100,7 +100,7 @@ def test_one_large_value_does_not_coarsen_the_others(peak: float, place: int) ->
     assert float(errors_of(x).mean()) < 1.3 * float(plain.mean())
 
 
-def test_values_of_one_sign_have_all_steps() -> None:
+def test_values_of_one_sign_use_all_steps() -> None:
     x = torch.rand(40, 130, generator=torch.Generator().manual_seed(7)) + 0.01
     both = torch.cat([x, x - 0.5 * x.amax(1, keepdim=True)]).split(40)
     for rows in (x, -x):
@@ -114,7 +114,7 @@ def test_the_largest_numbers_do_not_overflow() -> None:
     torch.testing.assert_close(NativeLinear(weight, None)(x), x @ weight, rtol=0.01, atol=0.0)
 
 
-def test_rows_do_not_depend_on_their_neighbours() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     generator = torch.Generator().manual_seed(2)
     layer = NativeLinear(torch.randn(300, 130, generator=generator), torch.randn(300, generator=generator))
     x = torch.randn(160, 130, generator=generator) * torch.logspace(-3, 3, 160)[:, None]
@@ -124,7 +124,7 @@ def test_rows_do_not_depend_on_their_neighbours() -> None:
         assert torch.equal(torch.cat(parts), group_size)
 
 
-def test_threads_change_nothing() -> None:
+def test_threads_do_not_change_results() -> None:
     generator = torch.Generator().manual_seed(3)
     layer = NativeLinear(torch.randn(2000, 256, generator=generator), None)
     x = torch.randn(50, 256, generator=generator)
@@ -162,8 +162,8 @@ def test_weights_of_zeros_other_types_and_no_rows() -> None:
 
 
 @pytest.mark.parametrize(("outputs", "count"), [(1024, 100), (32, 3200)])
-def test_weights_are_given_back(outputs: int, count: int) -> None:
-    """Those that have pages of their own, and those that share one."""
+def test_weights_are_freed(outputs: int, count: int) -> None:
+    """Weights with pages of their own, and weights that share a page."""
     weight = torch.zeros(outputs, 4096)
     NativeLinear(weight, None)
     before = resident_bytes()

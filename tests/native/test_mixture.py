@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("native_build")
 
 
 def dense_scores(logits: Tensor, base: Tensor, weights: Tensor, values: Tensor, banned: list[int]) -> Tensor:
-    """Log-probabilities [rows, V] of the mixture in float64, -inf for what is banned."""
+    """Log-probabilities [rows, V] of the mixture in float64, -inf for banned tokens."""
     probs = logits.double().softmax(1) * base.double()[:, None]
     probs = probs.scatter_add(1, values, weights.double())
     scores = probs.log()
@@ -33,7 +33,7 @@ def check(found: Best, scores: Tensor) -> None:
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_it_is_the_dense_formula(data: st.DataObject) -> None:
+def test_equals_the_dense_formula(data: st.DataObject) -> None:
     rows, size = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 700))
     width = data.draw(st.sampled_from([0, 1, 3, 8, 64]))
     count = data.draw(st.integers(1, min(size, 90)))
@@ -59,14 +59,14 @@ def test_equal_scores_come_by_token() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 16_000])
-def test_without_neighbours_it_is_the_base_model(size: int) -> None:
+def test_without_neighbours_equals_the_base_model(size: int) -> None:
     logits = torch.randn(7, size, generator=torch.Generator().manual_seed(1)) * 3
     found, expected = best_of_mixture(logits, 10), logits.double().log_softmax(1).topk(10, dim=1)
     torch.testing.assert_close(found.scores.double(), expected.values, rtol=0, atol=4e-6)
     assert torch.equal(found.tokens, expected.indices)
 
 
-def test_neighbours_that_have_no_vote() -> None:
+def test_neighbours_without_weight() -> None:
     logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(2))
     values = torch.tensor([[-1, 50, 3, 4, 5, 6]])
     weights = torch.tensor([[0.9, 0.9, np.nan, 0.0, -0.5, 0.2]])
@@ -77,7 +77,7 @@ def test_neighbours_that_have_no_vote() -> None:
     assert torch.equal(silent.tokens, best_of_mixture(logits, 5).tokens)
 
 
-def test_a_banned_neighbour_never_comes() -> None:
+def test_a_banned_neighbour_is_never_returned() -> None:
     found = best_of_mixture(
         torch.zeros(1, 20),
         19,
@@ -125,7 +125,7 @@ def test_rows_apart_in_memory_and_other_types() -> None:
     assert best_of_mixture(wide[:0], 5).tokens.shape == (0, 5)
 
 
-def test_threads_change_nothing() -> None:
+def test_threads_do_not_change_results() -> None:
     logits = torch.randn(40, 16_000, generator=torch.Generator().manual_seed(5))
     before = torch.get_num_threads()
     try:
@@ -139,7 +139,7 @@ def test_threads_change_nothing() -> None:
     assert torch.equal(alone.tokens, group_size.tokens)
 
 
-def test_what_cannot_be_meant() -> None:
+def test_invalid_arguments_are_refused() -> None:
     logits = torch.zeros(2, 9)
     with pytest.raises(ValueError, match="9 are there"):
         best_of_mixture(logits, 10)

@@ -62,7 +62,7 @@ def make_combiners(typical: float) -> dict[str, Combiner]:
 def search_everything(index: Index) -> Index:
     """The index with settings that read every list, so that its neighbours are exact."""
     assert isinstance(index, NativeIndex)
-    settings = replace(index.settings, nprobe=EVERYWHERE, gamma=float(EVERYWHERE), refine=4 * ENTRIES)
+    settings = replace(index.settings, nprobe=EVERYWHERE, prune_ratio=float(EVERYWHERE), rerank=4 * ENTRIES)
     return replace(index, settings=settings)
 
 
