@@ -20,7 +20,7 @@ import torch
 from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK
 from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
-from ibidem.decode.consulting import NativeScorer, make_scorer
+from ibidem.decode.scorer import NativeScorer, make_scorer
 from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.index import LARGEST_SQUARE
