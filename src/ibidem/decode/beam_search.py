@@ -19,9 +19,8 @@ from torch import Tensor
 
 from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, Rules, force_tokens
-from ibidem.decode.consulting import NativeScorer
 from ibidem.decode.cuda_graph import CudaGraphSearch
-from ibidem.decode.native import NativeBeamState, begin_beams
+from ibidem.decode.native import NativeBeamState, NativeScorer, begin_beams
 from ibidem.errors import UsageError
 from ibidem.native import RetrievalPolicy
 

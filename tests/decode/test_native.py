@@ -15,8 +15,7 @@ from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, b
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode.beam_search import CandidateSelector
 from ibidem.decode.beams import Rules
-from ibidem.decode.consulting import NativeScorer, make_scorer
-from ibidem.decode.native import NativeBeamState
+from ibidem.decode.native import NativeBeamState, NativeScorer, make_scorer
 from ibidem.decode.scorer import MemoryScorer, Retrieved
 from ibidem.model import Step
 from ibidem.native import Best, NativeBeams, RetrievalPolicy, best_of_mixture, native
