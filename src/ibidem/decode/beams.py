@@ -147,7 +147,7 @@ class Beams:
         return self._keep(~done, rows)
 
     def _normalise(self, scores: Tensor) -> Tensor:
-        counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
+        divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
         return scores / counted
 
     def _close(self, done: Tensor) -> None:
@@ -312,7 +312,7 @@ def force_tokens(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs
 
 
 class NativeBeamState:
-    """The hypotheses of the sentences that are still open; see `Beams`."""
+    """The hypotheses of the open sentences; see `Beams`."""
 
     def __init__(self, rules: Rules, limits: Sequence[int]) -> None:
         self._rules = rules
@@ -334,11 +334,11 @@ class NativeBeamState:
 
     @property
     def results(self) -> list[list[Hypothesis]]:
-        """The best hypotheses of each sentence, best first, once all are done."""
+        """The best hypotheses of each sentence, best first, once all are finished."""
         return [[Hypothesis(*one) for one in best] for best in self.native.results(self._rules.n_best)]
 
     def at_limit(self) -> Tensor | None:
-        """Which sentences [open] take their last token now; None where none does."""
+        """Return which sentences [open] take their last token now; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
 
     def mask_lagging(self, states: Tensor) -> Tensor:
@@ -349,10 +349,10 @@ class NativeBeamState:
         return states.masked_fill(self.native.mask_lagging(margin).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
-        """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
-        counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
+        """Extend all hypotheses by one of their candidates; returns the rows that continue, None when all are done."""
+        divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
         before = self.native.open
-        rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, counted)
+        rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, divisor)
         self.length += 1
         if not self.native.open:
             return None
@@ -362,7 +362,7 @@ class NativeBeamState:
 
 
 def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | NativeBeamState:
-    """The hypotheses of sentences with these limits, in the fastest form for the device."""
+    """Make the empty hypotheses of sentences with these limits, in native code where the device is a CPU."""
     if device.type == "cpu" and native() is not None:
         return NativeBeamState(rules, limits)
     return Beams(rules, limits, device)
