@@ -148,7 +148,7 @@ class Beams:
 
     def _normalise(self, scores: Tensor) -> Tensor:
         divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
-        return scores / counted
+        return scores / divisor
 
     def _close(self, done: Tensor) -> None:
         """Collect the finished hypotheses of some sentences."""
