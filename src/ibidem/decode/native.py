@@ -46,7 +46,7 @@ class NativeBeamState:
         return [[Hypothesis(*one) for one in best] for best in self.native.results(self._rules.n_best)]
 
     def at_limit(self) -> Tensor | None:
-        """Which sentences [open] take their last token now; None where none does."""
+        """Return which sentences [open] take their last token in this step; None where none does."""
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
 
     def mask_lagging(self, states: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class NativeBeamState:
         return states.masked_fill(self.native.mask_lagging(margin).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
-        """Extend all hypotheses by one of their candidates; the rows to go on with, None when all are done."""
+        """Extend all hypotheses by one of their candidates; return the rows that continue, None when all are done."""
         counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
         before = self.native.open
         rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, counted)
@@ -70,7 +70,7 @@ class NativeBeamState:
 
 
 def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | NativeBeamState:
-    """The hypotheses of sentences with these limits, in the fastest form for the device."""
+    """Return the hypotheses of sentences with these limits, in the fastest form for the device."""
     if device.type == "cpu" and native() is not None:
         return NativeBeamState(rules, limits)
     return Beams(rules, limits, device)
