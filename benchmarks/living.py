@@ -30,7 +30,7 @@ import torch
 
 from ibidem.combine import FixedCombiner, store_fixed
 from ibidem.decode import Translator
-from ibidem.evaluate import dewriter_machine
+from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench import grow_keys
 from ibidem.learn import CompactSettings, MemoryWriter, compact_memory, index_memory
 from ibidem.memory import Memory, SegmentData
@@ -100,7 +100,7 @@ def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, see
 
 
 def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str, Any]:
-    """Measure both series and dewriter the memory and the machine."""
+    """Measure both series and describe the memory and the machine."""
     translator = Translator(model, folder)
     writer = MemoryWriter(folder, model)
     first = writer.memory.active_pairs  # numbers the pairs, so that they are new in every run
@@ -123,7 +123,7 @@ def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str
         "model": model.name,
         "threads": torch.get_num_threads(),
         "load_before_and_after": [load, os.getloadavg()],
-        "machine": dewriter_machine(),
+        "machine": describe_machine(),
     }
 
 

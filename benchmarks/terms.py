@@ -1,12 +1,12 @@
 """Measure the effect of corrected terms on other sentences with these terms and on unrelated sentences.
 
-    python benchmarks/terms.py [--reach 0.15 0.2 0.25] [--memory memories/it --text test.de test.en] [--dtype auto]
+    python benchmarks/terms.py [--bandwidth 0.15 0.2 0.25] [--memory memories/it --text test.de test.en] [--dtype auto]
 
 The benchmark adds 24 pairs, each with a term that the model translates differently, to an empty memory or to a copy of
 `--memory`. It counts the translations of these 24 sentences that have the term and those that equal the correction, the
 translations of 72 other sentences that have the term, and the translations of unrelated sentences (the project's own,
 or a sample of `--text`) that change; it reports BLEU of the latter. All sentences are translated with the default
-combiner of the memory, for each bandwidth of `--reach`, in units of the typical distance between entries. In a tuned
+combiner of the memory, for each `--bandwidth`, in units of the typical distance between entries. In a tuned
 memory it is the bandwidth of the layer above the tuned combiner. An untuned memory is also measured with vanilla kNN.
 """
 
@@ -46,7 +46,7 @@ class Term(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reach", type=float, nargs="+", default=[])
+    parser.add_argument("--bandwidth", type=float, nargs="+", default=[])
     parser.add_argument("--memory", type=Path, help="memory to copy and to add to")
     parser.add_argument("--text", nargs="+", help="unrelated parallel text (default: the project's sentences)")
     parser.add_argument("--sentences", type=int, default=80, help="number of unrelated sentences")
@@ -68,9 +68,9 @@ def main() -> None:
         for term in terms:
             writer.add_pair(term.source, term.target)
         default = SHORT_BANDWIDTH if tuned else BANDWIDTH
-        for reach in arguments.reach or [default]:
-            setattr(loaded_memory, "SHORT_BANDWIDTH" if tuned else "BANDWIDTH", reach)
-            report({"setting": f"reach {reach}"}, Translator(model, folder), terms, unrelated, before)
+        for bandwidth in arguments.bandwidth or [default]:
+            setattr(loaded_memory, "SHORT_BANDWIDTH" if tuned else "BANDWIDTH", bandwidth)
+            report({"setting": f"bandwidth {bandwidth}"}, Translator(model, folder), terms, unrelated, before)
         if not tuned:
             for vanilla in VANILLA:
                 other = Translator(model, folder, combiner=vanilla)
