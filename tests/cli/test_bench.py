@@ -21,9 +21,9 @@ def test_bench_times_all_systems(ibidem: Run, memory: Path, tmp_path: Path) -> N
     assert answer.code == 0, answer.err
     report = json.loads(answer.out)
     assert report == json.loads(file.read_text(encoding="utf-8"))
-    contenders = report["benchmarks"][0]["systems"]
-    assert set(contenders) == {"base", "memory", "generate()", "paper's index and mixture"}
-    assert contenders["base"]["tokens"] == contenders["generate()"]["tokens"]
+    systems = report["benchmarks"][0]["systems"]
+    assert set(systems) == {"base", "memory", "generate()", "paper's index and mixture"}
+    assert systems["base"]["tokens"] == systems["generate()"]["tokens"]
     assert sum(report["shares_of_time"]["2 x 2"].values()) == pytest.approx(1)
     assert {"encoder", "decoder", "search", "combiner", "mixture"} < set(report["shares_of_time"]["2 x 2"])
     assert report["growth"][0]["keys"] == 400
