@@ -27,7 +27,7 @@ from transformers import FSMTConfig, FSMTForConditionalGeneration
 from ibidem.combine import AdaptiveCombiner, MetaK, place_combiner
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator
-from ibidem.decode.consulting import make_scorer
+from ibidem.decode.scorer import make_scorer
 from ibidem.evaluate import describe_machine
 from ibidem.evaluate.bench import System, run_benchmark
 from ibidem.memory import Memory

@@ -27,6 +27,13 @@ if find_spec("triton") is not None:
 SENTENCES = Path(__file__).parents[1] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
 
 
+def pytest_report_header() -> str:
+    """Name the instruction set of the native library that the tests run with."""
+    from ibidem.native import loaded_instructions
+
+    return f"native library: {loaded_instructions() or 'none'}"
+
+
 class Sentence(NamedTuple):
     domain: str
     german: str

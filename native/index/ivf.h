@@ -45,11 +45,11 @@ void read_centroid(const Ivf& ivf, int64_t list, float* centroid);
 // How many lists, blocks and keys a search reads. The layout is that of ibidem/native/ivf.py.
 struct SearchSettings {
   int64_t k;
-  int64_t nprobe;     // lists probed at most, and those at the distance of the last one
-  int64_t refine;     // candidates by codes whose exact distances are computed, at least k
-  float gamma;        // lists farther than gamma x the worst candidate are skipped
-  float block_gamma;  // blocks farther than block_gamma x the worst candidate are skipped
-  int64_t groups;     // groups of centroids opened at most, and those at the distance of the last one
+  int64_t nprobe;           // lists probed at most, and those at the distance of the last one
+  int64_t rerank;           // candidates by codes whose exact distances are computed, at least k
+  float prune_ratio;        // lists farther than prune_ratio x the worst candidate are skipped
+  float block_prune_ratio;  // blocks farther than block_prune_ratio x the worst candidate are skipped
+  int64_t groups;           // groups of centroids opened at most, and those at the distance of the last one
 };
 
 }  // namespace ibidem

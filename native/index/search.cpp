@@ -97,7 +97,7 @@ class Searcher final : public IvfSearcher {
   static constexpr size_t kFirstRound = 4;
   // Lists among which a key's second one is chosen.
   static constexpr int64_t kSecondLists = 8;
-  // Groups that may hold a list within gamma: their centroids lie on all sides of their centre.
+  // Groups that may hold a list within prune_ratio: their centroids lie on all sides of their centre.
   static constexpr float kGroupReach = 1.3f;
 
   Searcher() = default;
@@ -105,7 +105,7 @@ class Searcher final : public IvfSearcher {
   void collect_candidates(const float* query, const SearchSettings& settings) override {
     settings_ = settings;
     set(query);
-    pool_.clear(settings_.refine);
+    pool_.clear(settings_.rerank);
     probe_lists();
     collect_slots();
   }
@@ -163,13 +163,13 @@ class Searcher final : public IvfSearcher {
     near_lists_.sort(first_lists, lists_);
     size_t begin = 0;
     for (size_t end = kFirstRound; begin < lists_.size(); begin = end, end *= 2) {
-      if (distance_of(lists_[begin]) > limit(settings_.gamma)) break;
+      if (distance_of(lists_[begin]) > limit(settings_.prune_ratio)) break;
       scan(begin, std::min(end, lists_.size()));
     }
     // Most of the present candidates stay: their slots and then their keys are loaded while the rest is scanned.
     fetch_slots();
-    open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.gamma), settings_.groups));
-    const int32_t last = near_lists_.within(limit(settings_.gamma), settings_.nprobe);
+    open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.prune_ratio), settings_.groups));
+    const int32_t last = near_lists_.within(limit(settings_.prune_ratio), settings_.nprobe);
     lists_.clear();
     near_lists_.collect(first_lists + 1, last, 0, opened, lists_);
     near_lists_.collect(0, last, opened, near_lists_.count(), lists_);
@@ -197,8 +197,8 @@ class Searcher final : public IvfSearcher {
   }
 
   // The distance beyond which lists or blocks are skipped.
-  int32_t limit(float gamma) const {
-    const float limit = gamma * static_cast<float>(pool_.worst());
+  int32_t limit(float prune_ratio) const {
+    const float limit = prune_ratio * static_cast<float>(pool_.worst());
     return limit < kFarthest ? static_cast<int32_t>(limit) : kFarthest;
   }
 
@@ -223,7 +223,7 @@ class Searcher final : public IvfSearcher {
       }
     }
     blocks_.clear(count * kLanes);
-    const Ints beyond = splat(limit(settings_.block_gamma) + 1);
+    const Ints beyond = splat(limit(settings_.block_prune_ratio) + 1);
     query_.template measure<kFineBits>(ivf_.block_means, means_, [&](size_t i, Ints distances) {
       size_t selected = blocks_.count();
       blocks_.add(splat(first_blocks_[i]) + counting(), distances, below(distances, beyond));

@@ -202,8 +202,7 @@ void sum_codes(const uint8_t* const (&bytes)[Count], int64_t spans, const uint32
     for (int b = 0; b < Count; ++b) {
       const __m512i all = _mm512_loadu_si512(bytes[b] + s * 4 * kLanes);
 #pragma GCC unroll 4
-      for (int i = 0; i < kParts; ++i)
-        sums[b][i] = _mm512_dpbusd_epi32(sums[b][i], _mm512_and_si512(all, masks[i]), query[i]);
+      for (int i = 0; i < kParts; ++i) sums[b][i] = _mm512_dpbusd_epi32(sums[b][i], _mm512_and_si512(all, masks[i]), query[i]);
     }
   }
 #pragma GCC unroll 4

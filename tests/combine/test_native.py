@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK
-from ibidem.combine.native import NativeCombiner, to_native
+from ibidem.combine.combiners import NativeCombiner, to_native
 
 pytestmark = pytest.mark.usefixtures("native_build")
 
@@ -68,7 +68,7 @@ def test_what_has_no_native_form_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fast.k == 4
     assert to_native(fast) is fast
     assert to_native(other) is other
-    monkeypatch.setattr("ibidem.combine.native.native", lambda: None)
+    monkeypatch.setattr("ibidem.combine.combiners.native", lambda: None)
     assert to_native(adaptive) is adaptive
 
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import Candidates
-from ibidem.decode.beams import NEVER, Beams, Hypothesis, Rules, force_tokens
-from ibidem.decode.native import NativeBeamState, begin_beams
+from ibidem.decode.beams import NEVER, Beams, Hypothesis, NativeBeamState, Rules, begin_beams, force_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor

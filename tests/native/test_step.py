@@ -19,8 +19,7 @@ from ibidem.combine import (
     to_native,
 )
 from ibidem.compact import Compactor, LinearCompactor, NetworkCompactor, place_compactor
-from ibidem.decode.consulting import NativeScorer, make_scorer
-from ibidem.decode.scorer import MemoryScorer, Retrieved
+from ibidem.decode.scorer import MemoryScorer, NativeScorer, Retrieved, make_scorer
 from ibidem.native import NativeBeams, RetrievalPolicy
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 

@@ -20,7 +20,7 @@ import torch
 from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK
 from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
-from ibidem.decode.consulting import NativeScorer, make_scorer
+from ibidem.decode.scorer import NativeScorer, make_scorer
 from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.index import LARGEST_SQUARE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ibidem.combine import Combiner
     from ibidem.compact import Compactor
-    from ibidem.native import Probing
+    from ibidem.native import SearchLimits
     from ibidem.retrieve import Index
 
 DIMENSIONS = (4, 8, 12, 20, 36, 64, 64, 64, 100, 128, 256, 512, 512, 1024)
@@ -155,11 +155,11 @@ def search_memory(generator: Generator, totals: Totals, most_keys: int) -> None:
         totals.queries += len(queries)
         check_neighbours(keys, queries, distances, entries, removed)
         # Each key has two places. Where the pool holds all of them, whatever their codes, nothing may be missed.
-        if setting == EVERYWHERE and 2 * (size - len(removed)) <= probing.pool:
+        if setting == EVERYWHERE and 2 * (size - len(removed)) <= probing.rerank:
             _compare_with_exact(np.delete(keys, removed, axis=0), queries, distances, k)
 
 
-def _probing(index: NativeIndex, setting: str, k: int) -> Probing:
+def _probing(index: NativeIndex, setting: str, k: int) -> SearchLimits:
     """Read how far a setting searches."""
     numbers = dict(part.split("=") for part in setting.split(";")[1:])
     settings = replace(

@@ -8,8 +8,10 @@ from ibidem.combine.combiners import (
     DistanceDecayCombiner,
     FixedCombiner,
     MetaK,
+    NativeCombiner,
     neighbour_counts,
     spread_choices,
+    to_native,
     typical_distance,
 )
 from ibidem.combine.mixture import (
@@ -25,7 +27,6 @@ from ibidem.combine.mixture import (
     overlay_weights,
     score_tokens,
 )
-from ibidem.combine.native import NativeCombiner, to_native
 from ibidem.combine.storage import (
     StoredCombiner,
     load_combiner,

@@ -1,7 +1,7 @@
 """Combiners: the weights of the base model and of the retrieved neighbours at each decoding step.
 
 `FixedCombiner` is vanilla kNN-MT (Khandelwal et al. 2021), `AdaptiveCombiner` is adaptive kNN-MT (Zheng et al. 2021;
-the paper's section 2), and `DistanceDecayCombiner` needs no tuning.
+the paper's section 2), and `DistanceDecayCombiner` needs no tuning. `to_native` returns the native form on the CPU.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from ibidem.combine.mixture import Weights, aggregate, distance_kernel, first_occurrences, present
 from ibidem.errors import UsageError
-from ibidem.native import runs_triton
+from ibidem.native import CombinerKernel, native, runs_triton
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import NDArray
+
 
 # Distances enter the Meta-k Network in units of a typical one; a missing or very far neighbour counts as this many.
 _FAR = 10.0
@@ -255,3 +256,42 @@ def typical_distance(keys: NDArray[np.floating[Any]]) -> float:
     if len(keys) < 2:
         return 0.0
     return float(2 * keys.astype(np.float64).var(axis=0, ddof=1).sum())
+
+
+class NativeCombiner:
+    """A combiner whose weights native code computes; they are those of the combiner in torch."""
+
+    def __init__(self, kernel: CombinerKernel) -> None:
+        """Take the native form of a combiner."""
+        self.kernel = kernel
+        self.k = kernel.k
+
+    def weigh(self, distances: Tensor, values: Tensor) -> Weights:
+        """Compute the weights for squared distances [r, K], ascending, and values [r, K]."""
+        return Weights(*self.kernel.weigh(distances, values))
+
+
+def to_native(combiner: Combiner) -> Combiner:
+    """Return the native form of a combiner on the CPU; the combiner itself where there is none."""
+    kernel = None if native() is None else _make_kernel(combiner)
+    return combiner if kernel is None else NativeCombiner(kernel)
+
+
+def _make_kernel(combiner: Combiner) -> CombinerKernel | None:
+    # A subclass may weigh otherwise.
+    if type(combiner) is FixedCombiner:
+        return CombinerKernel.fixed(combiner.k, combiner.weight, combiner.temperature)
+    if type(combiner) is DistanceDecayCombiner:
+        return CombinerKernel.distance_decay(
+            combiner.k,
+            bandwidth=combiner.bandwidth,
+            slope=SLOPE * combiner.bandwidth,
+            temperature=TEMPERATURE * combiner.bandwidth,
+            weight=combiner.weight,
+            agreement=AGREEMENT,
+        )
+    if type(combiner) is AdaptiveCombiner and combiner.network.scale.is_cpu:
+        network = combiner.network
+        inner, outer = ((layer.weight, layer.bias) for layer in (network.inner, network.outer))
+        return CombinerKernel.meta_k(inner, outer, scale=float(network.scale), temperature=combiner.temperature)
+    return None

@@ -9,8 +9,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from ibidem.combine.combiners import AdaptiveCombiner, FixedCombiner, MetaK
-from ibidem.combine.native import to_native
+from ibidem.combine.combiners import AdaptiveCombiner, FixedCombiner, MetaK, to_native
 from ibidem.errors import DamagedMemoryError, UsageError
 from ibidem.memory import ADAPTIVE_COMBINER_ARTEFACT, FIXED_COMBINER_ARTEFACT
 

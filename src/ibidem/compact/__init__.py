@@ -1,7 +1,14 @@
 """Compactors, which map keys to the compact space: the Compact Network, PCA and SVD."""
 
-from ibidem.compact.compactors import ACTIVATIONS, Compactor, LinearCompactor, NetworkCompactor, compact_keys
-from ibidem.compact.native import NativeCompactor, place_compactor
+from ibidem.compact.compactors import (
+    ACTIVATIONS,
+    Compactor,
+    LinearCompactor,
+    NativeCompactor,
+    NetworkCompactor,
+    compact_keys,
+    place_compactor,
+)
 from ibidem.compact.storage import load_compactor, read_notes, restore_compactor, store_compactor
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Compactors, which map keys and decoder states to the compact space, and their application to all keys of a memory."""
+"""Compactors map keys and decoder states to the compact space; they apply to all keys of a memory, or to single steps.
+
+`place_compactor` moves a compactor to a device, on the CPU into native code.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ibidem.errors import MemoryFolderError, MismatchError, UsageError
-from ibidem.native import runs_triton
+from ibidem.native import CompactorKernel, native, runs_triton
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from numpy.typing import NDArray
+
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 _LINEAR_KINDS = ("pca", "svd")
@@ -242,3 +246,58 @@ def _first_row(wrong: Tensor) -> int | None:
     """Return the first row [n, d] with a true component, if there is one."""
     rows = wrong.any(dim=1)
     return int(rows.int().argmax()) if bool(rows.any()) else None
+
+
+class NativeCompactor:
+    """A compactor whose states on the CPU pass through native code, others through torch."""
+
+    def __init__(self, compactor: LinearCompactor | NetworkCompactor, kernel: CompactorKernel) -> None:
+        """Join a compactor in torch and its native form."""
+        self._compactor = compactor
+        self.kernel = kernel
+
+    @property
+    def input_dimension(self) -> int:
+        return self._compactor.input_dimension
+
+    @property
+    def dimension(self) -> int:
+        return self._compactor.dimension
+
+    def __call__(self, states: Tensor, /) -> Tensor:
+        """Compact states [n, d] to [n, c]."""
+        if states.is_cpu:
+            return self.kernel(states)
+        compact: Tensor = self._compactor(states)
+        return compact
+
+    def to(self, device: torch.device | str, /) -> Self:
+        self._compactor.to(device)
+        return self
+
+    def summary(self) -> dict[str, object]:
+        return self._compactor.summary()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._compactor.state_dict()
+
+
+def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: bool = False) -> Compactor:
+    """Move a compactor to a device; on the CPU it runs in native code where that exists.
+
+    Args:
+        compactor: The compactor.
+        device: Where the states are.
+        whole: Whether native code computes a network's first layer in int16, for states of a model that computes in
+            int8. The added error is about that of rounding a key to float16.
+    """
+    placed = compactor.to(device)
+    if native() is None or str(device) != "cpu":
+        return placed
+    if isinstance(placed, LinearCompactor):
+        bias = -(placed.projection.double() @ placed.mean.double())
+        return NativeCompactor(placed, CompactorKernel.linear(placed.projection, bias))
+    if isinstance(placed, NetworkCompactor):
+        inner, outer = ((layer.weight, layer.bias) for layer in (placed.inner, placed.outer))
+        return NativeCompactor(placed, CompactorKernel.network(inner, outer, placed.activation, int16=whole))
+    return placed

@@ -9,7 +9,6 @@ greedy and stops at the first end of sentence.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,12 +17,11 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
-from ibidem.decode.beams import Beams, Hypothesis, Rules, force_tokens
-from ibidem.decode.consulting import NativeScorer
+from ibidem.decode.beams import Beams, Hypothesis, NativeBeamState, Rules, begin_beams, force_tokens
 from ibidem.decode.cuda_graph import CudaGraphSearch
-from ibidem.decode.native import NativeBeamState, begin_beams
+from ibidem.decode.retrieval_policy import default_margin, make_policy
+from ibidem.decode.scorer import NativeScorer
 from ibidem.errors import UsageError
-from ibidem.native import RetrievalPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +29,6 @@ if TYPE_CHECKING:
     from ibidem.decode.scorer import Scorer
     from ibidem.model import BaseModel, Step
 
-
-# The largest margin that saves searches without a measurable loss of BLEU (docs/results/speed.md).
-RETRIEVAL_MARGIN = 3.0
-# Beyond this gap to the best score, or above this probability of the best token, a search is reduced.
-_REDUCED_GAP, _REDUCED_ABOVE = 0.25, 0.85
 
 # Called before every decoding step; an exception that it raises ends the search.
 Check = Callable[[], None]
@@ -196,7 +189,7 @@ def length_limits(model: BaseModel, sources: Sequence[Sequence[int]], settings: 
 
 def make_rules(model: BaseModel, settings: SearchSettings) -> Rules:
     """Complete the settings of a search by what the model determines."""
-    default_margin = RETRIEVAL_MARGIN if model.device.type == "cpu" else math.inf
+    margin = settings.retrieval_margin
     return Rules(
         beam=settings.beam,
         n_best=settings.n_best,
@@ -205,7 +198,7 @@ def make_rules(model: BaseModel, settings: SearchSettings) -> Rules:
         force_end=model.forces_eos,
         # Tokens forced after the decoder's start token count as part of the translation, as in `generate()`.
         given=len(model.tokens.start) - 1,
-        retrieval_margin=default_margin if settings.retrieval_margin is None else settings.retrieval_margin,
+        retrieval_margin=default_margin(model.device) if margin is None else margin,
     )
 
 
@@ -227,7 +220,7 @@ class CandidateSelector:
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
-        self._policy = _make_policy(rules.retrieval_margin)
+        self._policy = make_policy(rules.retrieval_margin)
         self._left_out = tuple(model.banned)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
 
@@ -271,13 +264,6 @@ class CandidateSelector:
         rows = last.repeat_interleave(self._rules.beam)
         end = torch.full_like(rows, self._rules.eos, dtype=torch.long)
         return force_tokens(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
-
-
-def _make_policy(margin: float) -> RetrievalPolicy:
-    """Return which hypotheses skip retrieval or use a reduced search: with an infinite margin none does either."""
-    if margin == math.inf:
-        return RetrievalPolicy(math.inf, math.inf, math.inf)
-    return RetrievalPolicy(margin, _REDUCED_GAP, _REDUCED_ABOVE)
 
 
 def _pad_prefixes(prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> Tensor | None:

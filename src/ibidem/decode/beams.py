@@ -1,7 +1,8 @@
 """The hypotheses of a batch in beam search: how they are extended, finished and collected.
 
-A hypothesis is a chain of (parent, token): a step stores one of each for every hypothesis, and the tokens are collected
-only for finished hypotheses.
+`Beams` works in torch, `NativeBeamState` in native code on the CPU; `begin_beams` selects one. A hypothesis is a chain
+of (parent, token): a step stores one of each for every hypothesis, and the tokens are collected only for finished
+hypotheses.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 
 from ibidem.combine import Candidates
+from ibidem.decode.retrieval_policy import find_lagging
+from ibidem.native import NativeBeams, native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 NEVER = -1.0e9
 
@@ -110,7 +114,7 @@ class Beams:
         """Set the states [rows, d] of hypotheses beyond the retrieval margin to NaN, and note them as skipped."""
         if self._rules.retrieval_margin == math.inf:
             return states
-        lagging = find_lagging(self._scores, self._rules)
+        lagging = find_lagging(self._scores, self._rules.retrieval_margin)
         self._skipped[self.length - 1, self._sentences] = lagging
         return states.masked_fill(lagging.view(-1, 1), torch.nan)
 
@@ -143,8 +147,8 @@ class Beams:
         return self._keep(~done, rows)
 
     def _normalise(self, scores: Tensor) -> Tensor:
-        counted: float = (self.length + self._rules.given) ** self._rules.length_penalty
-        return scores / counted
+        divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
+        return scores / divisor
 
     def _close(self, done: Tensor) -> None:
         """Collect the finished hypotheses of some sentences."""
@@ -169,11 +173,6 @@ class Beams:
         self._scores, self._last = self._scores[open_], self._last[open_]
         self._ended_scores, self._ends = self._ended_scores[open_], self._ends[open_]
         return rows[open_].view(-1)
-
-
-def find_lagging(scores: Tensor, rules: Rules) -> Tensor:
-    """Return which hypotheses with scores [n, beam], best first, are beyond the retrieval margin."""
-    return scores < scores[:, :1] - rules.retrieval_margin
 
 
 class Extensions(NamedTuple):
@@ -310,3 +309,60 @@ def force_tokens(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs
     only[:, 0] = log_probs
     forced = torch.where(rows[:, None], only, candidates.log_probs)
     return Candidates(forced, torch.where(rows[:, None], tokens[:, None], candidates.tokens))
+
+
+class NativeBeamState:
+    """The hypotheses of the open sentences; see `Beams`."""
+
+    def __init__(self, rules: Rules, limits: Sequence[int]) -> None:
+        self._rules = rules
+        self._limits = torch.tensor(limits)
+        self._soonest = min(limits)
+        self.native = NativeBeams(limits, beam=rules.beam, eos=rules.eos, force_end=rules.force_end)
+        self._last = torch.empty(0, dtype=torch.long)
+        self.length = 1
+
+    @property
+    def sentences(self) -> Tensor:
+        """The numbers of the open sentences [open]."""
+        return self.native.numbers()
+
+    @property
+    def last_tokens(self) -> Tensor:
+        """The newest token of each running hypothesis [rows, 1]."""
+        return self._last.view(-1, 1)
+
+    @property
+    def results(self) -> list[list[Hypothesis]]:
+        """The best hypotheses of each sentence, best first, once all are finished."""
+        return [[Hypothesis(*one) for one in best] for best in self.native.results(self._rules.n_best)]
+
+    def at_limit(self) -> Tensor | None:
+        """Return which sentences [open] take their last token now; None where none does."""
+        return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
+
+    def mask_lagging(self, states: Tensor) -> Tensor:
+        """Return the states [rows, d], NaN for hypotheses below the retrieval margin."""
+        margin = self._rules.retrieval_margin
+        if margin == math.inf:
+            return states
+        return states.masked_fill(self.native.mask_lagging(margin).view(-1, 1), math.nan)
+
+    def advance(self, candidates: Candidates) -> Tensor | None:
+        """Extend all hypotheses by one of their candidates; returns the rows that continue, None when all are done."""
+        divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
+        before = self.native.open
+        rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, divisor)
+        self.length += 1
+        if not self.native.open:
+            return None
+        if self.native.open < before:
+            self._soonest = int(self._limits[self.sentences].min())
+        return rows
+
+
+def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | NativeBeamState:
+    """Make the empty hypotheses of sentences with these limits, in native code where the device is a CPU."""
+    if device.type == "cpu" and native() is not None:
+        return NativeBeamState(rules, limits)
+    return Beams(rules, limits, device)

@@ -19,11 +19,11 @@ from ibidem.decode.beams import (
     cannot_improve,
     collect,
     extend,
-    find_lagging,
     finish,
     force_tokens,
     select_running,
 )
+from ibidem.decode.retrieval_policy import find_lagging
 from ibidem.model import CudaStaticDecoding, StaticShape
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class GraphBuffers:
         """Set the states of hypotheses beyond the retrieval margin to NaN; number: of the step, [1]."""
         if self._rules.retrieval_margin == math.inf:
             return states
-        lagging = find_lagging(self._scores, self._rules)
+        lagging = find_lagging(self._scores, self._rules.retrieval_margin)
         self._skipped.index_copy_(0, number, lagging[None])
         return states.masked_fill(lagging.view(-1, 1), torch.nan)
 

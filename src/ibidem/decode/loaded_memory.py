@@ -27,8 +27,7 @@ from ibidem.combine import (
     typical_distance,
 )
 from ibidem.compact import place_compactor
-from ibidem.decode.consulting import make_scorer
-from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer
+from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer, make_scorer
 from ibidem.errors import UsageError
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity
 from ibidem.model import SHIPPED, load_model

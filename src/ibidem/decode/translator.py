@@ -76,7 +76,7 @@ class Translator:
 
     Attributes:
         model: The base model.
-        mounts: The loaded memories.
+        loaded_memories: The loaded memories.
         settings: The settings of the beam search.
         batch_size: How many sentences are translated at once.
         piece_tokens: The most source tokens of a piece.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # native/index/blocks.h and native/index/codes.h.
 LANES = 16
 COARSE_BITS, FINE_BITS = 4, 2
-NOTHING, NOTHING_HALF = 1 << 30, 0x7C00
+EMPTY_NORM, EMPTY_NORM_HALF = 1 << 30, 0x7C00
 MOST_DIMENSIONS = 1024
 
 # The least queries of a thread, and the least keys when keys are assigned or packed.
@@ -63,40 +63,40 @@ class _SearchSettings(ctypes.Structure):
     _fields_ = (
         ("k", ctypes.c_int64),
         ("nprobe", ctypes.c_int64),
-        ("refine", ctypes.c_int64),
-        ("gamma", ctypes.c_float),
-        ("block_gamma", ctypes.c_float),
+        ("rerank", ctypes.c_int64),
+        ("prune_ratio", ctypes.c_float),
+        ("block_prune_ratio", ctypes.c_float),
         ("groups", ctypes.c_int64),
     )
 
 
 @dataclass(frozen=True)
-class Probing:
+class SearchLimits:
     """How much of an index a search reads.
 
     Attributes:
-        probes: The most lists that are probed.
-        pool: Candidates by codes whose exact distances are computed.
-        patience: Lists farther than this times the worst candidate are skipped.
-        block_patience: Blocks farther than this times the worst candidate are skipped.
+        nprobe: The most lists that are probed.
+        rerank: Candidates by codes that are reranked by their exact distances.
+        prune_ratio: Lists farther than this times the worst candidate are skipped.
+        block_prune_ratio: Blocks farther than this times the worst candidate are skipped.
         groups: The most groups of centroids that are opened.
     """
 
-    probes: int
-    pool: int
-    patience: float
-    block_patience: float
+    nprobe: int
+    rerank: int
+    prune_ratio: float
+    block_prune_ratio: float
     groups: int
 
-    def pool_for(self, k: int) -> int:
+    def rerank_for(self, k: int) -> int:
         """Return enough candidates for k neighbours even if every key is found in both of its places."""
-        return max(self.pool, 2 * k)
+        return max(self.rerank, 2 * k)
 
 
-def search_settings(k: int, probing: Probing) -> ctypes.Structure:
+def search_settings(k: int, probing: SearchLimits) -> ctypes.Structure:
     """Pack the settings of a search for k neighbours for the library."""
-    pool = probing.pool_for(k)
-    return _SearchSettings(k, probing.probes, pool, probing.patience, probing.block_patience, probing.groups)
+    pool = probing.rerank_for(k)
+    return _SearchSettings(k, probing.nprobe, pool, probing.prune_ratio, probing.block_prune_ratio, probing.groups)
 
 
 def search_threads(queries: int, most: int | None) -> int:
@@ -144,8 +144,8 @@ class Lists:
 
     Attributes:
         list_offsets: The first block of each list [places + 1] int32.
-        guide_offsets: The first block of means of each list [places + 1] int32.
-        guides: Blocks of the means of 16 blocks each [n, block_bytes], as in native/index/blocks.h.
+        means_offsets: The first block of means of each list [places + 1] int32.
+        block_means: Blocks of the means of 16 blocks each [n, block_bytes], as in native/index/blocks.h.
         blocks: Blocks of keys [blocks, block_bytes].
         slots: The row in `keys` of each place's key [16 x blocks] int32, -1 for an empty place.
         entries: Entry numbers [n] int32.
@@ -153,8 +153,8 @@ class Lists:
     """
 
     list_offsets: NDArray[np.int32]
-    guide_offsets: NDArray[np.int32]
-    guides: NDArray[np.uint8]
+    means_offsets: NDArray[np.int32]
+    block_means: NDArray[np.uint8]
     blocks: NDArray[np.uint8]
     slots: NDArray[np.int32]
     entries: NDArray[np.int32]
@@ -164,22 +164,22 @@ class Lists:
 class Ivf:
     """An index of keys in lists, or only centroids that keys are assigned to."""
 
-    def __init__(self, centroids: Centroids, lists: Lists | None = None, *, at_hand: bool = False) -> None:
+    def __init__(self, centroids: Centroids, lists: Lists | None = None, *, in_huge_pages: bool = False) -> None:
         """Take the arrays.
 
         Args:
             centroids: The tree of centroids.
             lists: The keys; None: the index only assigns keys to lists.
-            at_hand: Whether all arrays but keys and entries, a quarter of an index, are copied into huge pages. This
-                pays for many searches.
+            in_huge_pages: Whether all arrays but keys and entries, a quarter of an index, are copied to huge pages;
+                this pays for many searches.
         """
         arrays = {name: getattr(centroids, name) for name in ("region_blocks", "group_blocks", "centroid_blocks")}
         rest = {}
         if lists is not None:
             arrays["lists"] = _pack_list_info(lists)
-            arrays |= {"block_means": lists.guides, "blocks": lists.blocks, "slots": lists.slots}
+            arrays |= {"block_means": lists.block_means, "blocks": lists.blocks, "slots": lists.slots}
             rest = {"entries": lists.entries, "keys": lists.keys}
-        arrays = (copy_to_huge_pages(arrays) if at_hand else arrays) | rest
+        arrays = (copy_to_huge_pages(arrays) if in_huge_pages else arrays) | rest
         # The library points to these.
         self._kept = (centroids, lists, arrays)
         self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_blocks))
@@ -192,7 +192,7 @@ class Ivf:
         self,
         queries: Tensor,
         k: int,
-        probing: Probing,
+        probing: SearchLimits,
         live: NDArray[np.uint16] | None = None,
         threads: int | None = None,
         group_size: int = 1,
@@ -269,7 +269,7 @@ class Ivf:
         done = require().ivf_pack_lists(
             ctypes.byref(self._parts),
             lists.list_offsets.ctypes.data,
-            lists.guides.ctypes.data,
+            lists.block_means.ctypes.data,
             lists.blocks.ctypes.data,
             threads_for(len(lists.keys), _LEAST_KEYS),
         )
@@ -278,7 +278,7 @@ class Ivf:
 
 def _pack_list_info(lists: Lists) -> NDArray[np.int32]:
     """Return ListInfo of native/index/ivf.h for every list."""
-    parts = (lists.list_offsets[:-1], lists.guide_offsets[:-1], lists.guide_offsets[1:])
+    parts = (lists.list_offsets[:-1], lists.means_offsets[:-1], lists.means_offsets[1:])
     return np.stack(parts, axis=1)
 
 
@@ -332,7 +332,7 @@ def pack_centroids(
         np.empty((len(regions), block_bytes(dimension, COARSE_BITS)), np.uint8),
         np.empty((LANES * len(regions), block_bytes(dimension, COARSE_BITS)), np.uint8),
     )
-    packed.region_blocks[:, : 4 * LANES] = np.full(LANES, NOTHING, "<i4").view(np.int8)
+    packed.region_blocks[:, : 4 * LANES] = np.full(LANES, EMPTY_NORM, "<i4").view(np.int8)
     points = [np.ascontiguousarray(each, np.float32) for each in (regions, groups, centroids)]
     where = [np.ascontiguousarray(each, np.int64) for each in (group_places, places)]
     done = require().ivf_pack_tree(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ibidem.native.beams import NativeBeams
     from ibidem.native.combiner import CombinerKernel
     from ibidem.native.compactor import CompactorKernel
-    from ibidem.native.ivf import Ivf, Probing
+    from ibidem.native.ivf import Ivf, SearchLimits
 
 
 class StepResult(NamedTuple):
@@ -81,8 +81,8 @@ class RetrievalStep:
         self,
         compactor: CompactorKernel | None,
         ivf: Ivf,
-        probing: Probing,
-        reduced: Probing,
+        probing: SearchLimits,
+        reduced: SearchLimits,
         values: Tensor,
         combiner: CombinerKernel,
         *,

@@ -51,11 +51,10 @@ __all__ = [
 # Everything but TABLES loads torch, which `ibidem --help` must not do.
 _MODULES = {
     "data": ("Data", "QUICK_LINES", "write_cut", "write_own_data"),
-    "declaration": ("digest",),
     "plan": ("Plan", "full_plan", "quick_plan"),
     "plots": ("LINES", "MARKERS", "new_figure", "save_figure"),
     "report": ("RowChoice", "State", "lay_out", "name_tables", "reproduce", "survey_rows"),
-    "results": ("Results", "pack_rows"),
+    "results": ("Results", "digest", "pack_rows"),
     "workspace": ("RunSettings", "Workspace"),
 }
 

@@ -148,13 +148,13 @@ def test_the_codes_of_the_file_decode_to_what_they_encode(data: st.DataObject) -
     blocks_of = np.diff(lists.list_offsets)
     assert centroids.there[blocks_of > 0].all()
     assert groups.there.repeat(16)[centroids.there].all()
-    guides_of = np.diff(lists.guide_offsets)
-    guides = Points.of(lists.guides, centroids.read.repeat(guides_of, 0), FINE_BITS)
-    # A block's place in the guides of its list.
-    first = 16 * lists.guide_offsets[:-1].repeat(blocks_of) - lists.list_offsets[:-1].repeat(blocks_of)
+    means_of = np.diff(lists.means_offsets)
+    block_means = Points.of(lists.block_means, centroids.read.repeat(means_of, 0), FINE_BITS)
+    # A block's place in the block_means of its list.
+    first = 16 * lists.means_offsets[:-1].repeat(blocks_of) - lists.list_offsets[:-1].repeat(blocks_of)
     own = first + np.arange(len(lists.blocks))
-    assert np.array_equal(np.flatnonzero(guides.there), own)
-    held = Points.of(lists.blocks, guides.read[own], FINE_BITS)
+    assert np.array_equal(np.flatnonzero(block_means.there), own)
+    held = Points.of(lists.blocks, block_means.read[own], FINE_BITS)
 
     there = lists.slots >= 0
     assert sorted(lists.entries) == list(range(size))
@@ -167,14 +167,14 @@ def test_the_codes_of_the_file_decode_to_what_they_encode(data: st.DataObject) -
     exact[there] = (lists.keys[lists.slots[there]].astype(np.float64) - tree.coding.mean) * tree.coding.scale
     counts = there.reshape(-1, 16).sum(1)[:, None]
     sums = exact.reshape(-1, 16, dimension).sum(1)
-    means = np.zeros_like(guides.read)
+    means = np.zeros_like(block_means.read)
     means[own] = sums / counts
     spread = np.square(exact - np.where(there[:, None], means[own].repeat(16, 0), 0)).sum(1).reshape(-1, 16).sum(1)
     nearer = 0.15 * spread / counts[:, 0]
-    seeming = np.zeros(len(guides.read))
+    seeming = np.zeros(len(block_means.read))
     seeming[own] = nearer
-    guides.check(means, centroids.read.repeat(guides_of, 0), seeming)
-    held.check(exact, guides.read[own], -nearer.repeat(16))
+    block_means.check(means, centroids.read.repeat(means_of, 0), seeming)
+    held.check(exact, block_means.read[own], -nearer.repeat(16))
 
 
 def test_blocks_are_tighter_than_their_lists(clustered: ArrayKeys) -> None:

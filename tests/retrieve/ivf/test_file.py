@@ -40,7 +40,7 @@ def damage(whole: bytes, how: str) -> bytes:
         changed[:16] = b"ibidem-native-4\n"
     elif how == "blocks":
         numbers[5] += 1
-    elif how == "guides":
+    elif how == "block_means":
         numbers[6] += 1
     elif how == "huge":
         numbers[0] = 2**62
@@ -61,15 +61,15 @@ def damage(whole: bytes, how: str) -> bytes:
             "slots",
             "entries",
         ]
-        regions, blocks, guides = numbers[4:]
+        regions, blocks, block_means = numbers[4:]
         sizes = [4 * 32, -(-regions // 16) * 16 * (4 + 32), regions * 16 * (4 + 16), 16 * regions * 16 * (4 + 16)]
-        sizes += [4 * (256 * regions + 1)] * 2 + [guides * 16 * (4 + 8), blocks * 16 * (4 + 8), blocks * 16 * 4]
+        sizes += [4 * (256 * regions + 1)] * 2 + [block_means * 16 * (4 + 8), blocks * 16 * (4 + 8), blocks * 16 * 4]
         begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes[: names.index(WHERE[how])])
         begin += 0 if how == "guide" else 8
         other = struct.unpack("<i", changed[begin + 4 : begin + 8])[0]
         wrong = {"guide": 0x7C007C00, "no slot": -1, "an entry twice": other}.get(how, 10**9)
         changed[begin : begin + 4] = struct.pack("<i", wrong)
-    if how in ("blocks", "guides", "huge", "negative", "dimension"):
+    if how in ("blocks", "block_means", "huge", "negative", "dimension"):
         changed[: header.size] = header.pack(magic, *numbers, scale)
     assert bytes(changed) != whole
     return bytes(changed)
@@ -83,7 +83,7 @@ def damage(whole: bytes, how: str) -> bytes:
         "magic",
         "older",
         "blocks",
-        "guides",
+        "block_means",
         "huge",
         "negative",
         "dimension",

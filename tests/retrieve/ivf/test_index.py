@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native import Ivf, Probing
+from ibidem.native import Ivf, SearchLimits
 from ibidem.retrieve import ArrayKeys, ExactIndex, exact_part, measure_recall
 from ibidem.retrieve.composite import CompositeIndex, main_part
 from ibidem.retrieve.ivf.index import load_native
@@ -240,8 +240,8 @@ def test_a_shared_search_reuses_the_candidates_of_one_query(
     """With k candidates only, both queries have the same neighbours, each by its own distances."""
     index = build(clustered, "native;lists=1;nprobe=1")  # every key is in one list
     assert isinstance(index.ivf, Ivf)
-    probing = replace(index.probing(7), pool=7)
-    monkeypatch.setattr(Probing, "pool_for", lambda self, k: self.pool)  # noqa: ARG005
+    probing = replace(index.probing(7), rerank=7)
+    monkeypatch.setattr(SearchLimits, "rerank_for", lambda self, k: self.rerank)  # noqa: ARG005
     one = draw_beams(clustered, 0.0, beam=1)
     reach = index.ivf.search(one, 7, probing)[0][:, -1:].sqrt()
     aside = torch.randn(len(one), 32, generator=torch.Generator().manual_seed(7))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
-from ibidem.native import Ivf, Probing
+from ibidem.native import Ivf, SearchLimits
 from ibidem.retrieve import ArrayKeys, resolve
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.ivf.reference import ReferenceIvf
@@ -60,11 +60,11 @@ def test_the_library_finds_what_the_reference_finds(data: st.DataObject) -> None
     )
     index = build(source, f"native;nprobe=1;lists={data.draw(st.integers(1, size // 5))}")
     queries = torch.from_numpy(source.gather(np.arange(0, size, size // 20)).astype(np.float32)) + 0.2
-    probing = Probing(
-        probes=data.draw(st.sampled_from([1, 5, 40, 200])),
-        pool=data.draw(st.sampled_from([8, 30])),
-        patience=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
-        block_patience=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
+    probing = SearchLimits(
+        nprobe=data.draw(st.sampled_from([1, 5, 40, 200])),
+        rerank=data.draw(st.sampled_from([8, 30])),
+        prune_ratio=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
+        block_prune_ratio=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
         groups=data.draw(st.sampled_from([1, 6, 1000])),
     )
     parts = index.file.centroids, index.file.lists

@@ -18,7 +18,7 @@ import torch
 
 from ibidem.errors import MemoryFolderError
 from ibidem.native import LANES, Centroids, Coding, Ivf, arrange, pack_centroids
-from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_guides
+from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_means
 from ibidem.retrieve.ivf.index import NativeIndex
 from ibidem.retrieve.keys import check_complete, draw_sample, finite
 from ibidem.retrieve.recall import draw_probe, recall_at
@@ -318,7 +318,7 @@ def _write(
     sizes = own_sizes + np.bincount(lists[1][lists[1] >= 0], minlength=centroids.places)
     offsets = np.zeros(centroids.places + 1, np.int32)
     offsets[1:] = np.cumsum(-(-sizes // LANES))
-    guide_offsets = offsets_of_guides(offsets)
+    means_offsets = offsets_of_means(offsets)
     shape = Shape(
         size=keys.size,
         dimension=keys.dimension,
@@ -326,7 +326,7 @@ def _write(
         lists=list_count,
         regions=len(centroids.group_blocks),
         blocks=int(offsets[-1]),
-        guides=int(guide_offsets[-1]),
+        block_means=int(means_offsets[-1]),
     )
     try:
         with tempfile.TemporaryFile(dir=scratch) as unnamed:
@@ -340,7 +340,7 @@ def _write(
         getattr(file.centroids, name)[:] = getattr(centroids, name)
     file.centroids.coding.mean[:] = centroids.coding.mean
     file.lists.list_offsets[:] = offsets
-    file.lists.guide_offsets[:] = guide_offsets
+    file.lists.means_offsets[:] = means_offsets
     file.lists.slots[:] = -1
     # Each key is stored once, beside the other keys of the first of its lists.
     next_slots = np.cumsum(own_sizes) - own_sizes

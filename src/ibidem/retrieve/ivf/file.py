@@ -15,11 +15,11 @@ import numpy as np
 
 from ibidem.native import (
     COARSE_BITS,
+    EMPTY_NORM,
+    EMPTY_NORM_HALF,
     FINE_BITS,
     LANES,
     MOST_DIMENSIONS,
-    NOTHING,
-    NOTHING_HALF,
     Centroids,
     Coding,
     Ivf,
@@ -52,7 +52,7 @@ class Shape:
         lists: the number of lists.
         regions: the number of regions of centroids.
         blocks: the number of blocks, of 16 places each; most keys have two places.
-        guides: the number of blocks of 16 means of blocks.
+        block_means: the number of blocks of 16 means of blocks.
     """
 
     size: int
@@ -61,7 +61,7 @@ class Shape:
     lists: int
     regions: int
     blocks: int
-    guides: int
+    block_means: int
 
     def sections(self) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
         """Return the offset in bytes, the type and the shape of every array."""
@@ -73,8 +73,8 @@ class Shape:
             "group_blocks": ("u1", (self.regions, coarse)),
             "centroid_blocks": ("u1", (LANES * self.regions, coarse)),
             "list_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
-            "guide_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
-            "guides": ("u1", (self.guides, fine)),
+            "means_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
+            "block_means": ("u1", (self.block_means, fine)),
             "blocks": ("u1", (self.blocks, fine)),
             "slots": ("<i4", (LANES * self.blocks,)),
             "entries": ("<i4", (self.size,)),
@@ -116,7 +116,7 @@ class NativeFile:
         """The implementation that searches this file, shared by all its indexes."""
         if native() is None:
             return ReferenceIvf(self.centroids, self.lists)
-        return Ivf(self.centroids, self.lists, at_hand=True)
+        return Ivf(self.centroids, self.lists, in_huge_pages=True)
 
 
 def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:
@@ -174,8 +174,8 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
     return NativeFile(shape, centroids, Lists(**arrays), everything)
 
 
-def offsets_of_guides(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the first guide of each list [places + 1]: a list has one guide for sixteen blocks of keys."""
+def offsets_of_means(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the first block of means of each list [places + 1]: a list has one for 16 blocks of keys."""
     offsets = np.zeros(len(list_offsets), np.int32)
     np.cumsum(-(-np.diff(list_offsets) // LANES), out=offsets[1:])
     return offsets
@@ -195,18 +195,18 @@ def _check_arrays(file: NativeFile) -> None:
     offsets = file.lists.list_offsets
     if offsets[0] != 0 or offsets[-1] != file.shape.blocks or (np.diff(offsets) < 0).any():
         raise ValueError("the offsets of its lists are not ascending")
-    if not np.array_equal(file.lists.guide_offsets, offsets_of_guides(offsets)) or len(file.lists.guides) != int(
-        file.lists.guide_offsets[-1]
+    if not np.array_equal(file.lists.means_offsets, offsets_of_means(offsets)) or len(file.lists.block_means) != int(
+        file.lists.means_offsets[-1]
     ):
-        raise ValueError("the offsets of its guides do not fit those of its lists")
+        raise ValueError("the offsets of its block means do not fit those of its lists")
     regions = np.ascontiguousarray(file.centroids.region_blocks[:, : 4 * LANES]).view("<i4").reshape(-1)
-    if (regions[file.shape.regions :] != NOTHING).any():
+    if (regions[file.shape.regions :] != EMPTY_NORM).any():
         raise ValueError("it has more regions than its header states")
-    named = np.ascontiguousarray(file.lists.guides[:, : 2 * LANES]).view("<u2").reshape(-1) != NOTHING_HALF
-    firsts = LANES * file.lists.guide_offsets[:-1].astype(np.int64) - offsets[:-1]
+    named = np.ascontiguousarray(file.lists.block_means[:, : 2 * LANES]).view("<u2").reshape(-1) != EMPTY_NORM_HALF
+    firsts = LANES * file.lists.means_offsets[:-1].astype(np.int64) - offsets[:-1]
     own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)
     if not named[own].all() or named.sum() != len(own):
-        raise ValueError("its guides do not fit its blocks")
+        raise ValueError("its block means do not fit its blocks")
     slots, entries, size = file.lists.slots, file.lists.entries, file.shape.size
     for numbers in (slots[slots >= 0], entries):
         if ((numbers < 0) | (numbers >= size)).any():
@@ -214,5 +214,5 @@ def _check_arrays(file: NativeFile) -> None:
         if not np.bincount(numbers, minlength=size).all():
             raise ValueError("some of its keys are in no list")
     norms = np.ascontiguousarray(file.lists.blocks[:, : 2 * LANES]).view("<u2").reshape(-1)
-    if (norms[slots < 0] != NOTHING_HALF).any():
+    if (norms[slots < 0] != EMPTY_NORM_HALF).any():
         raise ValueError("an empty place has a code")

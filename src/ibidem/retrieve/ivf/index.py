@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.native import LANES, Probing
+from ibidem.native import LANES, SearchLimits
 from ibidem.retrieve.index import REBUILD, Neighbours, check_search, check_shape, write_file
 from ibidem.retrieve.ivf.file import NativeFile, open_file
 from ibidem.retrieve.settings import NATIVE, NativeSettings
@@ -86,7 +86,7 @@ class NativeIndex:
         distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
-    def probing(self, k: int, *, reduced: bool = False) -> Probing:
+    def probing(self, k: int, *, reduced: bool = False) -> SearchLimits:
         """Return the search parameters of the native library.
 
         Args:
@@ -97,7 +97,7 @@ class NativeIndex:
             The parameters.
         """
         settings = self.settings.reduced if reduced else self.settings
-        return Probing(
+        return SearchLimits(
             settings.nprobe, settings.rerank_for(k), settings.prune_ratio, settings.block_prune_ratio, settings.groups
         )
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ibidem.native import COARSE_BITS, FINE_BITS, LANES, NOTHING
+from ibidem.native import COARSE_BITS, EMPTY_NORM, FINE_BITS, LANES
 from ibidem.retrieve.index import LARGEST_SQUARE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ibidem.native import Centroids, Lists, Probing
+    from ibidem.native import Centroids, Lists, SearchLimits
 
 _NORM_BYTES = 4 * LANES
 _HALF_BYTES = 2 * LANES
@@ -50,7 +50,7 @@ class ReferenceIvf:
         self,
         queries: Tensor,
         k: int,
-        probing: Probing,
+        probing: SearchLimits,
         live: NDArray[np.uint16] | None = None,
         threads: int | None = None,  # noqa: ARG002 - a parameter of the native search
     ) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ class ReferenceIvf:
         for row, query in enumerate(plain):
             if not np.square(query, dtype=np.float64).sum() < LARGEST_SQUARE:
                 continue
-            places = self._candidates(query, probing, probing.pool_for(k), live)
+            places = self._candidates(query, probing, probing.rerank_for(k), live)
             slots = np.unique(self._lists.slots[places])
             differences = query - self._lists.keys[slots].astype(np.float32)
             squares, ids = np.square(differences).sum(1), self._lists.entries[slots]
@@ -81,13 +81,13 @@ class ReferenceIvf:
         return torch.from_numpy(distances), torch.from_numpy(entries)
 
     def _candidates(
-        self, query: NDArray[np.float32], probing: Probing, capacity: int, live: NDArray[np.uint16] | None
+        self, query: NDArray[np.float32], probing: SearchLimits, capacity: int, live: NDArray[np.uint16] | None
     ) -> NDArray[np.int64]:
         """Return the places [at most capacity] of the keys nearest by their codes, in the lists that are searched."""
         mean, scale = self._coding.mean, np.float32(self._coding.scale)
         code = np.rint(np.clip((query - mean) * scale, -_MOST, _MOST)).astype(np.int32)
         candidates = _Candidates(capacity)
-        prune_ratio = np.float32(probing.patience)
+        prune_ratio = np.float32(probing.prune_ratio)
         regions = np.flatnonzero(self._region_exists)
         region_distances = _measure(self._regions[regions], code)
         near = region_distances <= _bound(region_distances, max(_LEAST_REGIONS, probing.groups // _GROUPS_PER_REGION))
@@ -95,7 +95,7 @@ class ReferenceIvf:
         first_groups = _bound(group_distances, min(probing.groups, _FIRST_GROUPS))
         near = group_distances <= first_groups
         numbers, distances = _open(self._centroids.centroid_blocks, groups[near], group_distances[near], code)
-        first_lists = _bound(distances, min(probing.probes, _SORTED))
+        first_lists = _bound(distances, min(probing.nprobe, _SORTED))
         nearest = np.flatnonzero(distances <= first_lists)
         nearest = nearest[np.lexsort((numbers[nearest], distances[nearest]))]
         begin, end = 0, _FIRST_ROUND
@@ -108,7 +108,7 @@ class ReferenceIvf:
         others = (group_distances > first_groups) & (group_distances <= last_groups)
         blocks = self._centroids.centroid_blocks
         more_numbers, more_distances = _open(blocks, groups[others], group_distances[others], code)
-        last = _within(np.concatenate([distances, more_distances]), candidates.limit(prune_ratio), probing.probes)
+        last = _within(np.concatenate([distances, more_distances]), candidates.limit(prune_ratio), probing.nprobe)
         rest, more = (distances > first_lists) & (distances <= last), more_distances <= last
         self._search_lists(
             np.concatenate([numbers[rest], more_numbers[more]]),
@@ -125,7 +125,7 @@ class ReferenceIvf:
         numbers: NDArray[np.int64],
         distances: NDArray[np.int64],
         code: NDArray[np.int32],
-        probing: Probing,
+        probing: SearchLimits,
         candidates: _Candidates,
         live: NDArray[np.uint16] | None,
     ) -> None:
@@ -133,11 +133,11 @@ class ReferenceIvf:
 
         numbers, distances: [n], the lists and the distances of their centroids.
         """
-        lists, limit = self._lists, candidates.limit(np.float32(probing.block_patience))
+        lists, limit = self._lists, candidates.limit(np.float32(probing.block_prune_ratio))
         blocks, bases = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
-            guides = lists.guides[slice(*lists.guide_offsets[number : number + 2])]
-            means, exists = _measure_blocks(guides, np.full(len(guides), distance), code, FINE_BITS)
+            block_means = lists.block_means[slice(*lists.means_offsets[number : number + 2])]
+            means, exists = _measure_blocks(block_means, np.full(len(block_means), distance), code, FINE_BITS)
             near = np.flatnonzero(exists & (means <= limit))
             blocks.append(lists.list_offsets[number] + near)
             bases.append(means[near])
@@ -217,7 +217,7 @@ def decode_regions(blocks: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[
     count, width = blocks.shape
     norms = np.ascontiguousarray(blocks[:, :_NORM_BYTES]).view("<i4")
     lanes = blocks[:, _NORM_BYTES:].reshape(count, -1, LANES, _FOUR).transpose(0, 2, 1, 3)
-    return lanes.reshape(count * LANES, (width - _NORM_BYTES) // LANES), (norms != NOTHING).reshape(-1)
+    return lanes.reshape(count * LANES, (width - _NORM_BYTES) // LANES), (norms != EMPTY_NORM).reshape(-1)
 
 
 def _measure(codes: NDArray[np.int8], code: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -14,10 +14,8 @@ import torch
 from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates, to_native
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode.beam_search import CandidateSelector
-from ibidem.decode.beams import Rules
-from ibidem.decode.consulting import NativeScorer, make_scorer
-from ibidem.decode.native import NativeBeamState
-from ibidem.decode.scorer import MemoryScorer, Retrieved
+from ibidem.decode.beams import NativeBeamState, Rules
+from ibidem.decode.scorer import MemoryScorer, NativeScorer, Retrieved, make_scorer
 from ibidem.model import Step
 from ibidem.native import Best, NativeBeams, RetrievalPolicy, best_of_mixture, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
