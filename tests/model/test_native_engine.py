@@ -246,7 +246,7 @@ def test_invalid_arguments(swish_of: Callable[[str], BaseModel], texts: Texts) -
     decoding = model.start(model.tokens.encode_sources(texts.german[:3]), 2)
     start = torch.full((6, 1), model.tokens.start[0])
     for wrong in (-1, model.vocabulary_size):
-        with pytest.raises(ValueError, match="outside of the model.s vocabulary"):
+        with pytest.raises(ValueError, match="outside of the model's vocabulary"):
             decoding.step(torch.full((6, 1), wrong))
     with pytest.raises(ValueError, match="6 hypotheses"):
         decoding.step(start[:5])
