@@ -1,4 +1,4 @@
-"""Builds the optional native library with the package, where there is a C++ compiler.
+"""Build the optional native library with the package, where there is a C++ compiler.
 
 An error here leaves the library out and never fails an install: without it ibidem uses torch and faiss. IBIDEM_NATIVE=0
 leaves it out on purpose; CXX names the compiler. `python hatch_build.py` builds in place for development, and `python
@@ -22,7 +22,7 @@ from typing import Any
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-except ImportError:  # run by hand, outside a build
+except ImportError:  # run as a script, outside of a build
     BuildHookInterface = object
 
 SOURCES = "native"
@@ -141,9 +141,9 @@ def _build(compiler: str, sources: Path, flags: list[str], target: Path, *, sani
         if not sanitize:
             ctypes.CDLL(str(library))
         # A process may have the old file loaded: it is replaced by a new file and never overwritten.
-        beside = target.with_suffix(".tmp")
-        shutil.copyfile(library, beside)
-        beside.replace(target)
+        temporary = target.with_suffix(".tmp")
+        shutil.copyfile(library, temporary)
+        temporary.replace(target)
 
 
 def _run(command: list[str]) -> None:

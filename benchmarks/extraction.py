@@ -1,11 +1,11 @@
-"""How much extraction costs beside the forward passes it cannot do without.
+"""Measure the cost of extraction, compared with the forward passes that it needs.
 
     python benchmarks/extraction.py --train train.tsv [--compactor FILE] [--int8] [--device cuda] [--rounds 3]
 
-All sides see the same batches, interleaved; the ratio of the medians is what counts. The bare pass computes
-all logits in float32 and nothing else; extraction also reads text, encodes it, computes log-probabilities, and writes
-and checksums the memory, with --compactor once more in its space, with --int8 once more in int8. On a CPU seconds are
-the process's own, of all its threads, which other processes cannot touch; on CUDA they are those of the clock.
+All variants process the same batches, interleaved; the report has the ratios of the medians. The bare pass computes
+nothing but logits in float32; extraction also reads and encodes text, computes log-probabilities, and writes and
+checksums the memory. --compactor adds extraction into its space, --int8 adds extraction in int8. On a CPU seconds are
+the processor time of all threads of the process; on CUDA they are elapsed time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ibidem.text import Corpus
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", nargs="+", required=True, help="parallel text, as for ibidem extract")
-    parser.add_argument("--model", help="folder or name; else the shipped model")
+    parser.add_argument("--model", help="folder or name (default: the shipped model)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--compactor", type=Path, help="time extraction into its space too")
-    parser.add_argument("--int8", action="store_true", help="time extraction in int8 too")
+    parser.add_argument("--compactor", type=Path, help="also time extraction into its space")
+    parser.add_argument("--int8", action="store_true", help="also time extraction in int8")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
@@ -41,25 +41,25 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     model = load_model(arguments.model, device=arguments.device)
     settings = ExtractSettings(batch_tokens=arguments.batch_tokens)
-    ways: dict[str, tuple[BaseModel, Path | None]] = {"extraction": (model, None)}
+    variants: dict[str, tuple[BaseModel, Path | None]] = {"extraction": (model, None)}
     if arguments.compactor:
-        ways["compacted"] = model, arguments.compactor
+        variants["compacted"] = model, arguments.compactor
     if arguments.int8:
-        ways["int8"] = load_model(arguments.model, device=arguments.device, dtype="int8"), None
-    seconds: dict[str, list[float]] = {"bare": [], **{way: [] for way in ways}}
+        variants["int8"] = load_model(arguments.model, device=arguments.device, dtype="int8"), None
+    seconds: dict[str, list[float]] = {"bare": [], **{variant: [] for variant in variants}}
     entries = 0
     for _ in range(arguments.rounds):
         bare, entries = time_bare(model, Corpus(arguments.train), settings)
         seconds["bare"].append(bare)
-        for way, (used, compactor) in ways.items():
-            seconds[way].append(time_extraction(used, Corpus(arguments.train), settings, compactor))
+        for variant, (used, compactor) in variants.items():
+            seconds[variant].append(time_extraction(used, Corpus(arguments.train), settings, compactor))
     report = {
         "entries": entries,
-        **{f"{way}_seconds": times for way, times in seconds.items()},
+        **{f"{variant}_seconds": times for variant, times in seconds.items()},
         "tokens_per_second": entries / statistics.median(seconds["extraction"]),
         **{
-            f"speed_of_{way}_over_bare": statistics.median(seconds["bare"]) / statistics.median(seconds[way])
-            for way in ways
+            f"speed_of_{variant}_over_bare": statistics.median(seconds["bare"]) / statistics.median(seconds[variant])
+            for variant in variants
         },
         "device": str(model.device),
         "threads": torch.get_num_threads(),
@@ -71,7 +71,7 @@ def main() -> None:
 
 @torch.inference_mode()
 def time_bare(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> tuple[float, int]:
-    """Seconds of the model's own forward passes, logits included, over the batches that extraction makes."""
+    """Return the seconds of the model's forward passes with logits over the batches of extraction, and its entries."""
     chunks = list(cut_chunks(corpus, model.tokens, settings.segment_entries(model.dimension), corpus.counts))
     pad, start = model.tokens.pad, model.tokens.start
     entries = 0
@@ -93,7 +93,7 @@ def time_bare(model: BaseModel, corpus: Corpus, settings: ExtractSettings) -> tu
 
 
 def time_extraction(model: BaseModel, corpus: Corpus, settings: ExtractSettings, compactor: Path | None) -> float:
-    """Seconds of a whole extraction, from text to a committed memory."""
+    """Return the seconds of a whole extraction, from text to a committed memory."""
     with tempfile.TemporaryDirectory() as folder:
         began = clock(model)
         extract(model, corpus, Path(folder) / "memory", settings=settings, compactor=compactor)
@@ -101,7 +101,7 @@ def time_extraction(model: BaseModel, corpus: Corpus, settings: ExtractSettings,
 
 
 def clock(model: BaseModel) -> float:
-    """Seconds since some moment, when all work so far is done."""
+    """Wait for all work so far, then return the seconds since a fixed moment."""
     if model.device.type != "cuda":
         return time.process_time()
     torch.cuda.synchronize()

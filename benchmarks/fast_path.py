@@ -1,14 +1,13 @@
-"""What the fast path costs in quality: against transformers' own `generate()` in float32, the memory searched exactly.
+"""Measure the quality of the fast path against transformers' `generate()` in float32 with exact search.
 
     python benchmarks/fast_path.py -m memories/it --text DE EN --device cuda --out fast_path.json
     python benchmarks/fast_path.py -m memories/it --text DE EN \
         --oracle-index 'native;nprobe=5000;prune_ratio=2.6;rerank=80'
 
-The fast path translates as `ibidem translate` does without any options. On a CPU exact search through millions of keys
-takes hours: --oracle-device cuda lets a GPU do that part, or an index that looks so far that it misses next to nothing
-can stand for it, and its recall is reported.
-Sources of one length make a batch of `generate()`, so that both searches have the same limits. Of the line that makes
-most of the difference, BLEU without it is told too: one long line can be worth tenths.
+The fast path translates like `ibidem translate` without options. On a CPU exact search through millions of keys takes
+hours: use --oracle-device cuda, or an --oracle-index with wide search settings, whose recall is reported. A batch of
+`generate()` has sources of one length, so that both searches have the same length limits. The report also has BLEU
+without the line that contributes most to the difference, because one long line can change BLEU by tenths.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def main() -> None:
     parser.add_argument("-m", "--memory", required=True)
     parser.add_argument("--text", nargs="+", required=True, help="parallel text to translate")
     parser.add_argument("--oracle-index", default="exact", help="as for ibidem index")
-    parser.add_argument("--oracle-device", help="where the oracle runs; else --device")
-    parser.add_argument("--parts", action="store_true", help="also with one part of the fast path at a time left out")
+    parser.add_argument("--oracle-device", help="device of the oracle (default: --device)")
+    parser.add_argument("--parts", action="store_true", help="also measure without one part of the fast path at a time")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--device", default="cpu")
@@ -59,41 +58,42 @@ def main() -> None:
     name, device = memory.identity.name, arguments.device
     slow = load_model(name, device=arguments.oracle_device or device, dtype="float32")
     oracle = load_memory_scorer(memory, slow, index=arguments.oracle_index)
-    wanted = generate(slow, oracle, sources, settings, arguments.batch_size)
+    expected = generate(slow, oracle, sources, settings, arguments.batch_size)
     fast = load_model(name, device=device, dtype="auto")
 
-    def judge(model: BaseModel, index: str | None, within: float | None = None) -> dict[str, object]:
-        how = replace(settings, retrieval_margin=within)
-        translator = Translator(model, memory, settings=how, batch_size=arguments.batch_size, index=index)
+    def measure(model: BaseModel, index: str | None, margin: float | None = None) -> dict[str, object]:
+        search = replace(settings, retrieval_margin=margin)
+        translator = Translator(model, memory, settings=search, batch_size=arguments.batch_size, index=index)
         scorer = translator.scorer
-        assert isinstance(scorer, MemoryScorer)  # of one memory
-        return {"index": scorer.index.description, **differences(wanted, translator.translate(sources), references)}
+        assert isinstance(scorer, MemoryScorer)  # one memory is loaded
+        translations = translator.translate(sources)
+        return {"index": scorer.index.description, **compare_lines(expected, translations, references)}
 
     report = {
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
         "lines": len(sources),
         "oracle": oracle.index.description,
         "arithmetic": fast.arithmetic,
-        "fast": judge(fast, None),
+        "fast": measure(fast, None),
         "machine": describe_machine(),
     }
     if arguments.parts:
-        report["fast, but for the search"] = judge(fast, arguments.oracle_index)
-        report["fast, but for float32"] = judge(load_model(name, device=device, dtype="float32"), None)
-        report["fast, but all hypotheses ask"] = judge(fast, None, math.inf)
+        report["fast, but oracle index"] = measure(fast, arguments.oracle_index)
+        report["fast, but float32"] = measure(load_model(name, device=device, dtype="float32"), None)
+        report["fast, but retrieval for all hypotheses"] = measure(fast, None, math.inf)
     print(json.dumps(report, indent=1))
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def differences(wanted: list[str], found: list[str], references: list[str]) -> dict[str, object]:
-    """How far translations are from those that were wanted."""
-    line = heaviest_line(wanted, found, references)
+def compare_lines(expected: list[str], found: list[str], references: list[str]) -> dict[str, object]:
+    """Compare translations with those of the oracle: differing lines, scores, and the heaviest line."""
+    line = heaviest_line(expected, found, references)
     return {
-        "lines that differ": sum(one != other for one, other in zip(found, wanted, strict=True)),
+        "lines that differ": sum(one != other for one, other in zip(found, expected, strict=True)),
         "scores": {
             one.metric: {"oracle": one.baseline, "this": one.system, "p": one.p_value}
-            for one in compare(wanted, found, references)
+            for one in compare(expected, found, references)
         },
         "heaviest line": None if line is None else {"number": line.number, "oracle": line.before, "this": line.after},
     }
@@ -103,7 +103,7 @@ def differences(wanted: list[str], found: list[str], references: list[str]) -> d
 def generate(
     model: BaseModel, scorer: Scorer, sources: Sequence[str], settings: SearchSettings, batch_size: int
 ) -> list[str]:
-    """The translations of sources by `generate()` with a memory."""
+    """Translate sources by `generate()` with a memory."""
     tokens = model.tokens
     ids = [one[: tokens.max_source_length] for one in tokens.encode_sources(sources)]
     translations = [""] * len(ids)

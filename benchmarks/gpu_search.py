@@ -1,12 +1,12 @@
-"""Microseconds of every stage that a memory adds to a decoding step on a GPU, each recorded as a CUDA graph.
+"""Time every stage that a memory adds to a decoding step on a GPU, each recorded as a CUDA graph.
 
     python benchmarks/gpu_search.py --out gpu_search.json
     python benchmarks/gpu_search.py -m memories/it --index exact int8 lists 'lists;nprobe=64' --rows 5 40 320
 
-Keys are a memory's compact ones (-m), or drawn like decoder states: many tight clusters of very different sizes.
-Queries are keys moved by as much as their nearest other key is away; recall is measured on them against the float16
-scan. Stages are timed with kernels in every layout that they offer, the one in use first, and with their plain forms in
-torch. The compactor, the Meta-k Network and the logits have the paper's shapes and random numbers.
+Keys are the compact keys of a memory (-m), or random keys like decoder states: many tight clusters of very different
+sizes. Queries are keys moved by the distance to their nearest other key; recall is measured on them against the float16
+scan. Each stage is timed with every launch of its kernel, the default first, and as plain torch. The compactor, the
+Meta-k Network and the logits have the paper's shapes and random values.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ _REPLAYS = 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else drawn ones")
-    parser.add_argument("--entries", type=int, default=4_300_000, help="number of drawn keys")
+    parser.add_argument(
+        "-m", "--memory", type=Path, help="memory whose compact keys are searched (default: random keys)"
+    )
+    parser.add_argument("--entries", type=int, default=4_300_000, help="number of random keys")
     parser.add_argument("--dimension", type=int, default=64)
     parser.add_argument("--index", nargs="+", default=["exact", "int8", "lists"], help="as for ibidem index")
-    parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 320], help="queries of a step")
+    parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 320], help="queries per step")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
@@ -60,7 +62,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("this benchmark needs a CUDA device")
     torch.manual_seed(arguments.seed)
-    keys = given_keys(arguments)
+    keys = make_keys(arguments)
     plain = ScanIndex(keys, "cuda", coded=True)
     exact = plain.without_codes()
     probe = draw_probe(keys, k=16, samples=max(256, *arguments.rows), seed=arguments.seed, exact=exact)
@@ -90,8 +92,8 @@ def main() -> None:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def given_keys(arguments: argparse.Namespace) -> Keys:
-    """A memory's keys, or clusters whose sizes fall like those of words, drawn on the GPU: there may be many."""
+def make_keys(arguments: argparse.Namespace) -> Keys:
+    """Return a memory's keys, or keys drawn on the GPU in clusters whose sizes follow Zipf's law."""
     if arguments.memory is not None:
         return Memory.open(arguments.memory).search_keys
     generator = torch.Generator("cuda").manual_seed(arguments.seed)
@@ -107,7 +109,7 @@ def given_keys(arguments: argparse.Namespace) -> Keys:
 
 
 def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]:
-    """The parts of a search, each given what the one before it made."""
+    """Return the parts of a search; each takes the output of the part before it."""
     keys, squares, codes = index._keys, index._squares, index._codes
     assert codes is not None
     states = torch.randn(len(queries), _STATES, device="cuda")
@@ -121,8 +123,8 @@ def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]
 
         return run
 
-    for one in compacting.launches(len(queries)):
-        stages[f"compactor {tuple(one)}"] = compact(one)
+    for layer_launch in compacting.launches(len(queries)):
+        stages[f"compactor {tuple(layer_launch)}"] = compact(layer_launch)
     stages["compactor, plain"] = lambda: network.outer(network.activate(states))
     for launch in scan_kernels.launches(*queries.shape):
         stages[f"minima, float16 {tuple(launch)}"] = _bind(
@@ -142,7 +144,7 @@ def search_stages(index: ScanIndex, queries: Tensor, k: int) -> dict[str, Timed]
 
 
 def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
-    """What follows a search: values, weights, and the best tokens."""
+    """Return the stages after a search: values, weights, and the best tokens."""
     table = torch.randint(_VOCABULARY, (1 << 22,), device="cuda")
     entries = torch.randint(len(table), (rows, k), device="cuda")
     values = table[entries]
@@ -151,7 +153,7 @@ def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
     logits = torch.randn(rows, _VOCABULARY, device="cuda", dtype=torch.float16)
     with torch.no_grad():
         weights = combiner.weigh(distances, values)
-    nobody = Weights(torch.ones(rows, device="cuda"), torch.empty(rows, 0, device="cuda"))
+    base_only = Weights(torch.ones(rows, device="cuda"), torch.empty(rows, 0, device="cuda"))
     none = values[:, :0]
     return {
         "values": lambda: table[entries.clamp_min(0)],
@@ -159,13 +161,13 @@ def mixture_stages(rows: int, k: int, count: int) -> dict[str, Timed]:
         "Meta-k, plain": _bind(combiner.weigh_in_torch, distances, values),
         "mix": _bind(best_candidates, logits, weights, values, count),
         "mix, plain": _bind(candidates_in_torch, logits, weights, values, count),
-        "best tokens of the base": _bind(best_candidates, logits, nobody, none, count),
-        "best tokens of the base, plain": _bind(candidates_in_torch, logits, nobody, none, count),
+        "best tokens of the base": _bind(best_candidates, logits, base_only, none, count),
+        "best tokens of the base, plain": _bind(candidates_in_torch, logits, base_only, none, count),
     }
 
 
 def list_stages(index: ListIndex, queries: Tensor) -> dict[str, Timed]:
-    """The parts of a search in lists, each with all before it: a later one overwrites what an earlier one made."""
+    """Return the parts of a search in lists, each with all parts before it, because later parts overwrite buffers."""
 
     def coarse() -> Tensor:
         return list_kernels.score_lists(queries, index._centroids, index._centroid_squares)
@@ -186,13 +188,13 @@ def list_stages(index: ListIndex, queries: Tensor) -> dict[str, Timed]:
     }
 
 
-def _bind(function: Callable[..., object], *given: object) -> Timed:
-    return lambda: function(*given)
+def _bind(function: Callable[..., object], *values: object) -> Timed:
+    return lambda: function(*values)
 
 
 @torch.no_grad()
 def time_stage(stage: Timed, rounds: int) -> float:
-    """Microseconds of a recorded stage: the median of rounds of replays."""
+    """Return the microseconds of a recorded stage, as the median over rounds of replays."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -1,4 +1,4 @@
-"""A figure of how the time of a search grows with the memory, from what `ibidem bench --size … --save` wrote.
+"""Plot the time of a search over the size of the memory, from the output of `ibidem bench --size … --save`.
 
     ibidem bench -m memories/it --size 500000 --size 4000000 --size 20000000 --save growth.json
     python benchmarks/growth.py growth.json --out docs/results/figures/growth-cpu
@@ -19,7 +19,7 @@ from ibidem.reproduce import LINES, MARKERS, new_figure, save_figure
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="the figure's files, without their endings")
+    parser.add_argument("--out", type=Path, required=True, help="path of the figure's files, without suffix")
     arguments = parser.parse_args()
     report = json.loads(arguments.report.read_text(encoding="utf-8"))
     times = [
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def draw(times: list[SearchTime], stem: Path) -> list[Path]:
-    """A line for each size of batch, over the number of keys, both by orders of magnitude."""
+    """Draw a line for each batch size over the number of keys, with both axes logarithmic."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
     exponents = fit_growth(times)

@@ -1,11 +1,11 @@
-"""Seconds to build a memory's index, beside a plain faiss build on the same threads.
+"""Measure the seconds to build a memory's index, compared with a plain faiss build on the same threads.
 
     python benchmarks/indexing.py -m memories/it --threads 2 [--keys 4000000] [--plain IVF16384,SQ8] [--rounds 1]
 
-The plain build is what faiss's own documentation begins with: a factory string, `train` on all keys (of which faiss
-takes as many as its k-means wants), `add`. Ours is that of `ibidem index`, with the measuring of recall, whose seconds
-are also said apart. One after the other, in one process; `cpu` is the process's own time, of all its threads. Where
-more keys are wanted than the memory has, the others are copies of them, each moved by a tenth of a component's spread.
+The plain build follows the introduction of faiss's documentation: a factory string, `train` on all keys (faiss samples
+them for its k-means), `add`. Our build is that of `ibidem index`; the seconds of the recall measurement are also
+reported separately. The builds run one after the other in one process; `cpu` is the processor time of all its threads.
+If `--keys` exceeds the memory's keys, the others are copies, each moved by a tenth of a component's standard deviation.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--memory", required=True)
-    parser.add_argument("--keys", type=int, help="how many; else as many as the memory has")
+    parser.add_argument("--keys", type=int, help="number of keys (default: that of the memory)")
     parser.add_argument("--plain", default="IVF16384,SQ8", help="a faiss factory string")
-    parser.add_argument("--rounds", type=int, help="of the plain build's k-means; else faiss's own ten")
-    parser.add_argument("--index", nargs="+", default=["native"], help="settings of ours to compare it with")
+    parser.add_argument("--rounds", type=int, help="k-means rounds of the plain build (default: faiss's 10)")
+    parser.add_argument("--index", nargs="+", default=["native"], help="our settings to compare")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -52,12 +52,12 @@ def main() -> None:
         "seed": arguments.seed,
         "rounds_of_the_plain_build": arguments.rounds or 10,
     }
-    ways: dict[str, Callable[[], Index]] = {
+    builds: dict[str, Callable[[], Index]] = {
         name: lambda name=name: build_index(keys, name, seed=arguments.seed, threads=arguments.threads)  # type: ignore[misc]
         for name in arguments.index
     }
-    ways[f"plain {arguments.plain}"] = lambda: build_plainly(keys, arguments.plain, arguments.rounds, arguments.threads)
-    for name, build in ways.items():
+    builds[f"plain {arguments.plain}"] = lambda: build_plain(keys, arguments.plain, arguments.rounds, arguments.threads)
+    for name, build in builds.items():
         began, used = time.perf_counter(), time.process_time()
         index = build()
         report[name] = {
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def draw_keys(memory: Memory, wanted: int, seed: int) -> ArrayKeys:
-    """The first keys of a memory, and moved copies of them where it has too few."""
+    """Return the first keys of a memory, with moved copies of them if it has too few."""
     generator = np.random.default_rng(seed)
     own = np.concatenate([*memory.search_keys.blocks(1 << 20)])
     spread = 0.1 * own.astype(np.float32).std(0)
@@ -88,8 +88,8 @@ def draw_keys(memory: Memory, wanted: int, seed: int) -> ArrayKeys:
     return ArrayKeys(np.concatenate(parts))
 
 
-def build_plainly(keys: ArrayKeys, factory: str, rounds: int | None, threads: int) -> Index:
-    """As a user of faiss would."""
+def build_plain(keys: ArrayKeys, factory: str, rounds: int | None, threads: int) -> Index:
+    """Build an index with faiss alone."""
     faiss = load_faiss()
     everything = keys.gather(np.arange(keys.size)).astype(np.float32)
     index = faiss.index_factory(keys.dimension, factory)

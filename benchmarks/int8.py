@@ -1,13 +1,13 @@
-"""What int8 changes in translations: against float32 on the same text, line by line and token by token.
+"""Compare translations in int8 with those in float32 on the same text, by line and by token.
 
     ibidem evaluate --dtype float32 --test DE --test EN --save out/float32
     ibidem evaluate --dtype int8 --test DE --test EN --save out/int8
     python benchmarks/int8.py --text DE EN --translations out/float32/base.txt out/int8/base.txt [--draws 8]
 
-Reported are BLEU of both with a paired bootstrap, how many lines differ, which line makes most of the difference and
-what BLEU is without it; and of the text's own target tokens how far their log-probabilities are apart (`--pairs` of
-them, evenly drawn). With `--draws` that one line is also translated in float32 with noise on the inputs of all linear
-layers, uniform and so many int8 steps wide (`--noise`), each time with another seed: what chance alone makes of it.
+The report has BLEU of both with a paired bootstrap, the number of lines that differ, the line that contributes most to
+the difference, BLEU without it, and the difference in log-probability of the reference tokens (of `--pairs` pairs,
+evenly drawn). With `--draws` that line is also translated in float32 with noise on the inputs of all linear layers,
+uniform and `--noise` int8 steps wide, each time with another seed. This shows the effect of chance.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", nargs="+", required=True, help="the parallel text that was translated")
     parser.add_argument("--translations", nargs=2, type=Path, required=True, metavar=("FLOAT32", "INT8"))
-    parser.add_argument("--pairs", type=int, default=200, help="whose tokens are scored")
-    parser.add_argument("--draws", type=int, default=0, help="how often the one line is translated with noise")
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.03, 0.1, 0.3, 1.0], help="its width in int8 steps")
+    parser.add_argument("--pairs", type=int, default=200, help="number of pairs whose tokens are scored")
+    parser.add_argument("--draws", type=int, default=0, help="number of translations of the line with noise")
+    parser.add_argument(
+        "--noise", type=float, nargs="+", default=[0.03, 0.1, 0.3, 1.0], help="width of the noise in int8 steps"
+    )
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -63,12 +65,12 @@ def main() -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """What `ibidem evaluate --save` wrote; a translation may hold other marks that end lines."""
+    """Read the lines that `ibidem evaluate --save` wrote; only a newline ends a line."""
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def compare_lines(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """BLEU of both, and the line without which the difference would change most."""
+    """Return BLEU of both and the line that contributes most to the difference."""
     whole = compare(before, after, references)[0]
     report: dict[str, Any] = {
         "lines": len(references),
@@ -85,13 +87,13 @@ def compare_lines(before: Sequence[str], after: Sequence[str], references: Seque
 
 
 def length_of(lines: Sequence[str]) -> int:
-    """The number of BLEU's tokens."""
+    """Return the number of BLEU's tokens."""
     tokenize = sacrebleu.BLEU().tokenizer
     return sum(len(tokenize(line).split()) for line in lines)
 
 
 def compare_tokens(model: BaseModel, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """How far int8 moves the log-probabilities of given translations' tokens, in nats."""
+    """Return the effect of int8 on the log-probabilities of given translations' tokens, in nats."""
     rounded = load_model(device="cpu", dtype="int8")
     differences = []
     for source, target in pairs:
@@ -106,7 +108,7 @@ def compare_tokens(model: BaseModel, pairs: Sequence[tuple[str, str]]) -> dict[s
 
 
 class NoisyLinear:
-    """A layer in float32 whose inputs are moved by up to half of `width` int8 steps either way."""
+    """A layer in float32 whose inputs get uniform noise of `width` int8 steps."""
 
     def __init__(self, width: float, generator: torch.Generator, weight: Tensor, bias: Tensor | None) -> None:
         self._width = width
@@ -121,13 +123,13 @@ class NoisyLinear:
 
 @torch.inference_mode()
 def translate_with_noise(model: BaseModel, source: str, reference: str, width: float, draws: int) -> list[str]:
-    """Of each draw the sentence's BLEU and its length in BLEU's tokens."""
+    """Return the sentence's BLEU and its length in BLEU's tokens for each draw."""
     found = []
     for seed in range(draws):
         noisy = BaseModel(model.name, model.network, model.tokens)
         generator = torch.Generator().manual_seed(seed)
-        # The engine is built of the lean network when it is first asked for.
-        noisy.__dict__["lean"] = FastMarian(
+        # The model builds its engine from this cached property at the first use.
+        noisy.__dict__["fast_marian"] = FastMarian(
             model.network, model.projection, model.network.final_logits_bias, partial(NoisyLinear, width, generator)
         )
         (text,) = Translator(noisy).translate([source])

@@ -1,15 +1,15 @@
-"""A memory beside a model of WMT19's size (6 + 6 layers, 1024, 8192, 42,024 tokens) with random weights.
+"""Time a memory with a model of WMT19's size (6 + 6 layers, 1024, 8192, 42,024 tokens) with random weights.
 
     python benchmarks/large_model.py --device cuda --dtype float16 --entries 4300000 --out large_model.json
     python benchmarks/large_model.py -m memories/it --device cuda --dtype float16 --index exact int8 'lists;nprobe=128'
     python benchmarks/large_model.py -m memories/it --text TEXT --dtype int8 --batches 1 32
 
-Speed does not depend on what weights say, so a model that cannot be shipped is measured without it. Random weights
-never end a sentence: every translation is as long as --steps allows, the same for all contenders. Keys are a memory's
-own compact ones (-m), or random ones, which an exact search takes as long for; the compactor and the Meta-k Network
-have the paper's shapes and random weights. What hypotheses ask for is recorded from the memory's own model translating
---text, beams and all; without that every hypothesis asks for the surroundings of a key of its own, so that not all look
-into the same lists, and no two share a search. The contenders run the same batches in turn.
+Speed does not depend on the values of the weights, so random weights replace a model that cannot be shipped. A random
+model never ends a sentence: every translation has --steps tokens, the same for all systems. Keys are the compact keys
+of a memory (-m), or random ones, for which exact search takes as long; the compactor and the Meta-k Network have the
+paper's shapes and random weights. The queries are recorded while the memory's own model translates --text with beams.
+Without --text every hypothesis searches near another key, so that hypotheses probe different lists and share no search.
+The systems translate the same batches in turn.
 """
 
 from __future__ import annotations
@@ -41,25 +41,27 @@ if TYPE_CHECKING:
     from ibidem.retrieve import Index, Keys
 
 _VOCABULARY = 42_024
-# How far units of the compactor's hidden layer go from their middle.
-_REACH = 0.4
+# The largest deviation of a unit of the compactor's hidden layer from 0.5.
+_DEVIATION = 0.4
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--memory", type=Path, help="whose compact keys are searched; else random ones")
-    parser.add_argument("--text", type=Path, help="sentences in the memory's source language, whose hypotheses ask")
+    parser.add_argument(
+        "-m", "--memory", type=Path, help="memory whose compact keys are searched (default: random keys)"
+    )
+    parser.add_argument("--text", type=Path, help="sentences in the memory's source language, which give the queries")
     parser.add_argument("--entries", type=int, default=4_300_000, help="number of random keys")
     parser.add_argument("--dimension", type=int, default=64)
-    parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index, each a contender")
+    parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index; each is a system")
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--source", type=int, default=24, help="tokens of a source")
-    parser.add_argument("--steps", type=int, default=32, help="tokens of a translation")
+    parser.add_argument("--source", type=int, default=24, help="tokens per source")
+    parser.add_argument("--steps", type=int, default=32, help="tokens per translation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--no-generate", action="store_true", help="leave transformers' own search out")
+    parser.add_argument("--no-generate", action="store_true", help="omit transformers' generate()")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16", "int8"])
     parser.add_argument("--threads", type=int)
@@ -72,28 +74,28 @@ def main() -> None:
     model = random_model(arguments.device, arguments.dtype)
     scorers = random_scorers(arguments, model)
     settings = SearchSettings(beam=arguments.beam, max_length_ratio=0.0, max_length_extra=arguments.steps)
-    contenders = [ours("base", model, settings, BaseScorer())]
-    contenders += [ours(name, model, settings, scorer) for name, scorer in scorers.items()]
+    systems = [make_system("base", model, settings, BaseScorer())]
+    systems += [make_system(name, model, settings, scorer) for name, scorer in scorers.items()]
     if not arguments.no_generate:
         plain = model if arguments.dtype != "int8" else random_model(arguments.device, "float32")
-        contenders.append(transformers_own(plain, arguments.steps))
+        systems.append(make_generate_system(plain, arguments.steps))
     generator = np.random.default_rng(arguments.seed)
     sources = [
         [*generator.integers(10, _VOCABULARY, arguments.source - 1).tolist(), model.tokens.eos]
         for _ in range(max(arguments.sentences, *arguments.batches))
     ]
-    races = []
+    benchmarks = []
     for batch in arguments.batches:
         count = min(len(sources), max(batch, 8 * batch if batch < 8 else 64))
         found = run_benchmark(
-            contenders, sources[:count], batch=batch, beam=arguments.beam, rounds=arguments.rounds, device=model.device
+            systems, sources[:count], batch=batch, beam=arguments.beam, rounds=arguments.rounds, device=model.device
         )
-        races.append(found.to_json())
-        for name in [contender.name for contender in contenders]:
+        benchmarks.append(found.to_json())
+        for name in [system.name for system in systems]:
             steps = found.speed(name) / batch
             print(f"batch {batch} x beam {arguments.beam}: {name:20} {1000 / steps:8.3f} ms a step", flush=True)
         for memory in scorers:
-            ratios = {c.name: found.ratio(memory, c.name) for c in contenders if c.name not in scorers}
+            ratios = {s.name: found.ratio(memory, s.name) for s in systems if s.name not in scorers}
             shown = ", ".join(f"{name}: {ratio:.3f}" for name, ratio in ratios.items())
             print(f"  {memory} over {shown}", flush=True)
     report = {
@@ -101,7 +103,7 @@ def main() -> None:
         "indexes": {name: scorer.index.description for name, scorer in scorers.items()},
         "entries": next(iter(scorers.values())).index.size,
         "threads": torch.get_num_threads(),
-        "benchmarks": races,
+        "benchmarks": benchmarks,
         "machine": describe_machine(),
     }
     if arguments.out:
@@ -109,7 +111,7 @@ def main() -> None:
 
 
 def random_model(device: str, dtype: str) -> BaseModel:
-    """FSMT of WMT19's size, with the shipped model's tokenizer for its special tokens."""
+    """Make an FSMT model of WMT19's size, with the shipped model's tokenizer for its special tokens."""
     tokens = load_model(None, device="cpu").tokens
     special = {"pad_token_id": tokens.pad, "eos_token_id": tokens.eos, "decoder_start_token_id": tokens.start[0]}
     config = FSMTConfig(
@@ -136,9 +138,9 @@ def random_model(device: str, dtype: str) -> BaseModel:
     return BaseModel("random, WMT19's size", network.to(device, wanted), tokens, int8=dtype == "int8")
 
 
-def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, Elsewhere]:
-    """For each setting an index over the keys behind a compactor of the paper's shape, and a Meta-k Network."""
-    keys = given_keys(arguments)
+def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, FixedStatesScorer]:
+    """Make a scorer for each setting: a compactor and a Meta-k Network of the paper's shapes and an index."""
+    keys = make_keys(arguments)
     generator = torch.Generator().manual_seed(arguments.seed)
     indexes = {
         setting: build_index(keys, setting, device=model.device, seed=arguments.seed) for setting in arguments.index
@@ -146,37 +148,37 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     network = NetworkCompactor(model.dimension, 4 * keys.dimension, keys.dimension, "sigmoid").requires_grad_(False)
     index, rows = indexes[arguments.index[0]], {arguments.beam * batch for batch in arguments.batches}
     if arguments.text is None:
-        asked = {count: draw_places(keys, index, count, generator)[None] for count in rows}
+        queries = {count: draw_queries(keys, index, count, generator)[None] for count in rows}
     else:
-        asked = {count: record_places(arguments, count // arguments.beam) for count in rows}
-    states = {count: states.to(model.device) for count, states in lead_to(network, asked).items()}
+        queries = {count: record_queries(arguments, count // arguments.beam) for count in rows}
+    states = {count: states.to(model.device) for count, states in invert(network, queries).items()}
     compactor = place_compactor(network, model.device, whole=model.arithmetic == "int8")
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = place_combiner(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     return {
-        "memory" if len(indexes) == 1 else f"memory, {setting}": Elsewhere(
+        "memory" if len(indexes) == 1 else f"memory, {setting}": FixedStatesScorer(
             make_scorer(CompactedIndex(index, compactor), values, combiner), states
         )
         for setting, index in indexes.items()
     }
 
 
-def draw_places(keys: Keys, index: Index, count: int, generator: torch.Generator) -> torch.Tensor:
-    """Keys [count, c], each moved by half as far as its nearest other key is away.
+def draw_queries(keys: Keys, index: Index, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Return keys [count, c], each moved by half the distance to its nearest other key.
 
-    A search for such takes as long as one for the states of real hypotheses.
+    A search for such a query takes as long as one for the state of a real hypothesis.
     """
-    asked = torch.randint(keys.size, (count,), generator=generator)
-    held = torch.from_numpy(keys.gather(asked.numpy()).astype(np.float32))
-    aside = torch.randn(held.shape, generator=generator)
-    step = index.search(held, 2).distances[:, 1:].cpu().sqrt() / 2
-    return torch.addcmul(held, aside / aside.norm(dim=1, keepdim=True), step)
+    entries = torch.randint(keys.size, (count,), generator=generator)
+    drawn = torch.from_numpy(keys.gather(entries.numpy()).astype(np.float32))
+    direction = torch.randn(drawn.shape, generator=generator)
+    step = index.search(drawn, 2).distances[:, 1:].cpu().sqrt() / 2
+    return torch.addcmul(drawn, direction / direction.norm(dim=1, keepdim=True), step)
 
 
-def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
-    """Compact states [steps, rows, c] of the hypotheses when the memory's own model translates the text in batches.
+def record_queries(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
+    """Record compact states [steps, rows, c] of the hypotheses while the memory's model translates the text in batches.
 
-    NaN where a hypothesis asked nobody. Of each batch the steps until its first sentence is done.
+    A state is NaN where a hypothesis retrieved nothing. Each batch is recorded until its first sentence is complete.
     """
     settings = SearchSettings(beam=arguments.beam)
     translator = Translator(memory=arguments.memory, settings=settings, batch_size=batch, device="cpu")
@@ -189,30 +191,30 @@ def record_places(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
         def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
             if len(states) == batch * arguments.beam:
                 recorded.append(scorer.index.compactor(states))
-            votes: Retrieved = scorer.retrieve(states, group_size)
-            return votes
+            retrieved: Retrieved = scorer.retrieve(states, group_size)
+            return retrieved
 
     translator.translate(arguments.text.read_text(encoding="utf-8").splitlines(), scorer=Recorder())
     if not recorded:
-        raise SystemExit(f"{arguments.text} has too few sentences for a batch of {batch}: give more.")
+        raise SystemExit(f"{arguments.text} has too few sentences for a batch of {batch}. Add more sentences.")
     return torch.stack(recorded)
 
 
-def lead_to(network: NetworkCompactor, places: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """States [steps, rows, d] whose compact states are places [steps, rows, c]; the outer layer is scaled for it."""
-    flat = torch.cat([some.flatten(0, 1) for some in places.values()])
+def invert(network: NetworkCompactor, queries: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return states [steps, rows, d] whose compact states are queries [steps, rows, c]; scale the outer layer."""
+    flat = torch.cat([some.flatten(0, 1) for some in queries.values()])
     flat = flat[flat.isfinite().all(1)]
     middle, inverse = flat.mean(0), torch.linalg.pinv(network.outer.weight).T
-    reach = float(((flat - middle) @ inverse).abs().max()) / _REACH
-    network.outer.weight.mul_(reach)
+    scale = float(((flat - middle) @ inverse).abs().max()) / _DEVIATION
+    network.outer.weight.mul_(scale)
     network.outer.bias.copy_(middle - network.outer.weight.sum(1) / 2)
-    wanted = {rows: torch.logit(0.5 + (some - middle) @ inverse / reach) for rows, some in places.items()}
+    wanted = {rows: torch.logit(0.5 + (some - middle) @ inverse / scale) for rows, some in queries.items()}
     inverse = torch.linalg.pinv(network.inner.weight).T
     return {rows: (some - network.inner.bias) @ inverse for rows, some in wanted.items()}
 
 
-class Elsewhere:
-    """A scorer that asks about states [steps, rows, d] of its own, in turn, whatever it is asked about."""
+class FixedStatesScorer:
+    """A scorer that replaces the decoder states by given states [steps, rows, d], in turn."""
 
     def __init__(self, scorer: MemoryScorer, states: dict[int, torch.Tensor]) -> None:
         self._scorer = scorer
@@ -225,7 +227,8 @@ class Elsewhere:
         return getattr(self._scorer, name)
 
 
-def given_keys(arguments: argparse.Namespace) -> Keys:
+def make_keys(arguments: argparse.Namespace) -> Keys:
+    """Return a memory's keys, or random ones."""
     if arguments.memory is not None:
         return Memory.open(arguments.memory).search_keys
     generator = np.random.default_rng(arguments.seed)
@@ -236,7 +239,7 @@ def given_keys(arguments: argparse.Namespace) -> Keys:
     return ArrayKeys(keys)
 
 
-def ours(name: str, model: BaseModel, settings: SearchSettings, scorer: Scorer) -> System:
+def make_system(name: str, model: BaseModel, settings: SearchSettings, scorer: Scorer) -> System:
     searcher = BeamSearcher(model)
 
     def translate(batch: Sequence[Sequence[int]], _: int) -> int:
@@ -245,7 +248,7 @@ def ours(name: str, model: BaseModel, settings: SearchSettings, scorer: Scorer) 
     return System(name, translate)
 
 
-def transformers_own(model: BaseModel, steps: int) -> System:
+def make_generate_system(model: BaseModel, steps: int) -> System:
     @torch.inference_mode()
     def translate(batch: Sequence[Sequence[int]], beam: int) -> int:
         ids, mask = model.pad(batch)

@@ -1,4 +1,4 @@
-"""Which line makes most of the difference between two translations of a text."""
+"""Find the line that contributes most to the difference between two translations of a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """Its number from 1 on, and the BLEU of both translations without it."""
+    """The number of a line, from 1, and the BLEU of both translations without it."""
 
     number: int
     before: float
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 def heaviest_line(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> Line | None:
-    """The line without which the difference in BLEU would change most; None where no line differs."""
+    """Return the line without which the difference in BLEU changes most; None if no line differs."""
     metric = sacrebleu.BLEU()
     counts = [
         torch.tensor(metric._extract_corpus_statistics(list(lines), [list(references)])) for lines in (before, after)
@@ -35,10 +35,10 @@ def heaviest_line(before: Sequence[str], after: Sequence[str], references: Seque
     def without(line: int) -> list[float]:
         return [score(total - of_lines[line]) for total, of_lines in zip(totals, counts, strict=True)]
 
-    apart = score(totals[1]) - score(totals[0])
+    difference = score(totals[1]) - score(totals[0])
     differ = [line for line, both in enumerate(zip(before, after, strict=True)) if both[0] != both[1]]
     scores = {line: without(line) for line in differ}
     if not scores:
         return None
-    heaviest = max(scores, key=lambda line: abs(apart - (scores[line][1] - scores[line][0])))
+    heaviest = max(scores, key=lambda line: abs(difference - (scores[line][1] - scores[line][0])))
     return Line(heaviest + 1, *scores[heaviest])

@@ -1,15 +1,15 @@
-"""How long it takes from adding a pair to a large memory until the next translation uses it.
+"""Measure the time from adding a pair to a large memory until the next translation uses it.
 
     python benchmarks/living.py [--entries 4000000] [--adds 50] [--threads 2] [--folder kept-memory]
 
-The memory has the keys of the project's own sentences, as PCA leaves them in 64 dimensions, and synthetic ones around
-them up to the number asked for, an index of the default kind, and a fixed combiner. One process adds and translates.
+The memory has the keys of the project's own sentences, reduced to 64 dimensions by PCA, synthetic keys around them up
+to `--entries`, an index of the default kind, and a fixed combiner. One process adds and translates.
 
-add: the call of `Scribe.add_pair` (model, journal, fsync); take up: `Translator.refresh`, after which a translation
-uses the pair; both together are the time to use, for a translator that is idle, and `use_processor` the processor's
-time of that, which other work on the machine does not lengthen much. Busy is another series: a second
-thread translates one sentence after the other without a pause, and the time to use ends when its first batch that
-knows the pair begins. After each pair its own states are searched: its entries must be found at distance 0.
+`add` is the call of `MemoryWriter.add_pair` (model, journal, fsync), `take_up` is `Translator.refresh`, after which a
+translation uses the pair. `use` is their sum for an idle translator, and `use_processor` is its processor time, which
+other programs affect less. In the series `busy` a second thread translates one sentence after the other, and the time
+ends when the first batch that uses the pair begins. After each addition the benchmark searches the states of the pair
+and checks that its entries are found at distance 0.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 SENTENCES = Path(__file__).parents[1] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
-_LENGTH = 20  # entries of a synthetic pair
-_BLOCK = 500_000  # entries of a segment
+_LENGTH = 20  # entries per synthetic pair
+_BLOCK = 500_000  # entries per segment
 Texts = list[tuple[str, str]]
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, seed: int) -> None:
-    """A memory of real keys and synthetic ones around them, indexed, with a combiner as if it were tuned."""
+    """Write a memory of real keys and synthetic ones around them, with an index and a fixed combiner."""
     MemoryWriter(folder, model).add([Pair(*pair, "sentences", line) for line, pair in enumerate(texts, start=1)])
     memory = compact_memory(Memory.open(folder), CompactSettings(method="pca", dimension=64), keep_keys=False)
     real, values = ArrayKeys(memory.search_keys.read(0, memory.entries)), memory.values()
@@ -100,17 +100,17 @@ def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, see
 
 
 def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str, Any]:
-    """Both series, and what they were measured on."""
+    """Measure both series and describe the memory and the machine."""
     translator = Translator(model, folder)
-    scribe = MemoryWriter(folder, model)
-    first = scribe.memory.active_pairs  # so that pairs are new, however often this has run
+    writer = MemoryWriter(folder, model)
+    first = writer.memory.active_pairs  # numbers the pairs, so that they are new in every run
     drawn = enumerate(islice(cycle(texts), 2 * adds + 1), start=first)
     new = [(f"{german} ({number})", f"{english} ({number})") for number, (german, english) in drawn]
     load = os.getloadavg()
-    scribe.add_pair(*new[0])  # the first reads the texts of the memory, to know what is there
+    writer.add_pair(*new[0])  # the first addition reads the texts of the memory, to recognise duplicates
     translator.translate([new[0][0]])
-    idle = [add_and_take_up(translator, scribe, *pair) for pair in new[1 : adds + 1]]
-    busy = add_while_translating(translator, scribe, new[adds + 1 :], texts)
+    idle = [add_and_take_up(translator, writer, *pair) for pair in new[1 : adds + 1]]
+    busy = add_while_translating(translator, writer, new[adds + 1 :], texts)
     memory = translator.memories[0]
     return {
         "entries": memory.entries + memory.tail.entries,
@@ -127,10 +127,10 @@ def measure(folder: Path, model: BaseModel, texts: Texts, adds: int) -> dict[str
     }
 
 
-def add_and_take_up(translator: Translator, scribe: MemoryWriter, source: str, target: str) -> dict[str, float]:
-    """Seconds of the parts of one addition, checked to be in use."""
+def add_and_take_up(translator: Translator, writer: MemoryWriter, source: str, target: str) -> dict[str, float]:
+    """Return the seconds of the parts of one addition, and check that the pair is used."""
     began, worked = time.perf_counter(), time.process_time()
-    scribe.add_pair(source, target)
+    writer.add_pair(source, target)
     added = time.perf_counter()
     translator.refresh()
     ready, worked = time.perf_counter(), time.process_time() - worked
@@ -146,8 +146,8 @@ def add_and_take_up(translator: Translator, scribe: MemoryWriter, source: str, t
     }
 
 
-def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: Texts, texts: Texts) -> list[float]:
-    """Seconds from each addition to the beginning of the first batch that knows it, while another thread translates."""
+def add_while_translating(translator: Translator, writer: MemoryWriter, pairs: Texts, texts: Texts) -> list[float]:
+    """Return seconds from each addition to the start of the first batch that uses it; another thread translates."""
     begun: list[tuple[float, int]] = []
     stop = threading.Event()
 
@@ -162,11 +162,11 @@ def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: T
     seconds = []
     for pair in pairs:
         began = time.perf_counter()
-        scribe.add_pair(*pair)
-        wanted = scribe.memory.active_pairs
+        writer.add_pair(*pair)
+        wanted = writer.memory.active_pairs
         while begun[-1][1] < wanted if begun else True:
             time.sleep(0.001)
-        seconds.append(next(moment for moment, known in begun if known >= wanted) - began)
+        seconds.append(next(moment for moment, pairs_used in begun if pairs_used >= wanted) - began)
     stop.set()
     thread.join()
     check_used(translator, *pairs[-1])
@@ -174,19 +174,21 @@ def add_while_translating(translator: Translator, scribe: MemoryWriter, pairs: T
 
 
 def check_used(translator: Translator, source: str, target: str) -> None:
-    """Search the states of a pair that was added last: its own entries must be found, at distance 0."""
+    """Check that a search for the states of the pair added last finds its entries at distance 0."""
     tokens = translator.model.tokens
     states = translator.model.states(tokens.encode_sources([source]), tokens.encode_targets([target]))
-    votes = translator.scorer.retrieve(states.keys)
+    neighbours = translator.scorer.retrieve(states.keys)
     memory = translator.memories[0]
     own = memory.sentence(memory.number_of(memory.tail.next_id - 1)).entries
     places = torch.arange(own.start, own.stop)[:, None]
-    found = (votes.entries == places) & (votes.distances < 0.01 * float(states.keys.square().sum(dim=1).mean()))
+    found = (neighbours.entries == places) & (
+        neighbours.distances < 0.01 * float(states.keys.square().sum(dim=1).mean())
+    )
     assert found.any(dim=1).all(), f"{source!r} was added and is not found"
 
 
 def summarise(seconds: Sequence[float]) -> dict[str, float]:
-    """Median, 90th percentile and maximum in milliseconds."""
+    """Return median, 90th percentile and maximum in milliseconds."""
     ordered = sorted(seconds)
     return {
         "median_ms": 1000 * statistics.median(ordered),

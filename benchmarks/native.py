@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ibidem.model.linear import Linear
     from ibidem.retrieve import Index, Keys
 
-    Ways = dict[str, Callable[[], Any]]
+    Variants = dict[str, Callable[[], Any]]
 
 BEAM, K, VOCABULARY, WIDTH = 5, 8, 16_000, 512
 STEPS, SOURCE = 10, 20
@@ -58,10 +58,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[5, 40, 160, 320])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("-m", "--memory", help="whose keys are searched")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="how many to draw where no memory is given")
+    parser.add_argument("-m", "--memory", help="memory whose keys are searched")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="number of random keys without a memory")
     parser.add_argument("--index", nargs="+", default=["native", "IVF8192,SQ8;nprobe=32"], help="settings to compare")
-    parser.add_argument("--build", action="store_true", help="time the building of the indexes too")
+    parser.add_argument("--build", action="store_true", help="also time the builds of the indexes")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -73,15 +73,15 @@ def main() -> None:
         "threads": arguments.threads,
         "rounds": arguments.rounds,
     }
-    kernels: dict[str, Callable[[int], Ways]] = {
-        "mixture": mixture_ways,
-        **{f"combiner_{name}": partial(combiner_ways, combiner) for name, combiner in make_combiners().items()},
-        "linear_512_1536": partial(linear_ways, 1536),
-        "linear_512_16000": partial(linear_ways, VOCABULARY),
+    kernels: dict[str, Callable[[int], Variants]] = {
+        "mixture": mixture_variants,
+        **{f"combiner_{name}": partial(combiner_variants, combiner) for name, combiner in make_combiners().items()},
+        "linear_512_1536": partial(linear_variants, 1536),
+        "linear_512_16000": partial(linear_variants, VOCABULARY),
     }
-    kernels["decoder_step"] = StepWays(load_model(device="cpu"))
+    kernels["decoder_step"] = StepVariants(load_model(device="cpu"))
     indexes, queries, report["search"] = prepare_search(arguments)
-    kernels["search"] = partial(search_ways, indexes, queries)
+    kernels["search"] = partial(search_variants, indexes, queries)
     for name, make in kernels.items():
         report[name] = {
             **report.get(name, {}),
@@ -92,12 +92,12 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def compare(ways: Ways, rounds: int) -> dict[str, dict[str, float]]:
-    """Median microseconds of each way; the first round warms up."""
-    cpu: dict[str, list[float]] = {name: [] for name in ways}
-    wall: dict[str, list[float]] = {name: [] for name in ways}
+def compare(variants: Variants, rounds: int) -> dict[str, dict[str, float]]:
+    """Return median microseconds of each variant; the first round warms up."""
+    cpu: dict[str, list[float]] = {name: [] for name in variants}
+    wall: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(rounds + 1):
-        for name, call in ways.items():
+        for name, call in variants.items():
             began, used = time.perf_counter_ns(), time.process_time_ns()
             call()
             if number:
@@ -105,12 +105,12 @@ def compare(ways: Ways, rounds: int) -> dict[str, dict[str, float]]:
                 wall[name].append((time.perf_counter_ns() - began) / 1000)
     return {
         name: {"cpu": round(statistics.median(cpu[name]), 1), "wall": round(statistics.median(wall[name]), 1)}
-        for name in ways
+        for name in variants
     }
 
 
-def mixture_ways(rows: int) -> Ways:
-    """The best 2 x beam tokens of the base model alone and of the mixture; torch mixes sparsely, as `mix` does."""
+def mixture_variants(rows: int) -> Variants:
+    """Find the best 2 x beam tokens of the base model alone and of the mixture; torch mixes sparsely, as `mix` does."""
     generator = torch.Generator().manual_seed(rows)
     logits = torch.randn(rows, VOCABULARY, generator=generator) * 4
     weights = torch.rand(rows, K + 1, generator=generator)
@@ -135,7 +135,7 @@ def make_combiners() -> dict[str, Combiner]:
     }
 
 
-def combiner_ways(combiner: Combiner, rows: int) -> Ways:
+def combiner_variants(combiner: Combiner, rows: int) -> Variants:
     """Weigh the same neighbours in native code and in torch."""
     generator = torch.Generator().manual_seed(rows)
     distances = (torch.rand(rows, K, generator=generator) * 40).sort(1).values
@@ -144,7 +144,7 @@ def combiner_ways(combiner: Combiner, rows: int) -> Ways:
     return {"native": lambda: fast.weigh(distances, values), "torch": lambda: combiner.weigh(distances, values)}
 
 
-def linear_ways(outputs: int, rows: int) -> Ways:
+def linear_variants(outputs: int, rows: int) -> Variants:
     generator = torch.Generator().manual_seed(rows)
     weight, bias = torch.randn(outputs, WIDTH, generator=generator), torch.randn(outputs, generator=generator)
     x = torch.randn(rows, WIDTH, generator=generator)
@@ -156,20 +156,20 @@ def linear_ways(outputs: int, rows: int) -> Ways:
     return {name: partial(layer, x) for name, layer in layers.items()}
 
 
-class StepWays:
-    """Steps of the shipped model's decoder, ten and more after the first, with hypotheses that change their order."""
+class StepVariants:
+    """Steps of the shipped model's decoder after the first ten, with hypotheses that change their order."""
 
     def __init__(self, model: BaseModel) -> None:
-        def lean(linear: Any) -> FastMarian:
+        def fast_marian(linear: Any) -> FastMarian:
             return FastMarian(model.network, model.projection, None, linear)
 
         self._starts: dict[str, Callable[..., Any]] = {
-            "native": NativeEngine(lean(NativeLinear)).start,
-            "torch_int8": partial(FastMarianDecoding, lean(Int8Linear)),
-            "torch_fp32": partial(FastMarianDecoding, lean(PlainLinear)),
+            "native": NativeEngine(fast_marian(NativeLinear)).start,
+            "torch_int8": partial(FastMarianDecoding, fast_marian(Int8Linear)),
+            "torch_fp32": partial(FastMarianDecoding, fast_marian(PlainLinear)),
         }
 
-    def __call__(self, rows: int) -> Ways:
+    def __call__(self, rows: int) -> Variants:
         return {name: self._stepper(start, rows) for name, start in self._starts.items()}
 
     def _stepper(self, start: Callable[..., Any], rows: int) -> Callable[[], Any]:
@@ -190,7 +190,7 @@ class StepWays:
 
 
 def prepare_search(arguments: argparse.Namespace) -> tuple[dict[str, Index], Tensor, dict[str, Any]]:
-    """Indexes over a memory's keys or drawn ones, queries near the keys, and what the indexes are like."""
+    """Return indexes over a memory's keys or random ones, queries near the keys, and a description of the indexes."""
     keys: Keys = (
         Memory.open(arguments.memory).search_keys
         if arguments.memory
@@ -218,31 +218,33 @@ def prepare_search(arguments: argparse.Namespace) -> tuple[dict[str, Index], Ten
 
 
 def measure(keys: Keys, queries: Tensor, entries: Tensor) -> Tensor:
-    """Exact distances [q, k] float64, infinite where there is no neighbour."""
-    held = keys.gather(entries.clamp(min=0).flatten().numpy()).astype(np.float64)
-    away = queries.double()[:, None] - torch.from_numpy(held).view(*entries.shape, -1)
-    return away.square().sum(2).masked_fill(entries < 0, torch.inf)
+    """Return exact distances [q, k] float64, infinite where there is no neighbour."""
+    stored = keys.gather(entries.clamp(min=0).flatten().numpy()).astype(np.float64)
+    difference = queries.double()[:, None] - torch.from_numpy(stored).view(*entries.shape, -1)
+    return difference.square().sum(2).masked_fill(entries < 0, torch.inf)
 
 
-def search_ways(indexes: dict[str, Index], queries: Tensor, rows: int) -> Ways:
-    """Every call asks for other queries, as decoding does; all indexes for the same."""
+def search_variants(indexes: dict[str, Index], queries: Tensor, rows: int) -> Variants:
+    """Search other queries in every call, as decoding does, and the same queries in all indexes."""
 
-    def asker(index: Index) -> Callable[[], Any]:
+    def make_search(index: Index) -> Callable[[], Any]:
         place = 0
 
-        def ask() -> None:
+        def search() -> None:
             nonlocal place
             place = place + rows if place + 2 * rows <= len(queries) else 0
             index.search(queries[place : place + rows], 2 * K)
 
-        return ask
+        return search
 
-    return {setting: asker(index) for setting, index in indexes.items()}
+    return {setting: make_search(index) for setting, index in indexes.items()}
 
 
 def draw_keys(count: int, generator: np.random.Generator, dimension: int = 64) -> Any:
-    """Keys [count, dimension] float16 with the traits of decoder states: words by Zipf's law, each with senses of its
-    own shape, few latent dimensions, near-duplicates.
+    """Draw keys [count, dimension] float16 that resemble decoder states.
+
+    Words follow Zipf's law, each word has senses of different shapes, the latent dimensions are few, and some keys are
+    near-duplicates.
     """
     latent, words = 32, 8000
     senses = np.repeat(np.arange(words), np.maximum(1, np.sqrt(400_000 / np.arange(1, words + 1)).astype(int) // 4))

@@ -1,12 +1,12 @@
-"""Seconds and memory of translation costs and of pruning, on synthetic entries.
+"""Measure time and memory of translation costs and of pruning on synthetic entries.
 
     python benchmarks/pruning.py [--entries 4000000] [--rounds 3] [--json]
 
-Values follow Zipf's law over 16,000 families, in sentences of about 15 tokens. Each figure is the median of a few
-rounds; memory is what a round adds to the peak of its own process, beside the arrays it is given. scikit-learn's
-DBSCAN runs on a random part of the same groups, none above 3,000 entries, because it stores every pair of
-neighbours; ours runs on just these too, and the labels are compared. Most n-gram groups hold an entry or two: there
-the ratio is that of thousands of calls to one. Nothing here is parallel.
+Values follow Zipf's law over 16,000 families, in sentences of about 15 tokens. Times are medians over the rounds.
+Memory is the growth of the peak of a round's process, without the input arrays. scikit-learn's DBSCAN stores every pair
+of neighbours, so it runs on a random part of the groups, of at most 3,000 entries each; ours also runs on this part,
+and the labels are compared. Most n-gram groups have one or two entries: there the ratio compares thousands of calls
+with one. All code runs in one thread.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ COMPARED_ENTRIES = 60_000
 
 @dataclass(frozen=True)
 class Measured:
-    """What one piece of work took, and what it answered."""
+    """Time, memory and result of one task."""
 
     seconds: float
     extra_mib: float
-    answer: dict[str, float]
+    result: dict[str, float]
 
 
 def main() -> None:
@@ -71,18 +71,18 @@ def main() -> None:
         for method in ("greedy", "dbscan"):
             settings = replace(PAPER_SETTINGS, groups=groups, method=method)
             work[f"prune, {groups} groups, {method}"] = partial(prune_with, entries, settings)
-    work["prune, by itself"] = partial(prune_with, entries, PruneSettings())
+    work["prune, default settings"] = partial(prune_with, entries, PruneSettings())
     for groups in ("token", "ngram"):
         settings = replace(PAPER_SETTINGS, groups=groups)
         chosen = choose_groups(entries, settings, arguments.seed)
         work[f"dbscan of a part, {groups} groups"] = partial(dbscan_ours, *chosen, settings)
-        work[f"dbscan of a part, {groups} groups, scikit-learn"] = partial(dbscan_theirs, *chosen, settings)
+        work[f"dbscan of a part, {groups} groups, scikit-learn"] = partial(dbscan_scikit_learn, *chosen, settings)
     measured = {name: measure(task, arguments.rounds) for name, task in work.items()}
     report(measured, arguments.entries, as_json=arguments.json)
 
 
 def make_corpus(tokens: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]:
-    """Log-probabilities [tokens] with most mass near 0 and a long tail, values [tokens], offsets [pairs + 1]."""
+    """Draw log-probabilities [tokens], most near 0 and with a long tail, values [tokens] and offsets [pairs + 1]."""
     generator = np.random.default_rng(seed)
     weights = 1 / np.arange(1, FAMILIES + 1)
     values = generator.choice(FAMILIES, size=tokens, p=weights / weights.sum()).astype(np.int32)
@@ -95,7 +95,7 @@ def make_corpus(tokens: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np
 def choose_groups(
     entries: PruneEntries, settings: PruneSettings, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Costs and bounds of random groups of at most LARGEST_GROUP entries, about COMPARED_ENTRIES in all."""
+    """Return costs and bounds of random groups of at most LARGEST_GROUP entries, with a total near COMPARED_ENTRIES."""
     groups = group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
     candidates = np.random.default_rng(seed).permutation(np.flatnonzero(groups.sizes <= LARGEST_GROUP))
     taken = candidates[: 1 + int(np.searchsorted(np.cumsum(groups.sizes[candidates]), COMPARED_ENTRIES))]
@@ -104,23 +104,25 @@ def choose_groups(
 
 
 def costs_of(log_probs: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, float]:
-    """Translation costs with the default n."""
+    """Compute translation costs with the default n."""
     return {"highest": float(translation_costs(log_probs, offsets).max())}
 
 
 def prune_with(entries: PruneEntries, settings: PruneSettings) -> dict[str, float]:
-    """Group, cluster the costs, choose what to keep."""
+    """Group the entries, cluster their costs, and choose the entries to keep."""
     pruned = prune_entries(entries, settings)
     return {"groups": pruned.groups, "clusters": pruned.clusters, "rate": pruned.rate}
 
 
 def dbscan_ours(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:
-    """DBSCAN by sorting, all groups at once."""
+    """Run our DBSCAN by sorting on all groups at once."""
     return _describe(label_dbscan(costs, bounds, EPSILON, settings.min_samples), bounds)
 
 
-def dbscan_theirs(costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings) -> dict[str, float]:
-    """scikit-learn's DBSCAN, group by group."""
+def dbscan_scikit_learn(
+    costs: NDArray[np.float32], bounds: NDArray[np.int64], settings: PruneSettings
+) -> dict[str, float]:
+    """Run scikit-learn's DBSCAN on each group."""
     from sklearn.cluster import DBSCAN
 
     labels = np.empty(len(costs), dtype=np.int64)
@@ -131,23 +133,23 @@ def dbscan_theirs(costs: NDArray[np.float32], bounds: NDArray[np.int64], setting
 
 
 def _describe(labels: NDArray[np.int64], bounds: NDArray[np.int64]) -> dict[str, float]:
-    """Sizes, and one number that changes if any label does."""
-    mixed = np.random.default_rng(1).integers(0, 2**20, size=len(labels)) @ (labels + 2)
-    return {"entries": len(labels), "groups": len(bounds) - 1, "labels": int(mixed)}
+    """Return sizes, and a hash of the labels."""
+    label_hash = np.random.default_rng(1).integers(0, 2**20, size=len(labels)) @ (labels + 2)
+    return {"entries": len(labels), "groups": len(bounds) - 1, "labels": int(label_hash)}
 
 
 def measure(task: Callable[[], dict[str, float]], rounds: int) -> Measured:
-    """Median seconds and greatest extra memory of a few rounds, each in a process of its own."""
+    """Return median seconds and greatest extra memory over the rounds, each in its own process."""
     results = [_measure_once(task) for _ in range(rounds)]
     return Measured(
         statistics.median(result.seconds for result in results),
         max(result.extra_mib for result in results),
-        results[0].answer,
+        results[0].result,
     )
 
 
 def _measure_once(task: Callable[[], dict[str, float]]) -> Measured:
-    context = multiprocessing.get_context("fork")  # shares the arrays, and starts with its own peak of memory
+    context = multiprocessing.get_context("fork")  # shares the arrays and has its own memory peak
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_measure, args=(task, sender))
     process.start()
@@ -160,19 +162,19 @@ def _measure_once(task: Callable[[], dict[str, float]]) -> Measured:
 def _send_measure(task: Callable[[], dict[str, float]], sender: Connection) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
-    answer = task()
+    result = task()
     seconds = time.perf_counter() - began
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    sender.send(Measured(seconds, grown / (2**20 if sys.platform == "darwin" else 2**10), answer))
+    sender.send(Measured(seconds, grown / (2**20 if sys.platform == "darwin" else 2**10), result))
 
 
 def report(measured: dict[str, Measured], entries: int, *, as_json: bool) -> None:
-    """Print all figures, and how much faster than scikit-learn ours was on the same groups."""
+    """Print all figures, and the speed-up over scikit-learn on the same groups."""
     ratios = {}
     for name, ours in measured.items():
         theirs = measured.get(f"{name}, scikit-learn")
         if theirs:
-            ratios[name] = {"ratio": theirs.seconds / ours.seconds, "same_labels": ours.answer == theirs.answer}
+            ratios[name] = {"ratio": theirs.seconds / ours.seconds, "same_labels": ours.result == theirs.result}
     if as_json:
         figures = {name: vars(one) for name, one in measured.items()}
         print(
@@ -183,8 +185,8 @@ def report(measured: dict[str, Measured], entries: int, *, as_json: bool) -> Non
         return
     print(f"{entries:,} entries; {describe_machine()}")
     for name, one in measured.items():
-        answer = ", ".join(f"{key} {round(value, 4):,}" for key, value in one.answer.items() if key != "labels")
-        print(f"{name}: {one.seconds:.3f} s, {one.extra_mib:.0f} MiB ({answer})")
+        result = ", ".join(f"{key} {round(value, 4):,}" for key, value in one.result.items() if key != "labels")
+        print(f"{name}: {one.seconds:.3f} s, {one.extra_mib:.0f} MiB ({result})")
     for name, ratio in ratios.items():
         same = "the same labels" if ratio["same_labels"] else "OTHER LABELS"
         print(f"{name}: {ratio['ratio']:.0f} times as fast as scikit-learn, {same}")

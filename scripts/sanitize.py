@@ -39,7 +39,7 @@ def find_runtime() -> str | None:
 
 
 def supported(name: str) -> bool:
-    """Tell whether this CPU supports an instruction set, "avx512" or "avx2"."""
+    """Return whether this CPU supports an instruction set, "avx512" or "avx2"."""
     flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return {"avx512": {"avx512_vnni", "avx512bw"}, "avx2": {"avx2", "fma"}}[name] <= flags
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# Kernels in Triton run without a GPU too, by its interpreter, but it must know before it is imported.
+# Triton's interpreter runs its kernels without a GPU, if this variable is set before Triton is imported.
 if find_spec("triton") is not None:
     import torch
 

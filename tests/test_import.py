@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = Path(ibidem.__file__).parent
-VERBS = (
+COMMANDS = (
     *("learn", "translate", "explain", "serve", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
@@ -46,13 +46,13 @@ import contextlib, io, json, sys
 from ibidem.cli import main
 
 shown = {}
-for verb in [None, *sys.argv[1:]]:
-    sys.argv = ["ibidem", *([verb] if verb else []), "--help"]
+for command in [None, *sys.argv[1:]]:
+    sys.argv = ["ibidem", *([command] if command else []), "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         try:
             main()
         except SystemExit as end:
-            shown[verb or ""] = [end.code, out.getvalue()]
+            shown[command or ""] = [end.code, out.getvalue()]
 print(json.dumps({"shown": shown, "modules": sorted(sys.modules)}))
 """
 
@@ -71,14 +71,14 @@ def test_import_is_light() -> None:
     assert not {"torch", "transformers", "faiss", "numpy", "sacrebleu"} & set(modules)
 
 
-def test_every_help_answers_and_is_light() -> None:
-    answer = json.loads(python(_HELP, *VERBS))
+def test_every_command_prints_help_without_heavy_imports() -> None:
+    answer = json.loads(python(_HELP, *COMMANDS))
     assert not {"torch", "transformers", "faiss", "sacrebleu", "fastapi", "uvicorn"} & set(answer["modules"])
-    assert set(answer["shown"]) == {"", *VERBS}
-    for verb, (code, text) in answer["shown"].items():
-        assert code == 0, verb
-        assert f"ibidem {verb}".strip() in text
-    assert all(verb in answer["shown"][""][1] for verb in VERBS)
+    assert set(answer["shown"]) == {"", *COMMANDS}
+    for command, (code, text) in answer["shown"].items():
+        assert code == 0, command
+        assert f"ibidem {command}".strip() in text
+    assert all(command in answer["shown"][""][1] for command in COMMANDS)
 
 
 def test_the_installed_command_answers() -> None:
@@ -87,7 +87,7 @@ def test_the_installed_command_answers() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"ibidem {ibidem.__version__}\n", "")
 
 
-def test_the_names_that_people_import() -> None:
+def test_the_public_names() -> None:
     from ibidem import Memory, Translator
     from ibidem.memory import Memory as Folder
 
@@ -146,7 +146,7 @@ def test_packages_import_only_earlier_packages_through_their_fronts() -> None:
 
 
 def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check itself can fail: it sees every way of writing an import."""
+    """The check itself can fail: it finds every way of writing an import."""
     monkeypatch.setitem(globals(), "SOURCE", tmp_path)
     for folder in ("memory", "text", "text/inline"):
         (tmp_path / folder).mkdir()

@@ -132,7 +132,7 @@ void arrange_all(const Key* keys, int32_t* slots, int64_t dimension, const int32
 }  // namespace ibidem
 
 // keys: [.., dimension], float16 or float32; slots: [16 x blocks]; offsets: [lists + 1], in blocks; sizes: [lists], the number
-// of keys, whose slots stand at the beginning of their list. Returns 0 when out of memory.
+// of keys, whose slots are at the beginning of their list. Returns 0 when out of memory.
 IBIDEM_EXPORT int ibidem_ivf_arrange(const void* keys, int64_t key_bytes, int32_t* slots, int64_t dimension,
                                      const int32_t* offsets, const int32_t* sizes, int64_t lists, int threads) {
   using namespace ibidem;

@@ -1,6 +1,6 @@
 // The inverted file: keys in lists by nearest centroid, and in each list in blocks of 16 keys that lie close together.
 //
-// Each key is stored in two lists, so that a search finds it when it probes either of them. Above the lists stands a tree of
+// Each key is stored in two lists, so that a search finds it when it probes either of them. Above the lists is a tree of
 // blocks (blocks.h): regions hold groups, groups hold centroids, and every point is coded relative to its parent.
 #pragma once
 

@@ -11,7 +11,7 @@
 namespace ibidem {
 namespace {
 
-// A block whose keys lie far from their mean is likelier to hold a near key than the distance of the mean tells, so that
+// A block whose keys lie far from their mean is likelier to hold a near key than the distance of the mean shows, so that
 // distance is lowered by this part of the keys' mean squared distance from it (docs/results/search.md).
 constexpr float kNearer = 0.15f;
 // Limits that correction, per dimension, so that norms fit into float16.

@@ -1,4 +1,4 @@
-// Search for one query in an inverted file. A searcher belongs to one thread and is called by whoever owns the threads.
+// Search for one query in an inverted file. A searcher belongs to one thread; its caller owns the threads.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ class Shortlist {
     for (int64_t i = 0; i < found; ++i) places[before + i] = rank(near_distances_[i], near_places_[i]);
   }
 
-  // Leaves all places up to a distance in `places`, nearest first and equal ones by number. Meant for few places.
+  // Leaves all places up to a distance in `places`, nearest first and equal ones by number. For few places.
   void sort(int32_t to, std::vector<Ranked>& places) {
     const int64_t found = select(0, to, 0, count_);
     store(near_distances_.data() + found, splat(kFarthest));

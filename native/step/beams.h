@@ -1,5 +1,5 @@
 // Running and finished hypotheses of the sentences of a batch; as decode.Beams in torch, rounding included. Of equal scores the
-// first one wins, and NaN ranks before all.
+// first one is taken, and NaN ranks before all.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,7 @@ void weigh_fixed(const FixedData& data, const NeighbourRow& row, const RowWeight
 struct MetaKData {
   int64_t k;
   int64_t hidden;             // a multiple of 16, padded with zeros
-  int64_t sizes;              // choices beside 0: 1, 2, 4, .. K
+  int64_t sizes;              // choices except 0: 1, 2, 4, .. K
   const float* inner_weight;  // [2 K, hidden]
   const float* inner_bias;    // [hidden]
   const float* outer_weight;  // [1 + sizes, hidden]

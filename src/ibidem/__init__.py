@@ -21,7 +21,7 @@ __all__ = ["IbidemError", "Memory", "MemoryWriter", "Translator", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the heavy rooms only when somebody enters them."""
+    """Import a public class, and the packages that it needs, at its first use."""
     if name == "Memory":
         from ibidem.api import Memory
 

@@ -1,4 +1,4 @@
-"""The memory as users meet it: the folder, and `learn` that makes one."""
+"""The public `Memory`: a memory folder with `learn` and `export`; and corpora in the languages of a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PathLike = str | os.PathLike[str]
 
 
 class Memory(memory.Memory):
-    """A folder that holds all that was learned of one domain."""
+    """A memory folder: everything that was learned from one domain."""
 
     @classmethod
     def learn(
@@ -40,10 +40,33 @@ class Memory(memory.Memory):
         settings: LearnSettings | None = None,
         progress: Progress = silent,
     ) -> Memory:
-        """Learn a memory from parallel text: one file (TMX, XLIFF, TSV, JSONL, PO, MO) or two line-aligned ones.
+        """Learn a memory from parallel text. After an interruption, the same call resumes.
 
-        Without a model the shipped one is used; without a dev set, pairs of the memory itself stand in for
-        one. Interrupted, the same call goes on where it was.
+        Args:
+            model: A loaded model, or the name or folder of one; None for the shipped model.
+            train: The parallel text: one file (TMX, XLIFF, TSV, JSONL, PO, MO) or two line-aligned files.
+            path: The folder of the memory.
+            dev: The dev set of the combiners; None samples pairs of the memory.
+            seed: The seed of all stages.
+            device: "auto", "cpu", "cuda" or "cuda:N", for a model that is not loaded yet.
+            dtype: "auto", "float32", "float16", "bfloat16" or "int8", for a model that is not loaded yet.
+            source_language: The source language of a multilingual model.
+            target_language: The target language of a multilingual model.
+            source_prefix: Text before every source, such as T5's task.
+            settings: The settings of all stages.
+            progress: Receives the progress.
+
+        Returns:
+            The memory, ready for translation.
+
+        Raises:
+            UsageError: An argument or a setting is invalid.
+            ModelError: The model cannot be loaded.
+            MismatchError: The folder holds a memory of another model, corpus or seed.
+            TextError: A corpus cannot be read, or has no usable pair.
+
+        Examples:
+            >>> memory = Memory.learn(train="it.tmx", dev="dev.tsv", path="memories/it")  # doctest: +SKIP
         """
         from ibidem.learn import learn
         from ibidem.model import BaseModel, load_model
@@ -67,7 +90,7 @@ class Memory(memory.Memory):
         return cls.open(learnt.path)
 
     def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:
-        """Write all pairs, with where they came from, to a TMX, TSV or JSONL file, which `learn` can read again."""
+        """Write all pairs with their origins to a TMX, TSV or JSONL file that `learn` can read; see `export_pairs`."""
         return export_pairs(self, path, format=format, progress=progress)
 
 
@@ -80,7 +103,22 @@ def export_pairs(
     target_language: str | None = None,
     progress: Progress = silent,
 ) -> Written:
-    """Write the pairs of a memory; the languages are its own, where its model says which they are."""
+    """Write the pairs of a memory to a file.
+
+    Args:
+        exported: The memory.
+        path: The file.
+        format: "tmx", "tsv" or "jsonl"; by default that of the ending.
+        source_language: The source language, if the memory does not name it.
+        target_language: The target language, if the memory does not name it.
+        progress: Receives the number of pairs that are done.
+
+    Returns:
+        The number of pairs written.
+
+    Raises:
+        UsageError: A language is unknown, or differs from that of the memory.
+    """
     own = (exported.identity.source_language, exported.identity.target_language)
     for side, known, given in zip(("source", "target"), own, (source_language, target_language), strict=True):
         if known is not None and given is not None and not same_language(known, given):
@@ -90,8 +128,7 @@ def export_pairs(
     source, target = source_language or own[0], target_language or own[1]
     if source is None or target is None:
         raise UsageError(
-            f"{exported.path} does not say which languages its pairs are in: name them with --source-language and "
-            "--target-language."
+            f"{exported.path} does not name the languages of its pairs: give --source-language and --target-language."
         )
     return write_pairs(
         exported.sentences(),
@@ -111,7 +148,17 @@ def open_corpus(
     format: str | None = None,
     catalogue_language: str | None = None,
 ) -> Corpus:
-    """A corpus in the languages of a model; raises UsageError where they are needed to read it and not known."""
+    """Open a corpus in the languages of a model.
+
+    Args:
+        paths: One file, or two line-aligned files.
+        model: The model.
+        format: The format of the files; by default that of their endings.
+        catalogue_language: The language of the msgstr entries of a PO or MO file.
+
+    Raises:
+        UsageError: The format requires languages, and the model does not name its own.
+    """
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     corpus = Corpus(
         files,
@@ -122,7 +169,7 @@ def open_corpus(
     )
     if corpus.declares_languages and None in (model.tokens.source_language, model.tokens.target_language):
         raise UsageError(
-            f"The model {model.name} does not say which languages it translates, and {corpus.format} files "
-            "name theirs: give --source-language and --target-language."
+            f"The model {model.name} does not name its languages, and {corpus.format} files name theirs: give "
+            "--source-language and --target-language."
         )
     return corpus

@@ -1,7 +1,7 @@
 """The exceptions that ibidem raises for errors that a user can correct.
 
-Every message says what happened, where, and what to do. The command line prints the message without a stack trace and
-exits with `exit_code`.
+Every message contains what happened, where, and what to do. The command line prints the message without a stack trace
+and exits with `exit_code`.
 """
 
 from __future__ import annotations

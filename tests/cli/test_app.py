@@ -1,4 +1,4 @@
-"""Groups of options: what typer is shown, and what a verb gets."""
+"""Groups of options: the parameters that typer reads, and the arguments that a command receives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_options_keep_their_bounds_and_help() -> None:
     assert all(part in shown for part in ("--size", "How large.", "--coats", "Paint a thing."))
 
 
-def test_a_verb_without_groups_is_as_it_was() -> None:
+def test_a_command_without_groups_is_unchanged() -> None:
     def shout(word: Annotated[str, typer.Argument()] = "hey") -> None:
         print(word.upper())
 

@@ -1,4 +1,4 @@
-"""The verbs one after the other on the tiny model, as a user runs them."""
+"""The commands one after the other on the tiny model, as a user runs them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_inspect_is_readable(ibidem: Run, memory: Path) -> None:
     assert shown["index"].strip().startswith("IVF16,SQ8, nprobe 4")
     assert shown["adaptive combiner"].strip().startswith("k 8, hidden 32, temperature ")
     assert shown["corpus"].strip().startswith("tsv from ")
-    # Text stands at the left, and none of it is JSON.
+    # Text is aligned to the left, and none of it is JSON.
     assert all(value.startswith(" ") and not value.startswith("  ") for value in shown.values() if value.strip())
     assert not any(sign in value for value in shown.values() for sign in '{}"')
 
@@ -135,7 +135,7 @@ def test_the_papers_index_and_its_notes(ibidem: Run, tmp_path: Path, tiny_folder
     assert Memory.open(memory).artefact("index") is None
 
 
-def test_learning_tells_the_indexs_notes(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
+def test_learn_prints_the_notes_of_the_index(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
     answer = ibidem(
         *("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "memory", *QUICK_LEARN),
         *("--set", "index=paper"),
@@ -147,7 +147,7 @@ def test_learning_tells_the_indexs_notes(ibidem: Run, tmp_path: Path, tiny_folde
     assert notes == Memory.open(tmp_path / "memory").artefact("index").info["notes"]
 
 
-def test_an_index_by_hand_finds_what_exact_search_finds(ibidem: Run, memory: Path) -> None:
+def test_the_index_command_gives_the_results_of_exact_search(ibidem: Run, memory: Path) -> None:
     """Probing all lists of a flat IVF is exact: the translations must not change."""
     lines = "Die Datei wurde nicht gefunden.\nBitte speichern.\n"
     by_hand = ("--beam", 2, "--k", 4, "--weight", 0.9, "--temperature", 0.1)
@@ -157,13 +157,13 @@ def test_an_index_by_hand_finds_what_exact_search_finds(ibidem: Run, memory: Pat
     assert ibidem("translate", "-m", memory, "--beam", 2, stdin=lines).out != exact.out
 
 
-def test_evaluating_a_combiner_by_hand(ibidem: Run, memory: Path, few_file: Path) -> None:
+def test_evaluate_a_given_fixed_combiner(ibidem: Run, memory: Path, few_file: Path) -> None:
     by_hand = ("--k", 2, "--weight", 0.5, "--temperature", 1)
     answer = ibidem(
         *("evaluate", "-m", memory, "--test", few_file, "--beam", 1, "--samples", 5, "--json", *by_hand),
         *("--combiner", "fixed"),
     )
-    assert list(json.loads(answer.out)["systems"]) == ["base", "by hand", "fixed"]
+    assert list(json.loads(answer.out)["systems"]) == ["base", "given", "fixed"]
 
 
 def test_evaluate_prints_a_table_and_signatures(ibidem: Run, tiny_folder: Path, few_file: Path) -> None:
@@ -175,7 +175,7 @@ def test_evaluate_prints_a_table_and_signatures(ibidem: Run, tiny_folder: Path, 
 
 
 def test_the_memory_changes_the_translation(ibidem: Run, memory: Path, tiny_folder: Path, few_file: Path) -> None:
-    """The random model babbles; with all weight on its memory it repeats what it was taught."""
+    """The output of the random model is arbitrary; with all weight on its memory it repeats the stored translations."""
     pairs = [line.split("\t") for line in few_file.read_text("utf-8").splitlines()]
     source, target = next(pair for pair in pairs if pair[1].isascii())  # the tokenizer spells … as ...
     quick = ("--beam", 1, "--dtype", "float32")
@@ -189,19 +189,19 @@ def test_the_memory_changes_the_translation(ibidem: Run, memory: Path, tiny_fold
     )
 
 
-@pytest.mark.parametrize("verb", ["learn", "index"])
-def test_progress_is_silent_without_a_terminal(
-    ibidem: Run, tmp_path: Path, memory: Path, tiny_folder: Path, few_file: Path, verb: str
+@pytest.mark.parametrize("command", ["learn", "index"])
+def test_no_progress_is_printed_without_a_terminal(
+    ibidem: Run, tmp_path: Path, memory: Path, tiny_folder: Path, few_file: Path, command: str
 ) -> None:
-    if verb == "index":
+    if command == "index":
         answer = ibidem("index", "-m", memory, "IVF16,SQ8;nprobe=4")
     else:
         answer = ibidem("learn", "--model", tiny_folder, "--train", few_file, "-o", tmp_path / "new", *QUICK_LEARN)
     assert answer.code == 0
-    assert answer.err == ("" if verb == "index" else "read 20 pairs, kept 20\n")
+    assert answer.err == ("" if command == "index" else "read 20 pairs, kept 20\n")
 
 
-def test_a_memory_remembers_the_prefix_of_its_sources(
+def test_a_memory_stores_the_prefix_of_its_sources(
     ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path
 ) -> None:
     path, prefix = tmp_path / "memory", "Bitte: "

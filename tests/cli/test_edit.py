@@ -1,4 +1,4 @@
-"""add, remove and replace, as people call them."""
+"""The commands add, remove and replace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .conftest import Run
 
-# The states of a random model lie close together: it needs a combiner that looks closely.
+# The states of a random model lie close together: it needs a combiner with a low temperature.
 CLOSE = ("--k", 4, "--weight", 0.99, "--temperature", 1e-5, "--dtype", "float32")
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong is one line that says what to do, a code of 1 or 2, and nothing half-written."""
+"""Every error is one line with a remedy and exit code 1 or 2, and leaves no incomplete file."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_locked_memory(fails: Run, ibidem: Run, memory: Path, holder: int) -> No
     assert f"is being written by process {holder} on " in message
     assert "wait for it or stop it" in message
     assert snapshot(memory) == before
-    # Readers are not kept out.
+    # Readers are not blocked.
     assert ibidem(*translate(memory), stdin="Hallo\n").code == 0
 
 
@@ -279,7 +279,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
     assert "free disk space" in message
 
 
-# What cannot be meant
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--frobnicate",), r"--frobnicate"),
     ],
 )
-def test_options_that_cannot_be_meant(fails: Run, learnt: Memory, options: tuple[object, ...], expected: str) -> None:
+def test_invalid_options_are_refused(fails: Run, learnt: Memory, options: tuple[object, ...], expected: str) -> None:
     assert re.search(expected, fails(2, *translate(learnt.path, *options), stdin="Hallo\n"))
 
 
@@ -328,7 +328,7 @@ def test_a_combiner_without_a_memory(fails: Run, tiny_folder: Path) -> None:
         (("--train", "second.tsv"), r"plain text aligned line by line"),
     ],
 )
-def test_learning_that_cannot_be_meant(
+def test_invalid_arguments_of_learn_are_refused(
     fails: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, options: tuple[object, ...], expected: str
 ) -> None:
     out = tmp_path / "memory"
@@ -337,14 +337,14 @@ def test_learning_that_cannot_be_meant(
     assert not out.exists()
 
 
-def test_index_that_cannot_be_meant(fails: Run, memory: Path) -> None:
+def test_invalid_index_settings_are_refused(fails: Run, memory: Path) -> None:
     before = snapshot(memory)
     assert "IVF1024,SQ8" in fails(2, "index", "-m", memory, "banana")
     assert "nprobe" in fails(2, "index", "-m", memory, "IVF16,SQ8;nprobe=none")
     assert snapshot(memory) == before
 
 
-def test_missing_and_unknown_verbs(fails: Run, ibidem: Run) -> None:
+def test_missing_and_unknown_commands(fails: Run, ibidem: Run) -> None:
     assert "No such command 'frobnicate'; `ibidem --help`" in fails(2, "frobnicate")
     assert "'--train'" in fails(2, "learn")
     assert "Usage: ibidem" in ibidem().out
@@ -353,11 +353,11 @@ def test_missing_and_unknown_verbs(fails: Run, ibidem: Run) -> None:
 # Interruption
 
 
-@pytest.mark.parametrize("verb", ["extract", pytest.param("translate", marks=pytest.mark.slow)])
-def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, verb: str) -> None:
-    """Ctrl-C, in the middle of reading standard input: one line, code 130, and nothing half-written."""
-    rest = ("--train", "-", "-o", tmp_path / "out") if verb == "extract" else ("-o", tmp_path / "out")
-    command = [Path(sys.executable).with_name("ibidem"), verb, "--model", tiny_folder, *rest]
+@pytest.mark.parametrize("subcommand", ["extract", pytest.param("translate", marks=pytest.mark.slow)])
+def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, subcommand: str) -> None:
+    """Ctrl-C while standard input is read gives one line and code 130, and leaves no incomplete file."""
+    rest = ("--train", "-", "-o", tmp_path / "out") if subcommand == "extract" else ("-o", tmp_path / "out")
+    command = [Path(sys.executable).with_name("ibidem"), subcommand, "--model", tiny_folder, *rest]
     pipe = subprocess.PIPE
     with subprocess.Popen(list(map(str, command)), stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heed) as process:
         assert process.stdin is not None
@@ -375,7 +375,7 @@ def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, verb: st
 
 
 def heed() -> None:
-    """Heed SIGINT again, which a shell without job control has its background jobs ignore."""
+    """Restore the default handler of SIGINT, which background jobs of a shell without job control ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -387,14 +387,14 @@ def wait_until_blocked(process: int) -> None:
         assert time.monotonic() < deadline
         loaded = "libtorch" in Path(f"/proc/{process}/maps").read_text()
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        # Where the kernel tells, it must sleep in a pipe: beside other work it may sleep long for other reasons.
+        # Where the kernel reports it, the process must sleep in a pipe: on a busy machine it may sleep elsewhere.
         place = Path(f"/proc/{process}/wchan").read_text()
         quiet = quiet + 1 if loaded and state == "S" and ("pipe" in place or place in ("", "0")) else 0
         time.sleep(0.1)
 
 
-def test_a_reader_that_goes_away(learnt: Memory) -> None:
-    """`ibidem inspect --json | head -1` ends without a word."""
+def test_a_reader_that_closes_the_pipe(learnt: Memory) -> None:
+    """`ibidem inspect --json | head -1` ends without a message."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [Path(sys.executable).with_name("ibidem"), "inspect", "-m", learnt.path, "--json"]

@@ -79,8 +79,8 @@ def test_several_memories_by_name_and_weight(ibidem: Run, fails: Run, memory: Pa
         for neighbour in token["neighbours"]
     }
     assert cited == {str(memory), str(other)}
-    for verb in ("translate", "explain"):
-        assert ibidem(verb, "-m", memory, "-m", f"{other}:3", "--beam", 1, stdin="Bitte speichern.").code == 0
-        assert "alone" in fails(2, verb, "-m", "none", "-m", memory)
-        assert "weight -1" in fails(2, verb, "-m", f"{memory}:-1")
-        assert "given twice" in fails(2, verb, "-m", memory, "-m", memory)
+    for command in ("translate", "explain"):
+        assert ibidem(command, "-m", memory, "-m", f"{other}:3", "--beam", 1, stdin="Bitte speichern.").code == 0
+        assert "alone" in fails(2, command, "-m", "none", "-m", memory)
+        assert "weight -1" in fails(2, command, "-m", f"{memory}:-1")
+        assert "given twice" in fails(2, command, "-m", memory, "-m", memory)

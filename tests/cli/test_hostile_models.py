@@ -25,14 +25,14 @@ YES = "y\n" * 20
 
 
 class Hostile(NamedTuple):
-    """A copy of a Marian folder to put traps into; a trap that is executed writes `marker`."""
+    """A copy of a Marian folder to which hostile code is added; code that is executed writes `marker`."""
 
     folder: Path
     marker: Path
 
     @property
     def code(self) -> str:
-        """Python code that writes the marker when it is imported, with classes that transformers could ask for."""
+        """Python code that writes the marker when it is imported, with classes that transformers could load."""
         return (
             f"open({str(self.marker)!r}, 'w').close()\n"
             "from transformers import MarianConfig, MarianMTModel, MarianTokenizer\n"
@@ -168,12 +168,12 @@ def test_refused_and_not_executed(fails: Run, hostile: Hostile, prepare: Callabl
     assert not hostile.marker.exists()
 
 
-def with_a_pickle_beside(hostile: Hostile) -> None:
+def with_an_additional_pickle(hostile: Hostile) -> None:
     hostile.write_pickle("pytorch_model.bin")
 
 
 def with_a_pickle_named(hostile: Hostile) -> None:
-    """transformers reads the file that config.json names, even where safetensors are asked for."""
+    """transformers reads the file that config.json names, even where safetensors are requested."""
     hostile.write_pickle("adapter_model.bin")
     hostile.change("config.json", transformers_weights="adapter_model.bin")
 
@@ -207,7 +207,7 @@ def with_a_chat_template(hostile: Hostile) -> None:
 
 
 HARMLESS = (
-    with_a_pickle_beside,
+    with_an_additional_pickle,
     with_a_pickle_named,
     with_a_custom_generate,
     with_code_for_a_known_type,
@@ -231,7 +231,7 @@ def test_loaded_without_what_it_brings(
     assert not hostile.marker.exists()
 
 
-def test_no_question_is_asked_on_stdin(hostile: Hostile) -> None:
+def test_stdin_is_not_read_for_a_confirmation(hostile: Hostile) -> None:
     """The installed command with a yes in a pipe, as in `yes | ibidem translate`."""
     with_own_model(hostile)
     done = subprocess.run(

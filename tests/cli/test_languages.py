@@ -1,4 +1,4 @@
-"""Languages on the command line: none is ignored without a word."""
+"""Languages on the command line: none is ignored without a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TMX = """<tmx version="1.4"><header srclang="de"/><body><tu>
 
 @pytest.fixture
 def unstated(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A model that does not say which languages it translates."""
+    """Return a model that does not name its languages."""
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "unstated"))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}', encoding="utf-8")
     return folder
@@ -31,9 +31,9 @@ def test_the_shipped_model_does_not_translate_from_english(fails: Run) -> None:
     assert f"ibidem-base-de-en {REFUSED}" in fails(2, "translate", *SWAPPED, stdin="The file was deleted.\n")
 
 
-@pytest.mark.parametrize("verb", ["translate", "explain", "serve", "evaluate", "learn", "extract", "add"])
-def test_every_verb_refuses_them(
-    fails: Run, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+@pytest.mark.parametrize("command", ["translate", "explain", "serve", "evaluate", "learn", "extract", "add"])
+def test_every_command_refuses_them(
+    fails: Run, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("ibidem.serve.server.serve", lambda *_: pytest.fail("it serves"))
     (tmp_path / "x.tmx").write_text(TMX, encoding="utf-8")
@@ -44,7 +44,9 @@ def test_every_verb_refuses_them(
         "extract": ("--train", tmp_path / "x.tmx", "-o", tmp_path / "memory"),
         "add": ("-m", tmp_path / "memory", "--file", tmp_path / "x.tmx"),
     }
-    error = fails(2, verb, "--model", tiny_folder, "--device", "cpu", *SWAPPED, *more.get(verb, ()), stdin="file\n")
+    error = fails(
+        2, command, "--model", tiny_folder, "--device", "cpu", *SWAPPED, *more.get(command, ()), stdin="file\n"
+    )
     assert f"{tiny_folder} {REFUSED}" in error
     assert not (tmp_path / "memory").exists()
 
@@ -78,7 +80,7 @@ def test_a_note_where_they_cannot_be_checked(ibidem: Run, unstated: Path, tmp_pa
     assert ibidem("translate", "-m", tmp_path / "memory", *given, stdin="Datei\n").err == ""
 
 
-def test_files_are_not_read_as_german_and_english_unasked(
+def test_files_are_not_read_as_german_and_english_by_default(
     fails: Run, ibidem: Run, unstated: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tmx").write_text(TMX, encoding="utf-8")

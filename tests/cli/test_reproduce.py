@@ -46,7 +46,9 @@ def test_the_list_names_what_is_missing(ibidem, tmp_path: Path) -> None:
         (("all", "--quick", "--results", "docs/results/smoke"), "do not belong"),
     ],
 )
-def test_what_cannot_be_meant(fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments, message: str) -> None:
+def test_invalid_arguments_are_refused(
+    fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert message in fails(2, "reproduce", *arguments)
     assert list(tmp_path.iterdir()) == []
@@ -55,7 +57,7 @@ def test_what_cannot_be_meant(fails, tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_table_runs(ibidem, tmp_path: Path) -> None:
-    """The promise of --quick: every table, end to end, with the shipped model on a CPU."""
+    """--quick runs every table, end to end, with the shipped model on a CPU."""
     answer = ibidem("reproduce", "all", "--quick", "--device", "cpu", "--results", tmp_path / "smoke")
     assert answer.code == 0, answer.err
     assert "0 lost to failures, 0 left" in answer.err

@@ -64,7 +64,7 @@ def test_a_server_from_the_first_command_to_the_last(ibidem: Run, tiny_folder: P
     assert json.loads(ibidem("inspect", "-m", memory, "--json").out)["pairs"] == 1
 
 
-def test_others_are_not_let_in_by_accident(fails: Run, tmp_path: Path) -> None:
+def test_other_addresses_require_keys(fails: Run, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         assert "--new-key" in fails(2, "serve", "--host", host)
     assert "holds no key" in fails(2, "serve", "--keys", _empty(tmp_path))
@@ -72,7 +72,7 @@ def test_others_are_not_let_in_by_accident(fails: Run, tmp_path: Path) -> None:
     assert "cannot be read" in fails(2, "serve", "--keys", tmp_path / "missing")
 
 
-def test_settings_that_cannot_be_meant(fails: Run) -> None:
+def test_invalid_settings_are_refused(fails: Run) -> None:
     assert "characters" in fails(2, "serve", "--set", "characters=0")
     assert "charakters" in fails(2, "serve", "--set", "charakters=5")
     assert "--port" in fails(2, "serve", "--port", 70000)

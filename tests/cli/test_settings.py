@@ -1,4 +1,4 @@
-"""--set reaches every setting, and says what it cannot read."""
+"""--set reaches every setting, and the error names an invalid assignment."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path,
         *("--set", "keep_keys=true", "--set", "index=exact"),
     )
     assert learnt.code == 0, learnt.err
-    for verb in (
+    for command in (
         ("cluster", "-m", memory, *CPU),
         ("compact", "-m", memory, *SMALL, *CPU),
         ("tune", "-m", memory, *tuning, "--index", "exact", *CPU),
         ("prune", "-m", memory, "--rate", 0.3, *CPU),
         ("index", "-m", memory, "exact"),
     ):
-        answer = ibidem(*verb)
+        answer = ibidem(*command)
         assert answer.code == 0, answer.err
     once, staged = Memory.open(whole), Memory.open(memory)
     assert staged.layout == once.layout == Layout(keys=True, compact=6, clusters=True)
@@ -63,7 +63,7 @@ def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path,
     assert restored["entries"] == restored["tokens"]
 
 
-def test_compact_says_what_is_to_be_done_next(ibidem: Run, memory: Path) -> None:
+def test_compact_prints_the_next_command(ibidem: Run, memory: Path) -> None:
     answer = ibidem("compact", "-m", memory, "pca", "--dimension", 4, *CPU)
     assert (answer.code, answer.err) == (
         0,
@@ -91,12 +91,12 @@ def test_compact_says_what_is_to_be_done_next(ibidem: Run, memory: Path) -> None
         (("restore",), "cannot be restored"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_invalid_arguments_give_one_line(
     ibidem: Run, memory: Path, arguments: tuple[object, ...], message: str
 ) -> None:
     generation = Memory.open(memory).generation
-    verb, *others = arguments
-    answer = ibidem(verb, *others, "-m", memory, *(() if verb == "restore" else CPU))
+    command, *others = arguments
+    answer = ibidem(command, *others, "-m", memory, *(() if command == "restore" else CPU))
     assert answer.code in (1, 2)
     assert message in answer.err
     assert answer.err.startswith("error: ")

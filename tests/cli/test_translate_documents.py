@@ -1,4 +1,4 @@
-"""Whole documents: translate knows them, writes nothing but targets, and says what it did."""
+"""Whole documents: translate recognises them, writes nothing but targets, and prints a report."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_po_options(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
         (["-i", "a.po.gz"], "Unpack it first"),
     ],
 )
-def test_what_cannot_be_meant(fails: Run, arguments: list[object], what: str) -> None:
+def test_invalid_arguments_are_refused(fails: Run, arguments: list[object], what: str) -> None:
     assert what in fails(2, "translate", *arguments)
 
 

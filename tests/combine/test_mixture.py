@@ -102,7 +102,7 @@ def test_mix_takes_any_weights(situation: tuple[torch.Tensor, torch.Tensor, torc
 
 
 def test_tokens_without_neighbours_keep_their_precision() -> None:
-    """In log space a token of probability 1e-30 is not lost beside the neighbours'."""
+    """In log space a token of probability 1e-30 keeps its precision next to the neighbours' tokens."""
     log_probs = torch.tensor([[0.0, -69.0, -80.0]]).log_softmax(1)
     weights = FixedCombiner(1, 0.5, 1.0).weigh(torch.tensor([[0.1]]), torch.tensor([[0]]))
     mixed = mix(log_probs, weights, torch.tensor([[0]]))

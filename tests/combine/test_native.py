@@ -23,7 +23,7 @@ def make(k: int, hidden: int, temperature: float, strength: float, seed: int) ->
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_it_is_the_combiner_in_torch(data: st.DataObject) -> None:
+def test_weights_equal_those_in_torch(data: st.DataObject) -> None:
     k = data.draw(st.sampled_from([1, 2, 4, 8, 16, 64]))
     seed = data.draw(st.integers(0, 999))
     combiner = make(
@@ -72,7 +72,7 @@ def test_what_has_no_native_form_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert to_native(adaptive) is adaptive
 
 
-def test_what_cannot_be_meant() -> None:
+def test_invalid_arguments_are_refused() -> None:
     combiner = to_native(make(4, 32, 10.0, 0.3, 1))
     with pytest.raises(ValueError, match=r"\[rows, 4\]"):
         combiner.weigh(torch.zeros(2, 8), torch.zeros(2, 8))

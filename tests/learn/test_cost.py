@@ -54,7 +54,7 @@ def test_short_and_long_sentences_in_small_blocks(n: int, monkeypatch: pytest.Mo
     )
 
 
-def test_an_example_by_hand() -> None:
+def test_an_example_with_known_costs() -> None:
     """A costly token after one of cost 0 has half its cost; at the start of a sentence it has all of it."""
     log_probs = np.array([-4, -1, -3, 0, -2], dtype=np.float32)
     costs = translation_costs(log_probs, np.array([0, 3, 5]))

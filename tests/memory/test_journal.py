@@ -320,10 +320,10 @@ def test_committed_ends_of_sealed_journals_are_dropped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_error_of_a_failed_record_says_whether_it_was_committed(
+def test_error_of_a_failed_record_shows_whether_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    """The pair is present if and only if the error says so, and the same writer can continue."""
+    """The pair is present if and only if the error is a CommittedError, and the same writer can continue."""
     told = []
     for bad in range(20):
         path = tmp_path / f"memory-{bad}"

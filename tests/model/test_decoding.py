@@ -1,4 +1,4 @@
-"""Where tokens stand in a text."""
+"""The positions of tokens in a text."""
 
 from __future__ import annotations
 

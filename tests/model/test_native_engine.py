@@ -210,7 +210,7 @@ def test_invalid_sources(swish_of: Callable[[str], BaseModel]) -> None:
     encoder = Pair(model).engine.encoder
     assert encoder is not None
     for wrong in (-1, model.vocabulary_size):
-        with pytest.raises(ValueError, match="a token is none of"):
+        with pytest.raises(ValueError, match="a token is outside of"):
             encoder(torch.tensor([5, wrong]), torch.tensor([2]))
     for tokens, lengths in (([5, 6], [3]), ([5, 6], [3, -1]), ([5] * 129, [129])):
         with pytest.raises(ValueError, match="are not sources of"):
@@ -246,7 +246,7 @@ def test_invalid_arguments(swish_of: Callable[[str], BaseModel], texts: Texts) -
     decoding = model.start(model.tokens.encode_sources(texts.german[:3]), 2)
     start = torch.full((6, 1), model.tokens.start[0])
     for wrong in (-1, model.vocabulary_size):
-        with pytest.raises(ValueError, match="none of the"):
+        with pytest.raises(ValueError, match="outside of the model's vocabulary"):
             decoding.step(torch.full((6, 1), wrong))
     with pytest.raises(ValueError, match="6 hypotheses"):
         decoding.step(start[:5])

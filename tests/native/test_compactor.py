@@ -66,7 +66,7 @@ def test_linear_compactors_equal_torch(rows: int, inputs: int, outputs: int, cen
 )
 @settings(max_examples=80, deadline=None)
 def test_int16_error_is_small(rows: int, inputs: int, activation: str, size: float, peak: float, seed: int) -> None:
-    """The error of int16 is small beside that of rounding to float16, also with one very large value."""
+    """The error of int16 is small compared with that of rounding to float16, also with one very large value."""
     exact = network(inputs, 40, 20, activation, seed)
     states = torch.randn(rows, inputs) * size
     states[:, 0] *= peak

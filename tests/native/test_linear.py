@@ -62,7 +62,7 @@ def test_equals_the_rounded_product(data: st.DataObject) -> None:
     bias = data.draw(st.sampled_from([None, torch.randn(outputs, generator=generator) * scale]))
     found = NativeLinear(weight, bias)(x, activation)
     expected = FUNCTIONS[activation](oracle(x, weight, bias))
-    # Sums are exact, so only the scaling rounds; what is squashed is right to so many digits behind the point.
+    # Sums are exact, so only the scaling rounds; outputs of an activation have an absolute tolerance.
     error = 1e-5 * max(scale, float(x.abs().max()))
     if activation in (Activation.SIGMOID, Activation.TANH):
         error = min(max(error, 1e-5), 1e-2)
@@ -83,7 +83,7 @@ def test_equals_int8_products_of_torch() -> None:
 
 
 def errors_of(x: Tensor) -> Tensor:
-    """How far a layer is from the exact product of each row [n], beside weights that int8 holds exactly."""
+    """Return the error of a layer for each row [n], with weights that int8 represents exactly."""
     generator = torch.Generator().manual_seed(5)
     weight = torch.randint(-127, 128, (64, x.shape[1]), generator=generator).float()
     weight[:, 0] = 127.0
@@ -96,7 +96,7 @@ def test_one_large_value_does_not_coarsen_the_others(peak: float, place: int) ->
     x = torch.randn(40, 130, generator=torch.Generator().manual_seed(6))
     plain = errors_of(x)
     x[:, place] = peak
-    # Of the plain rows, too, the largest value stood apart, and it is among the others now.
+    # The largest value of the plain rows was stored apart too, and is now among the others.
     assert float(errors_of(x).mean()) < 1.3 * float(plain.mean())
 
 

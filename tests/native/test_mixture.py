@@ -141,9 +141,9 @@ def test_threads_do_not_change_results() -> None:
 
 def test_invalid_arguments_are_refused() -> None:
     logits = torch.zeros(2, 9)
-    with pytest.raises(ValueError, match="9 are there"):
+    with pytest.raises(ValueError, match="only 9 are not banned"):
         best_of_mixture(logits, 10)
-    with pytest.raises(ValueError, match="8 are there"):
+    with pytest.raises(ValueError, match="only 8 are not banned"):
         best_of_mixture(logits, 9, banned=[3, 3])
     with pytest.raises(ValueError, match="all of base"):
         best_of_mixture(logits, 1, base=torch.ones(2))

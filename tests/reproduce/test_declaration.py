@@ -56,5 +56,5 @@ def test_descriptions_survive_json(row: Translation) -> None:
     assert agrees(json.loads(json.dumps(describe(row))), row)
 
 
-def test_what_json_has_no_number_for_is_told_in_words() -> None:
+def test_numbers_outside_of_json_are_written_as_words() -> None:
     assert describe(Outer(Inner(), (0.5, math.inf)))["rates"] == [0.5, "inf"]

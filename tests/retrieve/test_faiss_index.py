@@ -101,7 +101,7 @@ def test_auto_raises_nprobe_until_recall_is_good(clustered: ArrayKeys, monkeypat
 
 
 @pytest.mark.usefixtures("no_native")
-def test_a_note_says_that_recall_is_below_the_target(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recall_below_the_target_gives_a_note(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_module, "EXACT_BELOW", 1000)
     monkeypatch.setattr(settings_module, "DEFAULT_NPROBE", 1)
     monkeypatch.setattr(faiss_index, "MOST_NPROBE", 1)

@@ -19,7 +19,7 @@ def test_paper() -> None:
     assert resolve("paper", 39 * 1024, 1024) == FaissSettings("IVF1024,PQ64", nprobe=32)
 
 
-def test_notes_say_how_the_paper_index_differs() -> None:
+def test_notes_describe_how_the_paper_index_differs() -> None:
     settings = resolve("paper", 39 * 1024 - 1, 100)
     assert (settings.factory, settings.nprobe) == ("IVF512,PQ50", 32)
     assert "100 dimensions allow 50" in settings.notes[0]
@@ -87,7 +87,7 @@ def test_factory_strings_with_parameters() -> None:
         ("HNSW0", "zero"),
         ("LSH", "squared distances"),
         ("IDMap,Flat", "numbered keys"),
-        ("HNSW16;nprobe=3", "nprobe, which means nothing to 'HNSW16'"),
+        ("HNSW16;nprobe=3", "nprobe, which 'HNSW16' does not have"),
         ("IVF16,SQ8;nprobe=x", "'nprobe=x'"),
         ("IVF16,SQ8;nprobe=0", "'nprobe=0'"),
         ("IVF16,SQ8;nprobe=2.5", "'nprobe=2.5'"),

@@ -115,7 +115,7 @@ def served(translator: Translator, settings: ServeSettings = OPEN, *keys: str) -
 
 
 def connect(client: Client) -> socket.socket:
-    """A connection to the server, to send bytes by hand."""
+    """A connection to the server, to send raw bytes."""
     host, _, port = client.url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=20)
 

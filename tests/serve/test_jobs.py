@@ -75,7 +75,7 @@ def loose(monkeypatch: pytest.MonkeyPatch) -> Limits:
 
 
 def add(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
-    """Stand in for a memory that learns without delay."""
+    """Replace a memory that learns without delay."""
     return sum(1 for _ in pairs), corpus.counts.describe()
 
 

@@ -45,7 +45,7 @@ STYLES = [
 
 styles = st.sampled_from(STYLES)
 
-# Parts of a source beside words; some of them are equivalent in XML.
+# Parts of a source other than words; some of them are equivalent in XML.
 _BITS = [
     "Datei",
     "öffnen",

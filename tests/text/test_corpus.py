@@ -132,7 +132,7 @@ def test_the_format_can_be_stated(write: Write) -> None:
     assert sides(Corpus(tables, format="lines")) == [("a b", "c")]
 
 
-def test_endings_are_known_in_capitals(write: Write) -> None:
+def test_endings_are_recognised_in_capitals(write: Write) -> None:
     assert sides(Corpus([write("A.TSV", "a\tb\n")])) == [("a", "b")]
 
 

@@ -271,7 +271,7 @@ def test_empty_strings_of_an_entry_are_counted(write: Write, monkeypatch: pytest
         list(Corpus([path]))
 
 
-def test_fuzzy_is_seen_after_many_comments(write: Write) -> None:
+def test_fuzzy_is_found_after_many_comments(write: Write) -> None:
     path = write("de.po", "# note\n" * 1_500 + '#, fuzzy\nmsgid "a"\nmsgstr "b"\n')
     corpus = Corpus([path])
     assert list(corpus) == []

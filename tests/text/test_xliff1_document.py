@@ -60,7 +60,7 @@ def test_only_targets_change(style: Style, units: list[tuple[str, str | None]]) 
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_missing_target_stands_below_its_source(style: Style) -> None:
+def test_a_missing_target_is_added_below_its_source(style: Style) -> None:
     found, targets, _ = translate(unit("eins &lt;b>zwei&lt;/b>"), style=style, how=lambda _: ["<b>žwei</b> € & x"])
     codec = style.codec.removesuffix("-sig")
     escaped = "&lt;b&gt;žwei&lt;/b&gt; € &amp; x".encode(codec, "xmlcharrefreplace").decode(codec)

@@ -127,7 +127,7 @@ def test_inline_codes_are_codes() -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("how", [list, backwards, strip_codes])
-def test_codes_are_written_back_as_they_stand(style: Style, how) -> None:
+def test_codes_are_written_back_unchanged(style: Style, how) -> None:
     first = 'Klicken auf <@ph id="1"  /> für <@pc id="2" dataRefStart="d">das Fenster</@pc>'
     source = f'{first} hier <@sc id="3"/>oben<@ec startRef="3"/>'
     found, [target], _ = translate(segment(source), style=style, how=how)

@@ -41,7 +41,7 @@ def _run(arguments: list[str]) -> int:
 
     from ibidem.cli.app import app, repeat_file_options
 
-    if "_IBIDEM_COMPLETE" in os.environ:  # a shell asks for completions
+    if "_IBIDEM_COMPLETE" in os.environ:  # a shell requests completions
         app(prog_name="ibidem")
     command = typer.main.get_command(app)
     try:

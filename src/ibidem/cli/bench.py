@@ -1,4 +1,4 @@
-"""The command bench: speed of a memory beside the base model and other systems on this machine."""
+"""The command bench: speed of a memory compared with the base model and other systems on this machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bench(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure the speed of a memory beside the base model, transformers' generate() and the paper's settings."""
+    """Compare the speed of a memory with the base model, transformers' generate() and the paper's settings."""
     from ibidem.evaluate.bench import BenchSettings, run_bench
     from ibidem.memory import Memory
 
@@ -98,12 +98,12 @@ def _lines_of(text: Path) -> list[str]:
 
 def _print_report(report: dict[str, Any]) -> None:
     rows = []
-    for race in report["benchmarks"]:
-        for name, figures in race["systems"].items():
+    for benchmark in report["benchmarks"]:
+        for name, figures in benchmark["systems"].items():
             ratios = [figures["speed_over"].get(other) for other in ("base", "generate()")]
             rows.append(
                 (
-                    f"{race['batch']} x {race['beam']}",
+                    f"{benchmark['batch']} x {benchmark['beam']}",
                     name,
                     f"{figures['tokens_per_second']:,.0f}",
                     f"{figures['sentences_per_second']:,.1f}",

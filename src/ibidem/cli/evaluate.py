@@ -1,4 +1,4 @@
-"""The command evaluate: BLEU, chrF, significance and speed of a memory beside the base model."""
+"""The command evaluate: BLEU, chrF, significance and speed of a memory compared with the base model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evaluate(
     from ibidem.evaluate import describe_machine, evaluate_systems
 
     names = list(combiner or ())
-    by_hand = translator_options.fixed_combiner
+    given = translator_options.fixed_combiner
     translator = translator_options.open(next(iter(names), None))
     corpus = open_corpus(test, translator.model, format=format, catalogue_language=catalogue_language)
     pairs = list(corpus)
@@ -55,8 +55,8 @@ def evaluate(
     scorers: dict[str, Scorer] = {"base": BaseScorer()}
     if translator_options.memories:
         # One index serves all combiners.
-        scorers["by hand" if by_hand else next(iter(names), "memory")] = translator.scorer
-        for name in names if by_hand else names[1:]:
+        scorers["given" if given else next(iter(names), "memory")] = translator.scorer
+        for name in names if given else names[1:]:
             scorers[name] = translator.scorer_with(name)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)

@@ -55,12 +55,12 @@ def reproduce(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Rows to run side by side, in processes.")] = 1,
     threads: options.Threads = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the rows and where they stand; run nothing.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the rows with their state; run nothing.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run everything in minutes on a CPU as a test; the figures mean nothing.")
     ] = False,
 ) -> None:
-    """Run the tables of the paper and print them beside its numbers. Rows that have a result are not run again."""
+    """Run the tables of the paper and print them with its numbers. Rows that have a result are not run again."""
     from ibidem.reproduce import (
         Results,
         RowChoice,
@@ -74,10 +74,12 @@ def reproduce(
 
     names = name_tables(tables)
     folder = _choose_folder(results, quick=quick)
-    room = work or folder / "work"
+    work_folder = work or folder / "work"
     choice = RowChoice(tuple(only or ()), _read_seeds(seeds), minutes)
-    plan, texts = _prepare(data, room, choice.seeds, quick=quick)
-    setting = None if texts is None else RunSettings(texts.folder, room, folder, model, device, threads, jobs, quick)
+    plan, texts = _prepare(data, work_folder, choice.seeds, quick=quick)
+    setting = (
+        None if texts is None else RunSettings(texts.folder, work_folder, folder, model, device, threads, jobs, quick)
+    )
     if listed:
         _print_state(survey_rows(names, plan, Results(folder), None if setting is None else Workspace(setting), choice))
         return

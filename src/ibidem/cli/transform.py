@@ -50,7 +50,7 @@ def compact(
     dimension: Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")] = 64,
     compactor: options.Compactor = None,
     keep_keys: Annotated[
-        bool, typer.Option("--keep-keys/--drop-keys", help="Keep the keys of the full space beside the compact ones.")
+        bool, typer.Option("--keep-keys/--drop-keys", help="Keep the keys of the full space with the compact ones.")
     ] = True,
     model: options.Model = None,
     again: options.Again = False,

@@ -44,7 +44,7 @@ def translate(
         str | None,
         typer.Option(
             "--format",
-            help="Translate a whole document, where its ending does not say so: xliff, po, tmx, tsv, jsonl or plain.",
+            help="Translate a whole document, where its ending does not name one: xliff, po, tmx, tsv, jsonl or plain.",
             show_default=False,
         ),
     ] = None,

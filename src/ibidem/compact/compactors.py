@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "tanh": torch.tanh}
 _LINEAR_KINDS = ("pca", "svd")
 
-# Up to so many states, those of one decoding step, our Triton kernels are faster than torch's matrix products.
+# Up to this many states, those of one decoding step, our Triton kernels are faster than torch's matrix products.
 _MOST_FUSED = 1024
 _LARGEST = float(np.finfo(np.float16).max)
 

@@ -35,7 +35,7 @@ class Launch(NamedTuple):
 
 
 def launches(rows: int) -> list[Launch]:
-    """Return the launches that suit so many rows; the first is used, and a benchmark compares them."""
+    """Return the launches that suit this many rows; the first is used, and a benchmark compares them."""
     if rows <= 64:
         return [Launch(16, 32, 64, 4, 4), Launch(16, 16, 64, 2, 4), Launch(16, 16, 128, 4, 3)]
     return [Launch(16, 32, 128, 4, 3), Launch(32, 32, 64, 4, 4), Launch(64, 32, 64, 4, 3)]

@@ -103,8 +103,8 @@ class GraphBuffers:
         self._done = torch.zeros(batch, dtype=torch.bool, device=device)
         self._chain = torch.zeros(2, steps, batch, beam, dtype=torch.long, device=device)
         self._skipped = torch.zeros(steps, batch, beam, dtype=torch.bool, device=device)
-        beside = device.type == "cuda" and len(scorer.memories) > 0
-        self._side = torch.cuda.Stream() if beside else None  # type: ignore[no-untyped-call]
+        concurrent = device.type == "cuda" and len(scorer.memories) > 0
+        self._side = torch.cuda.Stream() if concurrent else None  # type: ignore[no-untyped-call]
         self._graph = self._capture() if device.type == "cuda" else None
 
     @torch.inference_mode()

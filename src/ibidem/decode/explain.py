@@ -1,9 +1,9 @@
 """Explanations of translations: for every word and token, how base model and neighbours gave its probability.
 
-For every token, probability = base_weight * base_probability + the sum of the votes (weights) of the neighbours that
-agree with it, and the base weight and all votes sum to 1. The score of a part in the beam search is the sum of its
-tokens' log-probabilities, divided by their number (with the tokens of a forced language tag) to the power of the length
-penalty.
+For every token, probability = base_weight * base_probability + the sum of the weights (`vote`) of the neighbours with
+this token; the base weight and all weights of neighbours sum to 1. The score of a part in the beam search is the sum of
+its tokens' log-probabilities, divided by their number (with the tokens of a forced language tag) to the power of the
+length penalty.
 
 A translation is explained after it was found: its tokens are forced through the model once more, with the same scorer.
 """
@@ -234,7 +234,7 @@ def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explana
 
 
 def _shift(word: Word, place: int, part: int) -> Word:
-    """Move a word by so many characters and parts."""
+    """Move a word by this many characters and parts."""
     tokens = tuple(
         replace(token, start=token.start + place, end=token.end + place, part=token.part + part)
         for token in word.tokens

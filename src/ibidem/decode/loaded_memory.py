@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 MemoryLike = Memory | str | Path
 MemoryArgument = MemoryLike | Sequence[MemoryLike | tuple[MemoryLike, float]]
 
-# The typical distance is estimated from this many keys, read in so many runs: each run is one read from the disk, and
+# The numbers of keys and of runs from which the typical distance is estimated: each run is one read from the disk, and
 # only the blocks that it touches are verified.
 _SAMPLE, _RUNS = 512, 8
 # The typical squared distance between two states of the shipped model, measured on text of several domains.
@@ -79,7 +79,7 @@ def open_memories(memories: MemoryArgument | None) -> list[tuple[Memory, float]]
         if not 0 < weight < math.inf:
             raise UsageError(f"Invalid weight {weight:g} of the memory {memory.path}: give one above 0.")
         if sum(memory.path.resolve() == other.path.resolve() for other, _ in opened) > 1:
-            raise UsageError(f"The memory {memory.path} was given twice: give it once, with the weight it shall have.")
+            raise UsageError(f"The memory {memory.path} was given twice: give it once, with its weight.")
     return opened
 
 
@@ -173,7 +173,7 @@ class LoadedMemory:
         model: The model; it must be the one that the memory was learnt with.
         combiner: A combiner for all entries, or the name of one that the memory holds; see `load_combiner`.
         index: An index over the memory's keys, or an index setting; None for the memory's own.
-        weight: The weight of this memory beside other ones.
+        weight: The weight of this memory relative to other ones.
 
     Attributes:
         memory: The state of the memory that `scorer` uses.

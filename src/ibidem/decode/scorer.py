@@ -129,7 +129,7 @@ class EnsembleScorer:
 
     Args:
         scorers: A scorer for each memory.
-        memory_weights: The weight of each memory beside the others, above 0.
+        memory_weights: The weight of each memory relative to the others, above 0.
     """
 
     def __init__(self, scorers: Sequence[Scorer], memory_weights: Sequence[float]) -> None:
@@ -149,7 +149,7 @@ def combine_scorers(scorers: Sequence[Scorer], memory_weights: Sequence[float]) 
 
     Args:
         scorers: A scorer for each memory.
-        memory_weights: The weight of each memory beside the others, above 0.
+        memory_weights: The weight of each memory relative to the others, above 0.
 
     Returns:
         The scorer itself where there is one, an `EnsembleScorer` for several, and a `BaseScorer` for none.

@@ -429,7 +429,7 @@ def translate_document(
     source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
     if source is None or target is None:
         raise UsageError(
-            f"The model {translator.model.name} does not say which languages it translates: name them with "
+            f"The model {translator.model.name} does not name its languages: set them with "
             "--source-language and --target-language."
         )
     document = open_document(path, format=format, source_language=source, target_language=target, mark_fuzzy=mark_fuzzy)

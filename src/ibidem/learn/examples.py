@@ -122,7 +122,7 @@ def gather_examples(
             f"({tokens.max_source_length} source and {tokens.max_target_length} target tokens): give another one."
         )
     batches = make_batches([source_ids[i] for i in usable], [target_ids[i] for i in usable], batch_tokens)
-    # So many that k remain without the sentence's own entries.
+    # Enough that k remain without the sentence's own entries.
     wanted = k if hidden is None else k + max((len(entries) for entries in hidden), default=0)
     parts: list[Examples] = []
     done = 0

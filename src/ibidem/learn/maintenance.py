@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The keys of the journal are copied for every pair that is added: a longer journal would delay additions noticeably.
 SEAL_BYTES = 4 << 20
 SEAL_REMOVED = 1000
-# Every step scans all added entries, beside an index that probes a part of the others.
+# Every step scans all added entries, in addition to the index, which probes a part of the others.
 MERGE_SHARE = 50
 _PROGRESS_LABELS = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
 

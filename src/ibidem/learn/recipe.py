@@ -44,7 +44,7 @@ class LearnSettings:
         cluster: The settings of clustering.
         compact: The settings of the compactor's training.
         compactor: The file of a compactor that was trained on another memory of the same model, to use instead.
-        keep_keys: Keep the model's own keys beside the compact ones.
+        keep_keys: Keep the model's own keys as well as the compact ones.
         tune: The settings of tuning.
         tuned_on: Tune the combiners before pruning ("unpruned", the paper's order) or after it ("pruned").
         prune: The settings of pruning.

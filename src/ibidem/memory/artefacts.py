@@ -77,15 +77,15 @@ def write_artefact(
     if not re.fullmatch(ARTEFACT_FILE, path.name):
         raise UsageError(f"{extension!r} is not a valid extension for an artefact: use a-z and 0-9")
     notes = json_copy(info, f"the info of artefact {name!r}")
-    beside = temporary_path(path)
+    temporary = temporary_path(path)
     if isinstance(payload, Path):
         if not payload.is_file():
             raise UsageError(f"artefact {name!r} cannot be copied from {payload}: there is no file")
         with payload.open("rb") as file:
-            digest = write_blocks(beside, blocks_of_file(file))
+            digest = write_blocks(temporary, blocks_of_file(file))
     else:
-        digest = write_blocks(beside, blocks_of(np.frombuffer(payload, np.uint8)))
-    rename(beside, path)
+        digest = write_blocks(temporary, blocks_of(np.frombuffer(payload, np.uint8)))
+    rename(temporary, path)
     return ArtefactRecord(path.name, digest.bytes, digest.sha256, notes)
 
 

@@ -178,7 +178,7 @@ def check_file(
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the name beside `path` under which it is written before it is renamed."""
+    """Return the temporary name under which `path` is written before it is renamed."""
     return path.with_name(TEMPORARY + path.name)
 
 
@@ -242,23 +242,23 @@ def rename(source: Path, target: Path) -> None:
 
 
 def prepare_file(path: Path, content: bytes) -> tuple[Path, Digest]:
-    """Write the content of a file durably under a temporary name beside it; return that name and the digest."""
-    beside = temporary_path(path)
-    return beside, write_blocks(beside, blocks_of(np.frombuffer(content, np.uint8)))
+    """Write the content of a file durably under a temporary name; return that name and the digest."""
+    temporary = temporary_path(path)
+    return temporary, write_blocks(temporary, blocks_of(np.frombuffer(content, np.uint8)))
 
 
 def replace_file(path: Path, content: bytes) -> Digest:
     """Replace the content of a file atomically and durably; return the digest."""
-    beside, digest = prepare_file(path, content)
-    rename(beside, path)
+    temporary, digest = prepare_file(path, content)
+    rename(temporary, path)
     return digest
 
 
-def commit_file(beside: Path, path: Path, done: str) -> None:
+def commit_file(temporary: Path, path: Path, done: str) -> None:
     """Rename a prepared file to its place, which commits a change.
 
     Args:
-        beside: The prepared file.
+        temporary: The prepared file.
         path: Its place.
         done: The beginning of the message of a CommittedError.
 
@@ -266,7 +266,7 @@ def commit_file(beside: Path, path: Path, done: str) -> None:
         OSError: Nothing was committed.
         CommittedError: The file is in its place, and the disk did not confirm it.
     """
-    os.replace(beside, path)  # noqa: PTH105 (one name for tests to make fail)
+    os.replace(temporary, path)  # noqa: PTH105 (one name for tests to make fail)
     try:
         sync_directory(path.parent)
     except OSError as error:

@@ -93,7 +93,7 @@ def current_manifest(folder: Path) -> Manifest:
 
     Raises:
         MemoryFolderError: The folder is no memory, or has a newer format.
-        DamagedMemoryError: The manifest is missing or damaged; the message says how to return to the previous
+        DamagedMemoryError: The manifest is missing or damaged; the message has the steps to return to the previous
             generation.
     """
     file = folder / MANIFEST
@@ -122,8 +122,8 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
     file = folder / MANIFEST
     if file.exists():
         replace_file(folder / PREVIOUS, file.read_bytes())
-    beside, _ = prepare_file(file, content)
-    commit_file(beside, file, f"generation {manifest.generation} of the memory {folder} is committed")
+    temporary, _ = prepare_file(file, content)
+    commit_file(temporary, file, f"generation {manifest.generation} of the memory {folder} is committed")
 
 
 def check_empty_folder(folder: Path) -> None:
@@ -253,8 +253,8 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     assert ends is not None
     longer = journal.append(change)
     try:
-        beside, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
-        commit_file(beside, folder / ENDS, f"the change to {folder} is recorded")
+        temporary, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
+        commit_file(temporary, folder / ENDS, f"the change to {folder} is recorded")
     except OSError:
         # The rename may have succeeded, and a record before the committed end must never be truncated.
         if read_ends(folder) == ends:

@@ -192,25 +192,25 @@ def _seal(
     arrays: Mapping[str, NDArray[Any]],
     linked: Mapping[str, tuple[Path, ArrayRecord]],
 ) -> SegmentRecord:
-    beside = temporary_path(folder)
-    for left_over in (beside, folder):  # of an earlier attempt, whose rename may have succeeded
+    temporary = temporary_path(folder)
+    for left_over in (temporary, folder):  # of an earlier attempt, whose rename may have succeeded
         remove_file(left_over)
-    beside.mkdir()
+    temporary.mkdir()
     records = {}
     for name, dtype in DTYPES.items():
         if name in linked:
             file, record = linked[name]
-            link_file(file, beside / f"{name}.bin")
+            link_file(file, temporary / f"{name}.bin")
             records[name] = asdict(record)
         elif name in arrays:
             array = np.ascontiguousarray(arrays[name], dtype)
-            digest = write_blocks(beside / f"{name}.bin", blocks_of(array.reshape(-1).view(np.uint8)))
+            digest = write_blocks(temporary / f"{name}.bin", blocks_of(array.reshape(-1).view(np.uint8)))
             records[name] = asdict(ArrayRecord(dtype, array.shape, digest.bytes, digest.sha256, digest.crcs))
     document = {**asdict(counts), "block_bytes": BLOCK_BYTES, "arrays": records}
     content = json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
-    sha256 = write_blocks(beside / RECORD, blocks_of(np.frombuffer(content, np.uint8))).sha256
-    sync_directory(beside)
-    rename(beside, folder)
+    sha256 = write_blocks(temporary / RECORD, blocks_of(np.frombuffer(content, np.uint8))).sha256
+    sync_directory(temporary)
+    rename(temporary, folder)
     return SegmentRecord(folder.name, **asdict(counts), sha256=sha256)
 
 

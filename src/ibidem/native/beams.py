@@ -120,7 +120,7 @@ class NativeBeams:
             ValueError: A sentence is still open, or n_best is not between 1 and the beam.
         """
         if self.open or not 1 <= n_best <= self.beam:
-            raise ValueError(f"{self.open} sentences are open, {n_best} of {self.beam} hypotheses were asked for")
+            raise ValueError(f"{self.open} sentences are open; n_best is {n_best}, and must be from 1 to {self.beam}")
         tokens, skipped = (ctypes.c_int64 * self._longest)(), (ctypes.c_uint8 * self._longest)()
         score, cut = ctypes.c_float(), ctypes.c_int()
 

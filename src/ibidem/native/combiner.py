@@ -72,7 +72,7 @@ class CombinerKernel:
     @classmethod
     def fixed(cls, k: int, weight: float, temperature: float) -> Self:
         """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`."""
-        # A trace of the base model stays, so that a forced token without a neighbour is not impossible.
+        # A positive weight of the base model keeps a forced token possible that no neighbour has.
         return cls(_FIXED, k, _Fixed(k, weight, max(1 - weight, 1e-12), temperature))
 
     @classmethod
@@ -104,7 +104,7 @@ class CombinerKernel:
     def distance_decay(
         cls, k: int, *, bandwidth: float, slope: float, temperature: float, weight: float, agreement: int
     ) -> Self:
-        """Let the neighbours' weight decay with distance; see `combine.DistanceDecayCombiner`.
+        """Make the neighbours' weight decay with distance; see `combine.DistanceDecayCombiner`.
 
         Args:
             k: Neighbours.

@@ -213,7 +213,7 @@ class NativeSteps:
         states = torch.empty(self._rows, decoder.width)
         logits = torch.empty(self._rows, decoder.vocabulary)
         done = self._step(self._handle, ids.data_ptr(), states.data_ptr(), logits.data_ptr(), torch.get_num_threads())
-        _check(done, f"a token is none of the {decoder.vocabulary} that the model knows")
+        _check(done, f"a token is outside of the model's vocabulary of {decoder.vocabulary}")
         self._done += 1
         return states, logits
 
@@ -225,11 +225,11 @@ class NativeSteps:
         self._rows = len(ids)
 
 
-def _check(answer: int, wrong: str) -> None:
-    """Raise for an answer of the library: 0 is out of memory, -1 an invalid argument."""
-    if answer == 0:
+def _check(status: int, wrong: str) -> None:
+    """Raise for a status of the library: 0 is out of memory, -1 an invalid argument."""
+    if status == 0:
         raise MemoryError("Out of memory to continue these translations.")
-    if answer < 0:
+    if status < 0:
         raise ValueError(wrong)
 
 
@@ -341,5 +341,5 @@ class NativeEncoder:
         if done == 0:
             raise MemoryError(f"Out of memory to encode {len(ids)} tokens.")
         if done < 0:
-            raise ValueError("a token is none of those that the model knows")
+            raise ValueError("a token is outside of the model's vocabulary")
         return sources

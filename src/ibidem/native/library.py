@@ -1,4 +1,4 @@
-"""Loads the native library and calls it by ctypes; tells whether Triton kernels can run.
+"""The native library, loaded and called by ctypes; and checks whether Triton kernels can run.
 
 The library is optional. `native()` is None where it was not built, where the CPU lacks the instructions, or where
 IBIDEM_NATIVE=0 is set; callers then use torch or faiss. IBIDEM_NATIVE=avx2 selects that build on a CPU that supports
@@ -163,10 +163,10 @@ def dense(tensor: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
 
 @cache
 def has_triton() -> bool:
-    """Tell whether Triton is installed; it comes with PyTorch's CUDA builds for Linux."""
+    """Return whether Triton is installed; it comes with PyTorch's CUDA builds for Linux."""
     return find_spec("triton") is not None
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Tell whether a Triton kernel can run on the tensor's device."""
+    """Return whether a Triton kernel can run on the tensor's device."""
     return tensor.is_cuda and has_triton()

@@ -89,7 +89,7 @@ def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, i
     """
     mask, banned_count = _mask(tuple(banned), size)
     if not 1 <= count <= size - banned_count:
-        raise ValueError(f"{count} tokens were asked for, but {size - banned_count} are there and not banned")
+        raise ValueError(f"{count} tokens were requested, but only {size - banned_count} are not banned")
     return mask, banned_count
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MATCHES = "bleu"
-"""Name of the array of counts beside a result."""
+"""Name of the array of counts that is stored with a result."""
 SAMPLES = 1000
 SEED = 12345
 SIGNIFICANT = 0.05

@@ -1,4 +1,4 @@
-"""Full fine-tuning of the base model on a domain, the rival of a memory."""
+"""Full fine-tuning of the base model on a domain, a baseline for memories."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 INTRO_SPEED = {"base": (913.48, 37.50), "adaptive": (642.43, 46.32)}
 
 # Table "The statistics of datasets": training sentences and tokens, test sentences and tokens, as printed. The sentence
-# counts of Koran, IT and Medical stand in each other's columns: Koran has 18K, IT 222K, Medical 248K.
+# counts of Koran, IT and Medical are in each other's columns: Koran has 18K, IT 222K, Medical 248K.
 DATASETS = {
     "koran": ("222K", "0.5M", "2K", "58K"),
     "it": ("248K", "3.6M", "2K", "34K"),

@@ -149,9 +149,9 @@ class Results:
             text = "".join(f"{line}\n" for line in found.translations).encode()
             (self.rows / f"{key}.txt.gz").write_bytes(gzip.compress(text, mtime=0))
         whole = {"digest": key, "row": describe(row), **found.figures}
-        beside = self.rows / f".{key}.tmp"
-        beside.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-        beside.replace(self.rows / f"{key}.json")
+        temporary = self.rows / f".{key}.tmp"
+        temporary.write_text(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.replace(self.rows / f"{key}.json")
         self._read.pop(key, None)
 
     def array(self, row: Row, name: str) -> NDArray[Any] | None:
@@ -202,7 +202,7 @@ def read_result(file: Path) -> Result:
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays that are stored beside a result."""
+    """Read the arrays that are stored with a result."""
     try:
         with np.load(file, allow_pickle=False) as stored:
             return {name: np.asarray(stored[name]) for name in stored}
@@ -211,7 +211,7 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_translations(file: Path) -> list[str]:
-    """Read the translations that are stored beside a result."""
+    """Read the translations that are stored with a result."""
     return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
 
 
@@ -233,8 +233,8 @@ def read_archive(file: Path) -> dict[str, ArchivedRow]:
 
 def write_archive(file: Path, rows: Mapping[str, ArchivedRow]) -> None:
     """Write rows into an archive, a line of JSON for each; rows of similar names are neighbours and compress well."""
-    beside = file.with_suffix(".tmp")
-    with lzma.open(beside, "wt", preset=9 | lzma.PRESET_EXTREME, encoding="utf-8", newline="\n") as lines:
+    temporary = file.with_suffix(".tmp")
+    with lzma.open(temporary, "wt", preset=9 | lzma.PRESET_EXTREME, encoding="utf-8", newline="\n") as lines:
         for row in sorted(rows.values(), key=lambda row: (row.result["name"], row.result["digest"])):
             whole: dict[str, Any] = {"result": row.result}
             if row.arrays:
@@ -242,7 +242,7 @@ def write_archive(file: Path, rows: Mapping[str, ArchivedRow]) -> None:
             if row.translations is not None:
                 whole["translations"] = row.translations
             lines.write(json.dumps(whole, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
-    beside.replace(file)
+    temporary.replace(file)
 
 
 def pack_rows(folder: Path) -> int:

@@ -222,7 +222,7 @@ class _Run:
 
 
 class Workers:
-    """Run a fixed number of worker processes; one that dies is replaced, and its task counts as failed.
+    """Run a fixed number of worker processes; one that ends early is replaced, and its task counts as failed.
 
     Args:
         setting: Setting of the workspace that each process makes.
@@ -332,7 +332,7 @@ def _receive(connection: Connection) -> tuple[str, Stage | Row] | None:
 
 
 def _exit_with_parent() -> None:
-    """End this process when the parent was killed, so that another run does not meet it in the same folders."""
+    """End this process when the parent was killed, so that it does not write to the same folders as the next run."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(1)

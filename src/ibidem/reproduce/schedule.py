@@ -22,7 +22,7 @@ class Task:
         seconds: Estimated time.
         kind: Class of the stage or row; the estimates of one kind are corrected together.
         kept: Whether its result outlasts the run.
-        alone: Whether nothing may run beside it.
+        alone: Whether no other task may run at the same time.
         cheap: Whether it takes little time but much disk, so that it is built as late as possible.
         work: The stage or row itself.
     """
@@ -61,8 +61,8 @@ class Schedule:
     def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
         """Choose the next task among those that are ready and lead to a kept result in time.
 
-        Where all tasks fit into the time, it is the one with the longest critical path. Where they do not, it is the
-        one whose next kept result is nearest, since paths begun everywhere would end nowhere.
+        If all tasks fit into the time, it is the task with the longest critical path. If not, it is the task whose next
+        kept result is nearest, since starting many paths would complete none of them.
 
         Args:
             seconds_left: Time that is left.

@@ -260,9 +260,9 @@ def with_sources(stage: Stage) -> list[Stage]:
 
 def write_notes(file: Path, notes: dict[str, Any]) -> None:
     """Write notes as JSON in one step; the file's existence means that its folder is complete."""
-    beside = file.with_suffix(".tmp")
-    beside.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
-    beside.replace(file)
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(file)
 
 
 def short_name(name: str) -> str:

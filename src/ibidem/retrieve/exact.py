@@ -1,4 +1,4 @@
-"""Exact search: approximate scores of all keys, an error bound, and true distances of the few keys that can win.
+"""Exact search: approximate scores of all keys, an error bound, and true distances of the few possible neighbours.
 
 1. Score all keys approximately, block by block, and keep a shortlist of the k best and some spares. In a block only
    the tiles of 128 keys with the lowest minima are examined: the c best keys lie in at most c tiles.

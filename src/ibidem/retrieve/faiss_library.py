@@ -153,7 +153,7 @@ def search_parameters(
 
 
 def prepare_training(index: Any, seed: int) -> None:
-    """Seed the k-means and the graphs of an index, and let k-means train on few keys without a warning.
+    """Seed the k-means and the graphs of an index, and allow k-means to train on few keys without a warning.
 
     Polysemous training is disabled: it takes most of the time of a PQ64, and only renumbers PQ centroids for a filter
     that no search here uses.

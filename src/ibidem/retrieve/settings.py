@@ -350,14 +350,14 @@ def _read_faiss(setting: str) -> FaissSettings:
 def _check_faiss(setting: str, settings: FaissSettings, size: int, dimension: int) -> FaissSettings:
     """Reject search parameters that an index does not have, and set nprobe where it is missing."""
     index = make_index(settings.factory, size, dimension)
-    understood = parameter_names(index)
+    supported = parameter_names(index)
     for parameter in ("nprobe", "ef_search", "k_factor"):
-        if getattr(settings, parameter) is not None and parameter not in understood:
+        if getattr(settings, parameter) is not None and parameter not in supported:
             raise UsageError(
-                f"The index setting {setting!r} gives {parameter}, which means nothing to "
-                f"{settings.factory!r}. Leave it out, or choose an index that has it, like {EXAMPLE!r}."
+                f"The index setting {setting!r} gives {parameter}, which {settings.factory!r} does not have. "
+                f"Leave it out, or choose an index that has it, like {EXAMPLE!r}."
             )
-    if "nprobe" in understood and settings.nprobe is None:
+    if "nprobe" in supported and settings.nprobe is None:
         note = f"nprobe was not given: {DEFAULT_NPROBE} lists are searched (';nprobe=' changes it)."
         settings = replace(settings, nprobe=DEFAULT_NPROBE, notes=(*settings.notes, note))
     return settings

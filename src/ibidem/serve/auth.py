@@ -92,7 +92,7 @@ def add_key(path: Path, note: str) -> str:
 
     Args:
         path: File of keys, see `read_keys`.
-        note: Text that is stored beside the hash.
+        note: Text that is stored with the hash.
 
     Returns:
         The key itself. It is not stored anywhere.

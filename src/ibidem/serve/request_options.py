@@ -30,7 +30,7 @@ _MAX_QUOTED = 40
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of a request beside its texts; requests with equal options share batches.
+    """Options of a request other than its texts; requests with equal options share batches.
 
     Attributes:
         memories: Names and weights of the memories, in the order of the server's memories.

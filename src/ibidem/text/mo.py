@@ -67,7 +67,7 @@ def _read_messages(stream: Stream) -> Iterator[Message]:
 
 
 def _read_whole(stream: Stream) -> tuple[bytearray, str]:
-    """Return the file, which is read whole since its strings may stand in any order, and its byte order."""
+    """Return the file, which is read whole since its strings may be in any order, and its byte order."""
     data = bytearray()
     order = ""
     while block := stream.read(BLOCK_BYTES):

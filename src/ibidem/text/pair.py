@@ -55,7 +55,7 @@ class LocatedPair(Protocol):
 
 
 class Unit(NamedTuple):
-    """Two sides as they stand in a file.
+    """Two sides as they are written in a file.
 
     Attributes:
         source: The segment, with its white space.

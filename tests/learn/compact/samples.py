@@ -27,7 +27,7 @@ class Clustered(NamedTuple):
 def clustered(
     seed: int = 0, families: int = 24, senses: int = 2, members: int = 12, dimension: int = 40, world: int = 9
 ) -> Clustered:
-    """Families of clusters that differ in a few directions; the directions of most variance tell nothing.
+    """Families of clusters that differ in a few directions; the directions of most variance do not separate them.
 
     `world` draws the clusters and the directions, `seed` their members; about one entry in ten is noise.
     """

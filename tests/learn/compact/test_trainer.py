@@ -93,11 +93,11 @@ def test_the_network_separates_tokens_that_pca_does_not(activation: str) -> None
     """Nearest neighbours of unseen entries share their token more often than in the keys and after PCA."""
     sample, fresh = clustered(members=30), clustered(members=30, seed=1)
     before = purity(fresh.array, fresh.values)
-    rival = purity(compacted(train_pca(sample.keys, 6).compactor, fresh), fresh.values)
+    baseline = purity(compacted(train_pca(sample.keys, 6).compactor, fresh), fresh.values)
     trained = train(sample, quick(activation=activation, updates=300, learning_rate=0.01))
     found = purity(compacted(trained.compactor, fresh), fresh.values)
     assert found > 0.7
-    assert found > max(before, rival) + 0.5
+    assert found > max(before, baseline) + 0.5
 
 
 def test_the_same_seed_gives_the_same_bytes_and_keeps_the_global_generator(sample: Clustered) -> None:
@@ -270,5 +270,5 @@ def test_a_cuda_device_gives_the_same_bytes_from_every_source(sample: Clustered)
     here = compacted(held.compactor, sample)
     there = np.concatenate(list(compact_keys(held.compactor, sample.keys, device="cuda")))
     np.testing.assert_allclose(here, there, rtol=2e-3, atol=2e-3)
-    rival = train_pca(sample.keys, 6, device="cuda").compactor
-    assert purity(here, sample.values) > purity(compacted(rival.to("cpu"), sample), sample.values) + 0.3
+    baseline = train_pca(sample.keys, 6, device="cuda").compactor
+    assert purity(here, sample.values) > purity(compacted(baseline.to("cpu"), sample), sample.values) + 0.3

@@ -28,7 +28,7 @@ def test_all_thirteen_lines_with_two_kinds_of_search(plan) -> None:
         ("[ST] CKMT+NCE+CL+WP", "static", ["nce", "prediction"], True),
     ],
 )
-def test_labels_say_how_the_network_is_trained(plan, label, pivots, objectives, clusters) -> None:
+def test_labels_name_the_training_of_the_network(plan, label, pivots, objectives, clusters) -> None:
     settings = compact.compactors(plan)[label]
     assert (settings.pivots, [name for name, _ in settings.objectives], settings.clusters) == (
         pivots,
@@ -37,7 +37,7 @@ def test_labels_say_how_the_network_is_trained(plan, label, pivots, objectives, 
     )
 
 
-def test_rivals_that_draw_nothing_are_trained_once(plan) -> None:
+def test_baselines_without_random_draws_are_trained_once(plan) -> None:
     grid = compact.build_methods(plan)
     trained = {
         label: {compactor_of(row.system) for row in cells["exact search"].rows} for label, cells in grid.lines.items()
@@ -45,7 +45,7 @@ def test_rivals_that_draw_nothing_are_trained_once(plan) -> None:
     assert [len(trained[label]) for label in (compact.PCA, compact.SVD, compact.STAR)] == [1, 1, len(plan.seeds)]
 
 
-def test_means_over_seeds_stand_beside_the_papers_numbers(plan, results) -> None:
+def test_means_over_seeds_are_shown_with_the_papers_numbers(plan, results) -> None:
     rows = compact.build_methods(plan).lines[compact.STAR]["exact search"].rows
     scores = [put_score(results, row, quality) for row, quality in zip(rows, (0.6, 0.8), strict=True)]
     shown = cells_of(METHODS.lay_out(plan, results), compact.STAR)
@@ -53,7 +53,7 @@ def test_means_over_seeds_stand_beside_the_papers_numbers(plan, results) -> None
     assert shown[1:] == [NOT_RUN, "47.94"]
 
 
-def test_neighbours_and_rivals_are_compared(plan, results) -> None:
+def test_neighbouring_lines_and_baselines_are_compared(plan, results) -> None:
     grid = compact.build_methods(plan)
     for label, quality in ((compact.ADAPTIVE, 0.8), (compact.STAR, 0.6)):
         put_score(results, grid.lines[label]["exact search"].rows[0], quality)

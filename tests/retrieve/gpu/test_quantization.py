@@ -1,4 +1,4 @@
-"""Product codes, decoded, beside those of faiss."""
+"""Decoded product codes, compared with those of faiss."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_the_search_is_widened_until_recall_reaches_the_target() -> None:
     assert fixed.recall < index.recall
 
 
-def test_a_note_says_that_recall_is_below_the_target(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recall_below_the_target_gives_a_note(clustered: ArrayKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "MOST_PRUNE_RATIO", 1.0)
     monkeypatch.setattr(builder, "recall_at", lambda *_: 0.5)
     assert "below 0.98:" in build(clustered).settings.notes[-1]
@@ -58,7 +58,7 @@ def test_the_sample_fits_into_the_training_memory(clustered: ArrayKeys, monkeypa
         monkeypatch.setattr(builder, "TRAIN_BYTES", 10 * room * bytes_of_key)
         sample = builder._draw_sample(clustered, 10, 1)
         assert len(sample) == 10 * wanted
-        assert sample.dtype == clustered.gather(np.arange(1)).dtype  # half of the room that float32 would take
+        assert sample.dtype == clustered.gather(np.arange(1)).dtype  # half of the bytes that float32 would take
     assert len(builder._draw_sample(clustered, 1000, 1)) == clustered.size
 
 

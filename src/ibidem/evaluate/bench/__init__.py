@@ -1,4 +1,4 @@
-"""Speed of a memory beside the base model, transformers' `generate()`, CTranslate2 and the settings of the paper."""
+"""Speed of a memory, the base model, transformers' `generate()`, CTranslate2 and the settings of the paper."""
 
 from ibidem.evaluate.bench.benchmark import Benchmark, Round, measure_shares, run_benchmark
 from ibidem.evaluate.bench.growth import SearchTime, fit_growth, grow_keys, time_search

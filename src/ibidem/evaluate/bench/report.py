@@ -78,7 +78,7 @@ def run_bench(
     index: str | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Time the memory beside the base model and other systems.
+    """Time the memory, the base model and other systems.
 
     Args:
         model: The base model.

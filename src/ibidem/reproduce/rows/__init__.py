@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """What a row measured: figures for its JSON, and arrays and translations to store beside it."""
+    """What a row measured: figures for its JSON, and arrays and translations to store with it."""
 
     figures: dict[str, Any]
     arrays: Mapping[str, NDArray[Any]] = {}

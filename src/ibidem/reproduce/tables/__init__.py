@@ -1,4 +1,4 @@
-"""The paper's tables: which rows each has, and how they are laid out beside the paper's numbers."""
+"""The paper's tables: which rows each has, and how they are laid out with the paper's numbers."""
 
 from __future__ import annotations
 

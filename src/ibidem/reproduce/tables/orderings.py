@@ -31,7 +31,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the comparisons that test it, and the rule that judges one of them."""
+    """A claim of the paper, the comparisons that test it, and the rule that decides one of them."""
 
     text: str
     tests: tuple[Comparison, ...]

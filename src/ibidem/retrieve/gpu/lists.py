@@ -44,8 +44,8 @@ _LONGEST_PIECE = 4
 class Partition(NamedTuple):
     """Keys divided into lists around centroids, and laid out in whole tiles, list after list.
 
-    A list that is long beside the others is cut into pieces with one centroid. They are probed together, by programs
-    that have about the same amount of work.
+    A list that is much longer than the others is cut into pieces with one centroid. They are probed together, by
+    programs that have about the same amount of work.
 
     Attributes:
         order: [places] int32, the entry at each place, -1 where there is none; a multiple of TILE.

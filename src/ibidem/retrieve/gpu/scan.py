@@ -26,7 +26,7 @@ from ibidem.retrieve.keys import TILE, ResidentKeys, check_device
 if TYPE_CHECKING:
     from ibidem.retrieve.keys import Keys
 
-# Tiles measured beside the k best ones, so that rounding costs almost no recall.
+# Tiles measured in addition to the k best ones, so that rounding costs almost no recall.
 SPARE_TILES = 8
 # Minima in memory at once, 1 GiB: more queries are searched in parts.
 MINIMA = 2**28

@@ -201,7 +201,7 @@ def _check_arrays(file: NativeFile) -> None:
         raise ValueError("the offsets of its block means do not fit those of its lists")
     regions = np.ascontiguousarray(file.centroids.region_blocks[:, : 4 * LANES]).view("<i4").reshape(-1)
     if (regions[file.shape.regions :] != EMPTY_NORM).any():
-        raise ValueError("it has more regions than its header says")
+        raise ValueError("it has more regions than its header states")
     named = np.ascontiguousarray(file.lists.block_means[:, : 2 * LANES]).view("<u2").reshape(-1) != EMPTY_NORM_HALF
     firsts = LANES * file.lists.means_offsets[:-1].astype(np.int64) - offsets[:-1]
     own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)

@@ -132,7 +132,7 @@ class Mark:
     """The code or placeholder that one mark stands for.
 
     Attributes:
-        text: The code or placeholder as it stands in the text.
+        text: The code or placeholder as it is written in the text.
         code: The code of the document, None for a placeholder.
         role: As in `Code`.
         partner: The number of the mark that closes or opens this one.

@@ -1,9 +1,9 @@
 """Compare our CPU index with those of libraries: processor time of a query at a given recall, one thread.
 
-    python benchmarks/index_race.py prepare -m memories/it --text test.de test.en -o race
-    python benchmarks/index_race.py run ours -o race -m memories/it
-    python benchmarks/index_race.py run faiss-rabitq -o race      # also: faiss-pq, usearch, scann, rabitq
-    python benchmarks/index_race.py table -o race
+    python benchmarks/index_comparison.py prepare -m memories/it --text test.de test.en -o comparison
+    python benchmarks/index_comparison.py run ours -o comparison -m memories/it
+    python benchmarks/index_comparison.py run faiss-rabitq -o comparison      # also: faiss-pq, usearch, scann, rabitq
+    python benchmarks/index_comparison.py table -o comparison
 
 `prepare` needs ibidem; it writes the keys of a memory, decoder states of real text as queries, and their exact
 neighbours. `run` needs only numpy and the library of the system (`pip install usearch scann rabitqlib`), so that each
@@ -58,7 +58,7 @@ def main() -> None:
 def prepare(arguments: argparse.Namespace) -> None:
     """Write keys.npy [n, d] float32, queries.npy [q, d] float32 and truth.npy [q, K] distances."""
     import torch
-    from search import draw_queries  # benchmarks/search.py, beside this file
+    from search import draw_queries  # benchmarks/search.py
 
     from ibidem.memory import Memory
     from ibidem.model import load_model
@@ -120,6 +120,7 @@ def measure_time(queries: NDArray[np.float32], search: Any) -> float:
 
 
 def ours(_: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
+    """Search the native index of the memory."""
     import torch
 
     from ibidem.memory import Memory
@@ -132,12 +133,12 @@ def ours(_: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]
 
 
 def faiss_rabitq(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
-    """IVF with 1-bit RaBitQ codes and fast-scan, candidates re-ranked with float16 keys."""
+    """Search an IVF with 1-bit RaBitQ codes and fast-scan; re-rank candidates with float16 keys."""
     yield from _faiss(keys, arguments, "IVF8192,RaBitQfs,Refine(SQfp16)")
 
 
 def faiss_pq(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
-    """IVF with 4-bit product codes and fast-scan, candidates re-ranked with float16 keys."""
+    """Search an IVF with 4-bit product codes and fast-scan; re-rank candidates with float16 keys."""
     yield from _faiss(keys, arguments, "IVF8192,PQ32x4fs,Refine(SQfp16)")
 
 
@@ -159,6 +160,7 @@ def _faiss(keys: NDArray[np.float32], arguments: argparse.Namespace, factory: st
 
 
 def usearch(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
+    """Search an HNSW graph over float16 keys."""
     from usearch.index import Index
 
     index = Index(ndim=keys.shape[1], metric="l2sq", dtype="f16", connectivity=32, expansion_add=128)
@@ -171,6 +173,7 @@ def usearch(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterato
 
 
 def scann(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
+    """Search a partitioning tree with anisotropic codes; re-rank candidates with the keys."""
     from scann import scann_ops_pybind
 
     builder = scann_ops_pybind.builder(np.ascontiguousarray(keys), K, "squared_l2")
@@ -189,7 +192,7 @@ def scann(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[
 
 
 def rabitq(keys: NDArray[np.float32], arguments: argparse.Namespace) -> Iterator[Any]:
-    """IVF of the authors of RaBitQ with 7-bit codes."""
+    """Search the IVF of the authors of RaBitQ with 7-bit codes."""
     from rabitqlib import IvfIndex, QGKMeans
 
     everything = np.ascontiguousarray(keys)
@@ -212,7 +215,7 @@ SYSTEMS: dict[str, Any] = {
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Print the fastest point of each system with recall of at least 0.98, else its best recall, as Markdown."""
+    """Print, as Markdown, the fastest point of each system with recall of at least 0.98, else its best recall."""
     print("| index | settings | recall@16 | µs a query | times ours | build, processor minutes |")
     print("|---|---|---|---|---|---|")
     reports = [json.loads(file.read_text()) for file in sorted(arguments.output.glob("*.json"))]
