@@ -70,6 +70,16 @@ def environment(name: str, runtime: str, folder: Path = FOLDER) -> dict[str, str
     }
 
 
+def check_loaded(name: str, runtime: str) -> None:
+    """Exit with a message unless a process loads the sanitized library, without which most tests are skipped."""
+    command = [sys.executable, "-c", "from ibidem.native import loaded_instructions; print(loaded_instructions())"]
+    done = subprocess.run(
+        command, env=environment(name, runtime), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.stdout.strip() != name:
+        sys.exit(f"The sanitized library for {name} was not loaded: {done.stdout.strip()} {done.stderr[-500:]}")
+
+
 def _load_hook() -> Any:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
@@ -91,6 +101,7 @@ def main() -> int:
     names = [chosen.only] if chosen.only else [name for name in ("avx512", "avx2") if supported(name)]
     for name in names:
         build(name)
+        check_loaded(name, runtime)
         # AddressSanitizer delays freeing, so the test of freed memory is left out. With -s pytest shows the message of
         # a sanitizer that ends the process.
         tests = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *SUITES, *LEFT_OUT]
