@@ -148,10 +148,12 @@ def native_build(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IBIDEM_NATIVE", request.param)
         native.cache_clear()
-        if native() is None:
-            pytest.skip(f"no native library for {request.param} here")
-        yield request.param
-    native.cache_clear()
+        try:
+            if native() is None:
+                pytest.skip(f"no native library for {request.param} here")
+            yield request.param
+        finally:  # also after a skip, or later tests would run without the library
+            native.cache_clear()
 
 
 @pytest.fixture
