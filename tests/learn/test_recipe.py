@@ -146,7 +146,7 @@ def test_tuning_after_pruning(tmp_path: Path, tiny: BaseModel, corpus_file: Path
 
 def test_dropped_keys_cannot_be_compacted_again(memory: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     settings = replace(WHOLE, compact=replace(COMPACT, dimension=3))
-    with pytest.raises(UsageError, match="--keep-keys"):
+    with pytest.raises(UsageError, match="keep_keys=true"):
         learn(tiny, Corpus([corpus_file]), memory.path, seed=1, settings=settings)
 
 

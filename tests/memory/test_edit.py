@@ -254,7 +254,7 @@ def test_reading_dropped_keys_is_refused(path: Path) -> None:
         edit.drop_array("keys")
         memory = edit.commit()
         memory = edit.commit()  # the generation with the keys is no longer the previous one
-    with pytest.raises(UsageError, match="--keep-keys"):
+    with pytest.raises(UsageError, match="keep_keys=true"):
         _ = memory.keys
     assert "keys" not in memory.bytes_by_array()
     assert not list(path.rglob("keys.bin"))

@@ -276,7 +276,7 @@ def _choose_compactor(memory: Memory, given: GivenCompactor | None) -> GivenComp
     if given is None or stored is None or stored.path.read_bytes() != given.payload:
         raise MismatchError(
             f"{memory.path} was started with a compactor, and holds compact keys only: give the same --compactor to "
-            "continue, without --keep-keys, or name another folder."
+            "continue, without --set keep_keys=true, or name another folder."
         )
     return given
 

@@ -349,7 +349,7 @@ class Memory:
         if not self.layout.keys:
             raise UsageError(
                 f"{self.path} has only compact keys, not those of its model: remove the folder and learn the memory "
-                "again with --keep-keys"
+                "again with --set keep_keys=true"
             )
         return KeyView(self._segments, self.identity.dimension)
 

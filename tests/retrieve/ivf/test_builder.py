@@ -102,7 +102,7 @@ def test_a_group_has_at_most_sixteen_places(count: int, seed: int) -> None:
 
 
 class Points(NamedTuple):
-    """The points [16 n, d] of blocks [n] with bases [n, d], decoded as in native/blocks.h, in units of codes."""
+    """The points [16 n, d] of blocks [n] with bases [n, d], decoded as in native/index/blocks.h, in units of codes."""
 
     read: np.ndarray
     there: np.ndarray

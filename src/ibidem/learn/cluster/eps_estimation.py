@@ -6,7 +6,7 @@ entries core points, for the keys of any model; scaled keys give a scaled eps.
 
 At the median the number of clusters is largest. A lower quantile leaves too few entries dense. A higher one tends to
 one cluster a family, which no longer separates the meanings of its token, but leaves fewer entries noise; the default
-is high, because the compact space comes out better (docs/results/compact.md).
+is high, because the compact space comes out better.
 """
 
 from __future__ import annotations

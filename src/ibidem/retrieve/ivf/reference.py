@@ -21,7 +21,7 @@ _HALF_BYTES = 2 * LANES
 _FOUR = 4
 _MOST = 127
 _FARTHEST = 1 << 29
-# As in native/ivf_search.cpp: lists searched in the order of their distance, lists of the first round, groups opened
+# As in native/index/searcher.h: lists searched in the order of their distance, lists of the first round, groups opened
 # before them, and the prune ratio of groups relative to that of lists.
 _SORTED = 32
 _FIRST_ROUND = 4
@@ -149,7 +149,7 @@ class ReferenceIvf:
 
 
 class _Candidates:
-    """The nearest places found so far: Pool of native/pool.h."""
+    """The nearest places found so far: CandidatePool of native/index/candidate_pool.h."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted, self._most, self._room = wanted, wanted + wanted // 2 + _SPARE // 2, 2 * wanted + _SPARE
@@ -241,7 +241,7 @@ def _open(
 def _measure_blocks(
     blocks: NDArray[np.uint8], bases: NDArray[np.int64], code: NDArray[np.int32], bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Compute the squared distances [16 n] of the points of blocks [n] as in native/blocks.h.
+    """Compute the squared distances [16 n] of the points of blocks [n] as in native/index/blocks.h.
 
     bases: [n], the distances of the points to which the blocks are relative. Also returns whether each point exists.
     """
