@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ibidem.native.combiner import Best, check_count
 from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
-from ibidem.native.mixture import Best, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,10 +10,10 @@ from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.faiss_index import build_faiss
 from ibidem.retrieve.gpu.lists import ListIndex
 from ibidem.retrieve.gpu.scan import ScanIndex
+from ibidem.retrieve.index_settings import ExactSettings, ListSettings, NativeSettings, resolve
 from ibidem.retrieve.ivf.builder import build_native
 from ibidem.retrieve.keys import check_device, fits_as_float16
 from ibidem.retrieve.recall import draw_probe, recall_at
-from ibidem.retrieve.settings import ExactSettings, ListSettings, NativeSettings, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

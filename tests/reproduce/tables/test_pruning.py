@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ibidem.reproduce import paper
-from ibidem.reproduce.plan import Plan
+from ibidem.reproduce.plan import Plan, assemble
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.stages import Clustered
-from ibidem.reproduce.system import assemble
 from ibidem.reproduce.tables import open_table, pruning
 
 from ..made_up import TRACE, cells_of, put_all, put_score

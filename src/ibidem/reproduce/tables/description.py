@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ibidem.reproduce import paper
 from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.grid import NONE, NOT_RUN, markdown
-from ibidem.reproduce.rows.statistics import ParameterCount, Statistics
+from ibidem.reproduce.rows.statistics import ParameterCount, Statistics, TsneProjection
 from ibidem.reproduce.rows.translation import OwnTranslation, Translation
-from ibidem.reproduce.rows.tsne import TsneProjection
 from ibidem.reproduce.tables import Table
 
 if TYPE_CHECKING:
@@ -17,10 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.reproduce.data import Data
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 PARAMETERS_K = 4
 CASES_RATE = 0.1

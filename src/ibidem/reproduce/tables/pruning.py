@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 RATE = 0.1
 CKMT, OURS, RANDOM, SPATIAL = "CKMT*", "CKMT*+Ours", "CKMT*+RP", "CKMT*+SP"

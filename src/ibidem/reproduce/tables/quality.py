@@ -19,8 +19,7 @@ from ibidem.reproduce.grid import (
     markdown,
     spread_of,
 )
-from ibidem.reproduce.rows.timing import Timing
-from ibidem.reproduce.rows.translation import FineTunedTranslation, Translation
+from ibidem.reproduce.rows.translation import FineTunedTranslation, Timing, Translation
 from ibidem.reproduce.stages import FineTuned
 from ibidem.reproduce.tables import Table, grid_table
 from ibidem.reproduce.tables.compact import INDEX_NOTE
@@ -28,10 +27,9 @@ from ibidem.reproduce.tables.compact import INDEX_NOTE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Result, Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 NMT, ADAPTIVE, CKMT, GENERAL, TUNED = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*", "fine-tuned"
 DOMAIN_PAIRS = ((NMT, ADAPTIVE), (ADAPTIVE, CKMT), (CKMT, GENERAL), (ADAPTIVE, GENERAL))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_number, format_spread, lay_out_pairs, markdown
-from ibidem.reproduce.rows.timing import Timing
-from ibidem.reproduce.rows.translation import Translation
+from ibidem.reproduce.rows.translation import Timing, Translation
 from ibidem.reproduce.tables import Table, grid_table
 from ibidem.reproduce.tables.quality import BASE, LARGE_ADAPTIVE, PCKMT, Variant, large_speeds, large_timing, variants
 

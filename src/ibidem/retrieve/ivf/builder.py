@@ -18,8 +18,7 @@ import torch
 
 from ibidem.errors import MemoryFolderError
 from ibidem.native import LANES, Centroids, Coding, Ivf, arrange, pack_centroids
-from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_means
-from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.ivf.index import NativeFile, NativeIndex, Shape, create, offsets_of_means
 from ibidem.retrieve.keys import check_complete, draw_sample, finite
 from ibidem.retrieve.recall import draw_probe, recall_at
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.retrieve.index_settings import NativeSettings
     from ibidem.retrieve.keys import Floats, Keys
-    from ibidem.retrieve.settings import NativeSettings
 
 # Keys to train on for each list: the most, and the fewest where those do not fit into TRAIN_BYTES. With fewer keys the
 # means are less accurate, and a search reads more for the same recall.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
+
 NATIVE = "native"
 
 # Where 'auto' changes from one kind of index to another, by the number of keys.
