@@ -25,7 +25,7 @@ WARM_UP_LINES = 32
 class Score:
     """Hold the value of a metric.
 
-    Args:
+    Attributes:
         name: "BLEU" or "chrF".
         value: From 0 to 100.
         signature: sacreBLEU's signature of how it was computed.
@@ -40,7 +40,7 @@ class Score:
 class Comparison:
     """Hold the comparison of two systems by one metric.
 
-    Args:
+    Attributes:
         metric: "BLEU" or "chrF".
         baseline: Score of the baseline.
         system: Score of the system.
@@ -115,6 +115,12 @@ def compare(
 
     Raises:
         UsageError: The numbers of lines differ, there are none, or samples or seed is below 1.
+
+    Examples:
+        >>> references = ["Paste the text here.", "Close the window.", "Save the file now."]
+        >>> better = compare(["Text.", "Window.", "Save."], references, references, samples=20)[0]
+        >>> better.metric, better.system > better.baseline
+        ('BLEU', True)
     """
     _check_lengths(references, baseline=baseline, system=system)
     if samples < 1:
@@ -207,7 +213,7 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
 class Speed:
     """Hold the speed of a translator.
 
-    Args:
+    Attributes:
         sentences: Number of translated sentences.
         tokens: Number of generated target tokens.
         seconds: Wall-clock time.
@@ -246,7 +252,7 @@ class Speed:
 class SystemResult:
     """Hold the results of one system.
 
-    Args:
+    Attributes:
         name: Name of the system.
         translations: Its translations, in the order of the sources.
         scores: BLEU and chrF.

@@ -66,7 +66,14 @@ class CombinerKernel:
     """The weights of the base model and of k neighbours; made by `fixed`, `meta_k` or `distance_decay`."""
 
     def __init__(self, kind: int, k: int, data: Any, tensors: tuple[Tensor, ...] = ()) -> None:
-        """Take the data of a kind, and the tensors that it points to."""
+        """Take the data of a kind; callers use `fixed`, `meta_k` or `distance_decay`.
+
+        Args:
+            kind: CombinerKind of native/step/combiner.h.
+            k: Neighbours.
+            data: The ctypes structure of the kind.
+            tensors: What the structure points to.
+        """
         self.k = k
         # The library points to these.
         self._data, self._tensors = data, tensors
@@ -76,7 +83,13 @@ class CombinerKernel:
 
     @classmethod
     def fixed(cls, k: int, weight: float, temperature: float) -> Self:
-        """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`."""
+        """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`.
+
+        Args:
+            k: Neighbours.
+            weight: Of all neighbours together, from 0 to 1.
+            temperature: Of the softmax over neighbours, in squared distance.
+        """
         # A positive weight of the base model keeps a forced token possible that no neighbour has.
         return cls(_FIXED, k, _Fixed(k, weight, max(1 - weight, 1e-12), temperature))
 
@@ -128,6 +141,9 @@ class CombinerKernel:
             distances: Squared distances [r, K], ascending; not finite where a neighbour is absent.
             values: Tokens [r, K].
 
+        Returns:
+            The weights of the base model [r] and of the neighbours [r, K].
+
         Raises:
             ValueError: The shapes differ, or are not [r, k] where the combiner needs that.
         """
@@ -154,7 +170,12 @@ class CombinerKernel:
 
 
 class Best(NamedTuple):
-    """scores: [rows, m] float32, log-probabilities, best first; tokens: [rows, m] int64."""
+    """The best tokens of each row.
+
+    Attributes:
+        scores: [rows, m] float32, log-probabilities, best first.
+        tokens: [rows, m] int64.
+    """
 
     scores: Tensor
     tokens: Tensor
@@ -179,6 +200,9 @@ def best_of_mixture(
         weights: Of the neighbours [rows, K]; a weight that is not positive does not count.
         values: Tokens of the neighbours [rows, K]; a value outside of the vocabulary does not count.
         banned: Tokens that are never returned. They keep their part of the probability.
+
+    Returns:
+        Log-probabilities and tokens, each [rows, count].
 
     Raises:
         ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
@@ -217,7 +241,15 @@ def best_of_mixture(
 
 
 def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, int]:
-    """Return a mask [size] uint8 of banned tokens and their number.
+    """Check that enough tokens are allowed, and mask the others.
+
+    Args:
+        count: Tokens that are requested, at least 1.
+        size: Of the vocabulary.
+        banned: Tokens that are never returned.
+
+    Returns:
+        A mask [size] uint8, 1 for a banned token, and the number of banned tokens.
 
     Raises:
         ValueError: Fewer than `count` tokens are allowed.
@@ -229,7 +261,12 @@ def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, i
 
 
 def mixture_threads(rows: int, size: int) -> int:
-    """Return the number of threads for this many logits."""
+    """Return the number of threads for this many logits.
+
+    Args:
+        rows: Rows of logits.
+        size: Of the vocabulary.
+    """
     return threads_for(rows * size, _LEAST_LOGITS)
 
 

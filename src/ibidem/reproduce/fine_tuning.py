@@ -27,7 +27,7 @@ _IGNORED = -100
 class FineTuningSettings:
     """Settings of AdamW with a linear warm-up and label smoothing; the weights with the lowest dev loss are kept.
 
-    Args:
+    Attributes:
         updates: Maximum number of updates.
         learning_rate: Learning rate after the warm-up.
         warmup: Number of updates of the warm-up.

@@ -34,7 +34,7 @@ STAR = CompactSettings(pivots="static", objectives=(("nce", 1.0),), clusters=Tru
 class System:
     """Declare the base model, alone or with a memory of a corpus and the adaptive combiner.
 
-    Args:
+    Attributes:
         corpus: Domains whose training text makes the memory; empty for the base model alone.
         dev: Domain whose dev set the combiner is tuned on.
         k: Number of neighbours.
@@ -112,7 +112,7 @@ def _space(system: System) -> Extracted | Clustered | Compacted:
 class Plan:
     """Declare what the tables measure.
 
-    Args:
+    Attributes:
         seeds: Seeds of what is trained and pruned.
         domain: Domain of the paper's ablations.
         domains: Domains with a memory of their own.

@@ -38,7 +38,7 @@ SMOKE = (
 class RowChoice:
     """Choose the rows to run.
 
-    Args:
+    Attributes:
         only: Parts of row names, or digests; all rows where it is empty.
         seeds: Seeds; all where it is empty.
         minutes: Time limit; none where it is None.

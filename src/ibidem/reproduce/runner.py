@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Task:
     """A stage to build or a row to measure.
 
-    Args:
+    Attributes:
         key: Digest of the stage or row.
         waits_for: Keys of the tasks that must be done before.
         seconds: Estimated time.
@@ -62,7 +62,7 @@ class Task:
 class Schedule:
     """Track which tasks are waiting, running, done or lost, and choose the next one.
 
-    Args:
+    Attributes:
         tasks: All tasks by key.
         jobs: Number of tasks that run side by side.
     """

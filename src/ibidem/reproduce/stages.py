@@ -159,7 +159,7 @@ class Compacted(Stage):
 class Neighbourhoods(Stage):
     """Find the nearest entries of every entry of a memory, once for every k and every pruning rate.
 
-    Args:
+    Attributes:
         memory: Memory to search.
         count: Number of neighbours of each entry.
     """
@@ -190,7 +190,7 @@ class Neighbourhoods(Stage):
 class Pruned(Stage):
     """Prune a memory; the copy is built in seconds and removed after use.
 
-    Args:
+    Attributes:
         memory: Memory to prune.
         settings: Strategy and rate.
         neighbourhoods: Nearest entries, where the strategy needs them.
@@ -222,7 +222,7 @@ class Pruned(Stage):
 class Indexed(Stage):
     """Index a memory; on a GPU the paper's index is built when it is opened, and nothing is stored.
 
-    Args:
+    Attributes:
         memory: Memory to index.
         setting: Setting of `ibidem index`.
     """
@@ -256,7 +256,7 @@ class Indexed(Stage):
 class Tuned(Stage):
     """Tune the combiners of a memory on a dev set, with exact search unless the memory has an index.
 
-    Args:
+    Attributes:
         memory: Memory to tune.
         dev: Domain of the dev set.
         k: Number of neighbours.
@@ -292,7 +292,7 @@ class Tuned(Stage):
 class FineTuned(Stage):
     """Fine-tune all weights of the base model on a corpus.
 
-    Args:
+    Attributes:
         corpus: Domains of the training text.
         dev: Domain of the dev set.
         settings: Settings of the training.

@@ -32,7 +32,7 @@ COMPACTORS = "compactors"
 class RunSettings:
     """Name the folders, the model and the device of a run; every process makes its own workspace of it.
 
-    Args:
+    Attributes:
         data: Folder of parallel text.
         work: Folder of memories and other stages; large, and safe to delete.
         results: Folder of rows, tables and trained compactors.

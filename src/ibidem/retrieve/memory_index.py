@@ -43,7 +43,14 @@ class SupportsHiding(Protocol):
     """An index that can skip entries while it searches."""
 
     def without(self, entries: NDArray[np.int64]) -> Index | None:
-        """Return an index that does not find these ascending entries; None where that is impossible."""
+        """Return an index that does not find some entries.
+
+        Args:
+            entries: [n], ascending entries to hide.
+
+        Returns:
+            The index, which shares the keys; None where this kind of index cannot hide entries.
+        """
         ...
 
 
@@ -95,7 +102,15 @@ class FilteredIndex:
 
 
 def hide(index: Index, entries: NDArray[np.int64]) -> Index:
-    """Return an index that does not find these ascending entries, by its own means or by filtering its results."""
+    """Return an index that does not find these ascending entries, by its own means or by filtering its results.
+
+    Args:
+        index: the index.
+        entries: [n], ascending entries to hide.
+
+    Returns:
+        The index itself where there is nothing to hide.
+    """
     if not len(entries):
         return index
     hidden = index.without(entries) if isinstance(index, SupportsHiding) else None
@@ -119,7 +134,15 @@ class IndexPart:
     view: FaissIndex | None = None
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
-        """Find the k nearest keys of each query [q, d], with their numbers in the whole."""
+        """Find the nearest keys of the part, with their numbers in the whole.
+
+        Args:
+            queries: [q, d], in the space of the memory's keys.
+            k: neighbours for each query, at least 1.
+
+        Returns:
+            Distances and entries, each [q, k].
+        """
         if self.view is not None:
             seen = transform(self.view.index, queries.detach().float().cpu().numpy())
             queries = torch.from_numpy(np.ascontiguousarray(seen)).to(queries.device)
@@ -166,7 +189,23 @@ class CompositeIndex:
 
 
 def join(parts: Sequence[IndexPart], size: int, dimension: int) -> Index:
-    """Join parts to one index; a single part that is the whole and has no gone keys is its own index."""
+    """Join parts to one index.
+
+    Args:
+        parts: one or more, in the order of their entries.
+        size: entries of the whole.
+        dimension: components of a query.
+
+    Returns:
+        A `CompositeIndex`; the index of the part where a single part is the whole and has no gone keys.
+
+    Examples:
+        >>> first, second = np.eye(4, dtype=np.float16)[:3], np.eye(4, dtype=np.float16)[3:]
+        >>> base, none = ExactIndex(ArrayKeys(first)), np.empty(0, np.int64)
+        >>> whole = join([main_part(base, none, none), exact_part(second, 3, none, base, "cpu")], size=4, dimension=4)
+        >>> whole.search(torch.eye(4), k=1).entries.flatten().tolist()
+        [0, 1, 2, 3]
+    """
     if len(parts) == 1 and not parts[0].first and not len(parts[0].gone) and parts[0].view is None:
         return parts[0].index
     return CompositeIndex(parts, size, dimension)
@@ -195,6 +234,8 @@ def exact_part(
     code: Callable[[Floats], Floats] | None = None,
 ) -> IndexPart:
     """Make a part with exact search whose distances are comparable with those of another index.
+
+    See `join` for an example.
 
     Args:
         keys: [n, d].
@@ -238,7 +279,14 @@ class BaseIndex:
     removals: int
 
     def gone(self, memory: Memory) -> NDArray[np.int64]:
-        """Return the keys of this index, by its own ascending numbers, that the memory no longer has."""
+        """Return the keys of this index that the memory no longer has.
+
+        Args:
+            memory: the memory, in its current state.
+
+        Returns:
+            [n] int64, ascending, numbered as in this index.
+        """
         known = np.sort(memory.removed_entries[: self.removals])
         own = np.sort(numbers_among(memory.removed_entries[self.removals :], known))
         return own[own < self.covered]
@@ -266,7 +314,12 @@ class BaseIndex:
         return parts
 
     def tail_part(self, memory: Memory, device: torch.device | str) -> IndexPart:
-        """Return the part that covers the entries of the memory's tail."""
+        """Return the part that covers the entries of the memory's tail.
+
+        Args:
+            memory: the memory, in its current state.
+            device: where the part is searched.
+        """
         recoder = self._recoder
         code = None if recoder is None else recoder.tail
         removed = np.flatnonzero(~memory.tail.active_entries)
@@ -341,7 +394,19 @@ def compactor_of(memory: Memory) -> Compactor | None:
 
 
 def with_compactor(index: Index, memory: Memory, device: torch.device) -> Index:
-    """Return an index of a memory's keys that takes states of the model as queries."""
+    """Return an index of a memory's keys that takes states of the model as queries.
+
+    Args:
+        index: an index of the memory's keys.
+        memory: the memory.
+        device: where the compactor runs.
+
+    Returns:
+        A `CompactedIndex`; the index itself where the keys are not compact.
+
+    Raises:
+        DamagedMemoryError: The compactor is missing, or does not belong to the keys.
+    """
     compactor = compactor_of(memory)
     return index if compactor is None else CompactedIndex(index, place_compactor(compactor, device))
 

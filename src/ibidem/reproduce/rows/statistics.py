@@ -70,7 +70,7 @@ class Statistics:
 class ParameterCount:
     """Count the parameters of the base model, a Meta-k Network and a Compact Network.
 
-    Args:
+    Attributes:
         k: Number of neighbours of the Meta-k Network.
         compact: Settings of the Compact Network.
         metak: Settings of the Meta-k Network.
@@ -112,7 +112,7 @@ def count_parameters(module: nn.Module) -> int:
 class Redundancy:
     """Count the n-grams of a memory, and prune a frequent bigram as an example.
 
-    Args:
+    Attributes:
         corpus: Domains of the memory.
         longest: Length of the longest n-gram.
         rate: Pruning rate of the example.
@@ -207,7 +207,7 @@ def number_clusters(clusters: EntryGroups, entries: int) -> NDArray[np.int64]:
 class TsneProjection:
     """Project entries of sampled tokens, and as many drawn from the whole memory.
 
-    Args:
+    Attributes:
         system: System with a compactor.
         tokens: Number of sampled tokens.
         points: Entries of each token.

@@ -61,7 +61,7 @@ class _SystemRow:
 class Translation(_SystemRow):
     """Translate the test set, or another part, of a domain with a system and score it.
 
-    Args:
+    Attributes:
         system: System that translates.
         test: Domain of the text.
         part: Part of the domain.
@@ -95,7 +95,7 @@ class Translation(_SystemRow):
 class OwnTranslation(_SystemRow):
     """Translate the sentences written for this project with a system; they may be published.
 
-    Args:
+    Attributes:
         system: System that translates.
         domain: Domain of the sentences.
         search: Settings of beam search.
@@ -126,7 +126,7 @@ class OwnTranslation(_SystemRow):
 class FineTunedTranslation:
     """Translate the test set of a domain with a fine-tuned model, without a memory.
 
-    Args:
+    Attributes:
         model: Fine-tuned model.
         test: Domain of the test set.
         search: Settings of beam search.
@@ -249,7 +249,7 @@ def name_system(system: System) -> str:
 class Timing:
     """Translate evenly chosen sentences of a test set with every system in every round, and time them.
 
-    Args:
+    Attributes:
         systems: Systems, timed in turn.
         test: Domain of the test set.
         batch: Sentences in a batch.

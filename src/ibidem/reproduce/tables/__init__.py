@@ -57,7 +57,7 @@ def _no_aside(_plan: Plan, _results: Results, _data: Data) -> str:
 class Table:
     """Declare a table.
 
-    Args:
+    Attributes:
         name: Name on the command line.
         title: Heading, without the final stop.
         rows: Returns the rows of a plan.

@@ -186,7 +186,14 @@ def _mapped(everything: NDArray[np.uint8], shape: Shape, scale: float) -> Native
 
 
 def offsets_of_means(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the first block of means of each list [places + 1]: a list has one for 16 blocks of keys."""
+    """Compute the first block of means of each list; a list has one block of means for 16 blocks of keys.
+
+    Args:
+        list_offsets: [places + 1] int32, the first block of keys of each list.
+
+    Returns:
+        [places + 1] int32.
+    """
     offsets = np.zeros(len(list_offsets), np.int32)
     np.cumsum(-(-np.diff(list_offsets) // LANES), out=offsets[1:])
     return offsets
