@@ -61,7 +61,12 @@ class System:
 
 
 class Parts(NamedTuple):
-    """The memory that a system searches, and the tuned memory whose combiner it uses."""
+    """The last stages of a system.
+
+    Attributes:
+        memory: Memory that the system searches.
+        tuned: Tuned memory whose combiner it uses; the same as `memory` where nothing is pruned.
+    """
 
     memory: Stage
     tuned: Tuned
@@ -71,7 +76,11 @@ BASE = System(seed=0)
 
 
 def assemble(system: System) -> Parts | None:
-    """Return the last stages of a system; None for the base model alone."""
+    """Return the last stages of a system; None for the base model alone.
+
+    Args:
+        system: The system; equal systems give equal stages.
+    """
     if not system.corpus:
         return None
     space = _space(system)
@@ -89,7 +98,14 @@ def assemble(system: System) -> Parts | None:
 
 
 def compactor_of(system: System) -> Trained | None:
-    """Return the compactor of a system; None for the model's own space."""
+    """Return the compactor of a system; None for the model's own space.
+
+    Args:
+        system: The system.
+
+    Returns:
+        The stage that trains the compactor; None where the system searches the model's own space.
+    """
     if system.compact is None:
         return None
     # Compactors without random draws are the same for every seed.
@@ -159,19 +175,43 @@ class Plan:
         return System(seed=0)
 
     def adaptive(self, domain: str, seed: int, **changes: object) -> System:
-        """Return adaptive kNN-MT: a memory in the model's own space."""
+        """Return adaptive kNN-MT: a memory in the model's own space.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained.
+            **changes: Other fields of the system.
+        """
         return replace(System((domain,), domain, metak=self.metak, seed=seed), **changes)  # type: ignore[arg-type]
 
     def ckmt(self, domain: str, seed: int, **changes: object) -> System:
-        """Return CKMT*, with other fields of the system in `changes`."""
+        """Return CKMT*: adaptive kNN-MT with the compactor of the plan.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained.
+            **changes: Other fields of the system.
+        """
         return self.adaptive(domain, seed, **{"compact": self.star, **changes})
 
     def pruned(self, domain: str, seed: int, rate: float, strategy: str = "cost-clusters", **changes: object) -> System:
-        """Return PCKMT*: CKMT* with a share of its entries pruned."""
+        """Return PCKMT*: CKMT* with a share of its entries pruned.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained and pruned.
+            rate: Share of the entries that is removed, from 0 to 1.
+            strategy: Pruning strategy of `ibidem prune`.
+            **changes: Other fields of the system.
+        """
         return self.ckmt(domain, seed, prune=PruneSettings(strategy=strategy, rate=rate), **changes)
 
     def on_large(self, system: System) -> System:
-        """Return the same system with the large memory."""
+        """Return the same system with the large memory.
+
+        Args:
+            system: System with a memory of its own domain.
+        """
         return replace(system, corpus=self.large, dev=self.large_test)
 
 
@@ -181,6 +221,10 @@ def full_plan(data: Data | None, seeds: tuple[int, ...] = ()) -> Plan:
     Args:
         data: Texts; where they include Subtitles, that is the large memory, as in the paper.
         seeds: Further seeds.
+
+    Examples:
+        >>> full_plan(None, seeds=(7,)).seeds
+        (1, 2, 3, 7)
     """
     plan = Plan()
     plan = replace(plan, seeds=tuple(sorted({*plan.seeds, *seeds})))
