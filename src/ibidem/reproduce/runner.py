@@ -65,6 +65,9 @@ class Schedule:
     Attributes:
         tasks: All tasks by key.
         jobs: Number of tasks that run side by side.
+        done: Keys of finished tasks.
+        running: Keys of running tasks.
+        lost: Keys of tasks that failed or wait for one that failed.
     """
 
     tasks: dict[str, Task]
@@ -76,7 +79,12 @@ class Schedule:
 
     @classmethod
     def of(cls, tasks: Iterable[Task], jobs: int = 1) -> Schedule:
-        """Make a schedule of tasks that are all waiting."""
+        """Make a schedule of tasks that are all waiting.
+
+        Args:
+            tasks: Tasks; a task may wait only for tasks among them.
+            jobs: Number of tasks that run side by side.
+        """
         return cls({task.key: task for task in tasks}, jobs)
 
     def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
@@ -108,11 +116,20 @@ class Schedule:
         return max(fitting, key=priority, default=None)
 
     def start(self, key: str) -> None:
-        """Note that a task is running."""
+        """Note that a task is running.
+
+        Args:
+            key: Key of the task.
+        """
         self.running.add(key)
 
     def finish(self, key: str, seconds: float) -> None:
-        """Note that a task is done, and correct the estimates of its kind by the time it took."""
+        """Note that a task is done, and correct the estimates of its kind by the time it took.
+
+        Args:
+            key: Key of the task.
+            seconds: Time that it took.
+        """
         self.running.discard(key)
         self.done.add(key)
         task = self.tasks[key]
@@ -120,7 +137,11 @@ class Schedule:
             self._ratios[task.kind] = max(self._ratios.get(task.kind, 0.0), seconds / task.seconds)
 
     def give_up(self, key: str) -> None:
-        """Note that a task and all tasks that wait for it are lost."""
+        """Note that a task and all tasks that wait for it are lost.
+
+        Args:
+            key: Key of the task that failed.
+        """
         self.running.discard(key)
         self.lost.add(key)
         for task in self.tasks.values():
@@ -132,12 +153,20 @@ class Schedule:
         return [task for task in self.tasks.values() if self._is_waiting(task.key)]
 
     def is_needed(self, key: str) -> bool:
-        """Return whether an unfinished task waits for this one."""
+        """Return whether an unfinished task waits for this one.
+
+        Args:
+            key: Key of the task.
+        """
         over = self.done | self.lost
         return any(key in task.waits_for for task in self.tasks.values() if task.key not in over)
 
     def estimate(self, task: Task) -> float:
-        """Estimate the seconds of a task from those that tasks of its kind took."""
+        """Estimate the seconds of a task from those that tasks of its kind took.
+
+        Args:
+            task: Task of the schedule.
+        """
         return task.seconds * self._ratios.get(task.kind, 1.0)
 
     def _can_be_used(self, task: Task, successors: list[Task]) -> bool:
@@ -150,7 +179,11 @@ class Schedule:
 
 
 class CriticalPaths:
-    """Measure the time from each waiting task to the tasks that follow it."""
+    """Measure the time from each waiting task to the tasks that follow it.
+
+    Args:
+        schedule: Schedule, in its current state; later changes are not seen.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -161,16 +194,31 @@ class CriticalPaths:
                 self._successors[key].append(task)
 
     def successors(self, task: Task) -> list[Task]:
-        """Return the tasks that wait for this one."""
+        """Return the tasks that wait for this one.
+
+        Args:
+            task: Task of the schedule.
+        """
         return self._successors[task.key]
 
     def seconds_to_result(self, task: Task) -> float:
-        """Return the shortest time from the start of a task to a kept result, its own or a successor's."""
+        """Return the shortest time from the start of a task to a kept result, its own or a successor's.
+
+        Args:
+            task: A waiting task.
+        """
         own = self._schedule.estimate(task)
         return own if task.kept else own + min(map(self.seconds_to_result, self.successors(task)), default=0.0)
 
     def critical_path(self, task: Task) -> float:
-        """Return the longest time from the start of a task to the end of one that has no successor."""
+        """Return the longest time from the start of a task to the end of one that has no successor.
+
+        Args:
+            task: A waiting task.
+
+        Returns:
+            Estimated seconds.
+        """
         if task.key not in self._longest:
             after = max(map(self.critical_path, self.successors(task)), default=0.0)
             self._longest[task.key] = self._schedule.estimate(task) + after
@@ -179,10 +227,13 @@ class CriticalPaths:
 
 @dataclass(frozen=True)
 class Report:
-    """Count the rows that were measured, lost to failures, and left for lack of time.
+    """Count the rows of a run.
 
     Attributes:
         failed: Reason of each failure, by the name of the task.
+        measured: Rows that have a result now.
+        lost: Rows that failed or wait for a stage that failed.
+        left: Rows left for lack of time.
     """
 
     measured: int = 0
@@ -192,7 +243,13 @@ class Report:
 
 
 class Outcome(NamedTuple):
-    """The key of a finished task, its seconds, and its error, if it failed."""
+    """The end of a task.
+
+    Attributes:
+        key: Key of the task.
+        seconds: Time that it took.
+        failure: Error message; None where it succeeded.
+    """
 
     key: str
     seconds: float
@@ -206,6 +263,9 @@ def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int]) 
         rows: Rows to choose from.
         only: Parts of names, or digests; all rows where it is empty.
         seeds: Seeds; all where it is empty. Rows without a seed are always chosen.
+
+    Returns:
+        The chosen rows, in their order.
 
     Raises:
         UsageError: No row matches `only`.
@@ -223,9 +283,16 @@ def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int]) 
 
 
 def find_obstacle(workspace: Workspace, work: Row | Stage) -> str | None:
-    """Return the text or library that a row lacks here; None where it can be measured.
+    """Return what a row or stage lacks here: a text or a library.
 
     A kept stage that is built needs neither.
+
+    Args:
+        workspace: Data and device.
+        work: Row to measure, or stage to build.
+
+    Returns:
+        The reason for the reader; None where nothing is missing.
     """
     if isinstance(work, Stage) and work.kept and workspace.is_made(work):
         return None
@@ -256,6 +323,12 @@ def run_rows(
         rows: Rows to measure.
         minutes: Time limit; no task is started that would not lead to a result within it.
         log: Receives a line for each finished task.
+
+    Returns:
+        How many rows were measured, lost and left.
+
+    Raises:
+        MismatchError: The results folder holds results of another model.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     setting.work.mkdir(parents=True, exist_ok=True)
@@ -277,7 +350,12 @@ def run_rows(
 
 
 def plan_tasks(workspace: Workspace, rows: Iterable[Row]) -> list[Task]:
-    """Return a task for every row, and for every stage that is needed and not built."""
+    """Return a task for every row, and for every stage that is needed and not built.
+
+    Args:
+        workspace: Shows which stages are built.
+        rows: Rows to measure.
+    """
     tasks: dict[str, Task] = {}
 
     def add_stage(stage: Stage) -> str | None:
@@ -299,7 +377,12 @@ def plan_tasks(workspace: Workspace, rows: Iterable[Row]) -> list[Task]:
 
 
 def perform(workspace: Workspace, work: Stage | Row) -> None:
-    """Build a stage, or measure a row and store its result."""
+    """Build a stage, or measure a row and store its result.
+
+    Args:
+        workspace: Workspace where the sources of the stage, or the stages of the row, are built.
+        work: Stage or row.
+    """
     if isinstance(work, Stage):
         workspace.make(work)
         return
@@ -397,7 +480,12 @@ class Workers:
             connection.close()
 
     def give(self, key: str, work: Stage | Row) -> None:
-        """Send a task to an idle process."""
+        """Send a task to an idle process.
+
+        Args:
+            key: Key of the task.
+            work: Stage or row; there must be an idle process.
+        """
         connection = self.idle.pop()
         _send(connection, (key, work))
         self._busy[connection] = key
@@ -430,7 +518,12 @@ class Workers:
 
 
 def run_worker(connection: Connection, setting: RunSettings) -> None:
-    """Perform one task after another in a worker process until the parent sends None."""
+    """Perform one task after another in a worker process until the parent sends None.
+
+    Args:
+        connection: Receives (key, work) or None, and returns an `Outcome` for each task.
+        setting: Folders, model and device of the workspace.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
@@ -450,7 +543,11 @@ def run_worker(connection: Connection, setting: RunSettings) -> None:
 
 
 def name_work(work: Stage | Row) -> str:
-    """Return a short name of a stage or row for the log."""
+    """Return a short name of a stage or row for the log.
+
+    Args:
+        work: Stage or row.
+    """
     if isinstance(work, Stage):
         first = next(stage for stage in reversed(with_sources(work)) if not stage.sources)
         corpus = "+".join(getattr(first, "corpus", ()))

@@ -34,7 +34,12 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Statistics:
-    """Count the sentence pairs, target tokens and target words of one part of a domain."""
+    """Count the sentence pairs, target tokens and target words of one part of a domain.
+
+    Attributes:
+        domain: Domain of the text.
+        part: "train", "dev" or "test".
+    """
 
     domain: str
     part: str
@@ -104,7 +109,11 @@ class ParameterCount:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Count the parameters of a module; those that several layers share count once."""
+    """Count the parameters of a module; those that several layers share count once.
+
+    Args:
+        module: A torch module.
+    """
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -171,7 +180,14 @@ class Redundancy:
 
 
 def describe_sizes(sizes: NDArray[np.int64]) -> dict[str, float]:
-    """Return distinct n-grams, their mean occurrences, and the share of entries whose n-gram occurs again."""
+    """Describe how often n-grams recur in a memory.
+
+    Args:
+        sizes: Number of entries of each distinct n-gram, [n-grams].
+
+    Returns:
+        Distinct n-grams, their mean occurrences, and the shares of entries whose n-gram occurs at least 2 and 10 times.
+    """
     entries = int(sizes.sum())
     return {
         "distinct": len(sizes),
@@ -184,7 +200,17 @@ def describe_sizes(sizes: NDArray[np.int64]) -> dict[str, float]:
 def choose_bigram(
     bigrams: EntryGroups, values: NDArray[np.int32], rows: NDArray[np.int64], tokens: Tokens
 ) -> int | None:
-    """Return the most frequent bigram of two whole words of letters; None where there is none."""
+    """Return the most frequent bigram of two whole words of letters; None where there is none.
+
+    Args:
+        bigrams: Entries grouped by their token and the one before it.
+        values: Token at each position of the training text.
+        rows: Position of each entry in that text.
+        tokens: Decodes token ids.
+
+    Returns:
+        Number of the group.
+    """
     for part in np.argsort(-bigrams.sizes, kind="stable")[:2000].tolist():
         row = int(rows[bigrams.order[bigrams.bounds[part]]])
         if row == 0:
@@ -197,7 +223,12 @@ def choose_bigram(
 
 
 def number_clusters(clusters: EntryGroups, entries: int) -> NDArray[np.int64]:
-    """Return the number of each entry's cluster, [entries]."""
+    """Return the number of each entry's cluster, [entries].
+
+    Args:
+        clusters: Entries grouped by cluster; every entry is in one group.
+        entries: Number of entries.
+    """
     numbers = np.empty(entries, np.int64)
     numbers[clusters.order] = clusters.numbers()
     return numbers
@@ -277,7 +308,18 @@ class TsneProjection:
 def sample_tokens(
     values: NDArray[np.int32], count: int, points: int, tokens: Tokens, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw tokens that are words of letters and occur often enough; the most frequent words where too few do."""
+    """Draw tokens that are words of letters and occur often enough; the most frequent words where too few do.
+
+    Args:
+        values: Token of each entry, [entries].
+        count: Number of tokens to draw.
+        points: Entries that a token must have.
+        tokens: Decodes token ids.
+        random: Source of the draw.
+
+    Returns:
+        At most `count` tokens.
+    """
     sizes = np.bincount(values)
     frequent = np.argsort(-sizes, kind="stable")
     words = [token for token in frequent[sizes[frequent] > 1].tolist() if _is_word(token, tokens)]
@@ -288,7 +330,15 @@ def sample_tokens(
 
 
 def purity(keys: NDArray[np.float32], tokens: NDArray[np.int32]) -> float:
-    """Return the share of nearest neighbours that have the token of their point, in the space of the keys."""
+    """Return the share of nearest neighbours that have the token of their point, in the space of the keys.
+
+    Args:
+        keys: [n, dimension], n at least 2.
+        tokens: Token of each key, [n].
+
+    Returns:
+        From 0 to 1; at most NEIGHBOURS neighbours of each key count.
+    """
     from sklearn.neighbors import NearestNeighbors
 
     count = min(NEIGHBOURS, len(keys) - 1)

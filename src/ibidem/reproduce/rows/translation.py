@@ -169,7 +169,15 @@ class FineTunedTranslation:
 
 
 def open_scorer(workspace: Workspace, system: System) -> Scorer:
-    """Open the scorer of a system in a workspace where its stages are built."""
+    """Open the scorer of a system in a workspace where its stages are built.
+
+    Args:
+        workspace: Model and folders.
+        system: The system.
+
+    Returns:
+        The scorer of the base model alone where the system has no memory.
+    """
     parts = assemble(system)
     if parts is None:
         return BaseScorer()
@@ -179,12 +187,27 @@ def open_scorer(workspace: Workspace, system: System) -> Scorer:
 
 
 def make_translator(workspace: Workspace, model: BaseModel, search: SearchSettings) -> Translator:
-    """Make a translator of a model without a memory, with the workspace's batch size."""
+    """Make a translator of a model without a memory, with the workspace's batch size.
+
+    Args:
+        workspace: Gives the batch size.
+        model: Model that translates.
+        search: Settings of beam search.
+    """
     return Translator(model, settings=search, batch_size=workspace.batch_size, piece_tokens=None)
 
 
 def score_translations(translations: list[str], references: list[str], notes: dict[str, Any]) -> Measured:
-    """Score translations; their hash shows whether two runs gave the same ones."""
+    """Score translations; their hash shows whether two runs gave the same ones.
+
+    Args:
+        translations: The translations.
+        references: A reference for each, in the same order.
+        notes: Further figures of the row.
+
+    Returns:
+        Scores, signatures and hash, the n-gram counts of every sentence, and the translations.
+    """
     scores = score(translations, references)
     text = "\n".join(translations).encode()
     figures = {
@@ -197,7 +220,12 @@ def score_translations(translations: list[str], references: list[str], notes: di
 
 
 def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:
-    """Return the notes of all stages by kind, and the sizes of the searched memory, which is the first stage."""
+    """Return the notes of all stages by kind, and the sizes of the searched memory, which is the first stage.
+
+    Args:
+        workspace: Workspace where the stages are built.
+        stages: Stages of the row; empty for the base model alone.
+    """
     if not stages:
         return {}
     memory = Memory.open(workspace.folder(stages[0]))
@@ -220,7 +248,15 @@ def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str
 
 
 def name_system(system: System) -> str:
-    """Return a short name of a system."""
+    """Return a short name of a system.
+
+    Args:
+        system: The system.
+
+    Examples:
+        >>> name_system(System()), name_system(System(("it",), "it", k=8, seed=2))
+        ('base', 'it full k=8 seed=2')
+    """
     if not system.corpus:
         return "base"
     words = ["+".join(system.corpus)]
@@ -311,14 +347,27 @@ class Timing:
 
 
 def spread_evenly(items: Sequence[str], count: int) -> list[str]:
-    """Return at most `count` items, chosen at even distances."""
+    """Return at most `count` items, chosen at even distances.
+
+    Args:
+        items: Items to choose from.
+        count: Maximum number of items, at least 1.
+
+    Examples:
+        >>> spread_evenly("abcdefgh", 4)
+        ['a', 'c', 'e', 'g']
+    """
     if count >= len(items):
         return list(items)
     return [items[number * len(items) // count] for number in range(count)]
 
 
 def speed_figures(rounds: Sequence[Speed]) -> dict[str, Any]:
-    """Return medians over the rounds, and the tokens a second of each round."""
+    """Return medians over the rounds, and the tokens a second of each round.
+
+    Args:
+        rounds: Speed of each round, at least one.
+    """
     return {
         "sentences_per_second": statistics.median(speed.sentences_per_second for speed in rounds),
         "tokens_per_second": statistics.median(speed.tokens_per_second for speed in rounds),
@@ -336,6 +385,10 @@ def _describe_size(workspace: Workspace, system: System) -> dict[str, Any]:
 
 
 def storage_of(sizes: dict[str, int]) -> dict[str, int]:
-    """Return the bytes of the searched keys and their values (the paper's "original"), and of a stored index."""
+    """Return the bytes of the searched keys and their values (the paper's "original"), and of a stored index.
+
+    Args:
+        sizes: Bytes of each array of a memory, as `Memory.bytes_by_array` returns them.
+    """
     keys = sizes["compact"] if "compact" in sizes else sizes["keys"]
     return {"keys_and_values": keys + sizes["values"], "index": sizes.get("index", 0)}

@@ -67,7 +67,11 @@ DEV, UNPRUNED = "dev BLEU", "unpruned"
 
 
 def build_pruning(plan: Plan) -> Grid:
-    """Return the unpruned memory and five strategies by the domains."""
+    """Return the unpruned memory and five strategies by the domains.
+
+    Args:
+        plan: Gives the domains and seeds.
+    """
 
     def systems(label: str, domain: str) -> list[System]:
         if label == CKMT:
@@ -83,7 +87,11 @@ def _lay_out_pruning(plan: Plan, results: Results) -> str:
 
 
 def build_curve(plan: Plan) -> Grid:
-    """Return a column for each k; a line for the base model, the unpruned memories, each strategy at each rate."""
+    """Return a column for each k; a line for the base model, the unpruned memories, each strategy at each rate.
+
+    Args:
+        plan: Gives the large memory, the rates, the ks and the seeds.
+    """
 
     def cells(make: Callable[[int, int], System], seeds: Callable[[int], tuple[int, ...]]) -> dict[str, Cell]:
         return {name_k(k): _cell(plan, [make(seed, k) for seed in seeds(k)]) for k in plan.ks}
@@ -114,12 +122,24 @@ def _pruned(plan: Plan, settings: PruneSettings, seed: int, k: int) -> System:
 
 
 def rates_of(plan: Plan, label: str) -> tuple[float, ...]:
-    """Return the rates of a strategy: every other one where it is not the paper's."""
+    """Return the rates of a strategy: every other one where it is not the paper's.
+
+    Args:
+        plan: Gives all rates.
+        label: Strategy, a key of CURVE_STRATEGIES.
+    """
     return plan.rates[::2] if label in OWN else plan.rates
 
 
 def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
-    """Return all seeds at the rates that the text discusses, and one at the others."""
+    """Return all seeds at the rates that the text discusses, and one at the others.
+
+    Args:
+        plan: Gives all seeds, rates and ks.
+        label: Strategy, a key of CURVE_STRATEGIES.
+        rate: Pruning rate.
+        k: Number of neighbours.
+    """
     middle = k == plan.ks[len(plan.ks) // 2]
     if label == COVERED:
         repeated = middle and rate == FREE_RATE
@@ -131,17 +151,35 @@ def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
 
 
 def name_k(k: int) -> str:
-    """Return the label of a column."""
+    """Return the label of a column.
+
+    Args:
+        k: Number of neighbours.
+    """
     return f"k = {k}"
 
 
 def name_point(label: str, rate: float) -> str:
-    """Return the label of a strategy at a rate."""
+    """Return the label of a strategy at a rate.
+
+    Args:
+        label: Strategy, a key of CURVE_STRATEGIES.
+        rate: Pruning rate, from 0 to 1.
+
+    Examples:
+        >>> name_point(CURVE_OURS, 0.3)
+        'PCKMT*+Ours 30 %'
+    """
     return f"{label} {rate * 100:g} %"
 
 
 def curves(plan: Plan, results: Results) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Return the points (rate, mean BLEU) that were run, by column and strategy; the unpruned memory is rate 0."""
+    """Return the points (rate, mean BLEU) that were run, by column and strategy; the unpruned memory is rate 0.
+
+    Args:
+        plan: Gives the grid.
+        results: Results folder to read.
+    """
     grid = build_curve(plan)
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for column in grid.columns:
@@ -157,7 +195,12 @@ def curves(plan: Plan, results: Results) -> dict[str, dict[str, list[tuple[float
 
 
 def levels(plan: Plan, results: Results) -> dict[str, dict[str, float]]:
-    """Return the mean BLEU of the base model and of the unpruned memory in the model's own space, by column."""
+    """Return the mean BLEU of the base model and of the unpruned memory in the model's own space, by column.
+
+    Args:
+        plan: Gives the grid.
+        results: Results folder to read.
+    """
     grid = build_curve(plan)
     found: dict[str, dict[str, float]] = {}
     for column in grid.columns:
@@ -219,7 +262,11 @@ def _draw_curve(plan: Plan, results: Results, folder: Path) -> list[Path]:
 
 
 def build_redundancy(plan: Plan) -> Grid:
-    """Return CKMT* on the dev set, unpruned, and pruned by cost clusters of n-grams of each length."""
+    """Return CKMT* on the dev set, unpruned, and pruned by cost clusters of n-grams of each length.
+
+    Args:
+        plan: Gives the domain and seeds.
+    """
 
     def cell(prune: PruneSettings | None) -> dict[str, Cell]:
         systems = [plan.ckmt(plan.domain, seed, prune=prune) for seed in plan.seeds]
@@ -235,7 +282,11 @@ def build_redundancy(plan: Plan) -> Grid:
 
 
 def ngram_counts(plan: Plan) -> Redundancy:
-    """Return the row that counts the n-grams of the memory."""
+    """Return the row that counts the n-grams of the memory.
+
+    Args:
+        plan: Gives the domain.
+    """
     return Redundancy((plan.domain,), longest=max(LENGTHS))
 
 
