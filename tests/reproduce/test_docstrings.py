@@ -13,11 +13,14 @@ import pytest
     [
         "ibidem.reproduce",
         "ibidem.reproduce.bootstrap",
+        "ibidem.reproduce.data",
         "ibidem.reproduce.grid",
         "ibidem.reproduce.plan",
+        "ibidem.reproduce.report",
         "ibidem.reproduce.results",
         "ibidem.reproduce.rows.translation",
         "ibidem.reproduce.tables.pruning",
+        "ibidem.reproduce.tables.speed",
         "ibidem.reproduce.workspace",
     ],
 )

@@ -77,6 +77,14 @@ class Data:
 
     Raises:
         UsageError: There is no such folder.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     data = write_own_data(Path(folder))
+        ...     data.domains, data.has("it", "test"), data.has("general", "test")
+        (['general', 'it', 'it-large', 'koran', 'news'], True, False)
     """
 
     def __init__(self, folder: Path) -> None:
@@ -209,7 +217,13 @@ def write_cut(data: Data, folder: Path, lines: dict[str, int]) -> Data:
 
 
 def own_sentences() -> list[Sentence]:
-    """Return all sentences written for this project: five domains of 64."""
+    """Return all sentences written for this project: five domains of 64.
+
+    Examples:
+        >>> sentences = own_sentences()
+        >>> len(sentences), sentences[0].domain
+        (320, 'software')
+    """
     text = (resources.files("ibidem.reproduce") / "sentences.tsv").read_text(encoding="utf-8")
     return [Sentence(*line.split("\t")) for line in text.splitlines()]
 

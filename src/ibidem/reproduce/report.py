@@ -74,6 +74,10 @@ def name_tables(names: Sequence[str]) -> list[str]:
 
     Raises:
         UsageError: There is no table of a name.
+
+    Examples:
+        >>> name_tables(["pruning", "compact"])
+        ['compact', 'pruning']
     """
     wanted = TABLES if ALL in names else names
     for name in wanted:

@@ -91,6 +91,11 @@ def saving(base: Mapping[str, float], adaptive: Mapping[str, float], system: Map
         base: Speed of the base model: "sentences_per_second" and "tokens_per_second".
         adaptive: Speed of adaptive kNN-MT with the same k.
         system: Speed of the system.
+
+    Examples:
+        >>> speeds = [{"sentences_per_second": n, "tokens_per_second": 10 * n} for n in (100, 50, 75)]
+        >>> saving(*speeds).tokens
+        0.5
     """
 
     def share(name: str) -> float | None:
