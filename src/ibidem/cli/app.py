@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ibidem import __version__
-from ibidem.cli import bench, edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
+from ibidem.cli import edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "prune": transform.prune,
     "restore": transform.restore,
     "index": learn.index,
-    "bench": bench.bench,
+    "bench": evaluate.bench,
     "reproduce": reproduce.reproduce,
 }
 for _name, _command in _COMMANDS.items():

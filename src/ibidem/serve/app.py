@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
 from ibidem.errors import IbidemError, LockedMemoryError, UsageError
-from ibidem.serve import metrics, openapi
+from ibidem.serve import metrics, schemas
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.middleware import Middleware
 from ibidem.serve.routes import deepl, libretranslate, memories, page
@@ -45,7 +45,7 @@ def make_app(service: Service) -> ASGIApp:
     for module in (libretranslate, deepl, memories, metrics):
         app.include_router(module.make_routes(service))
     app.include_router(page.make_routes())
-    app.include_router(openapi.make_routes(app))
+    app.include_router(schemas.make_routes(app))
     inner: ASGIApp = app
     if service.settings.origins:
         inner = CORSMiddleware(

@@ -57,8 +57,8 @@ class BatchSettings:
 
     Attributes:
         size: Largest number of lines of a batch.
-        max_waiting: Characters that may wait.
-        min_line_characters: Characters that a shorter line counts for in `max_waiting`.
+        queue_characters: Characters of all lines that may wait.
+        min_line_characters: Characters that a shorter line counts for in `queue_characters`.
         wait_seconds: Seconds in which the decoding of a request must start.
         pause: After a batch of several requests, the thread waits until no request arrived for this many seconds.
         max_pause: Largest total of these pauses in seconds.
@@ -67,7 +67,7 @@ class BatchSettings:
     """
 
     size: int = 32
-    max_waiting: int = 200_000
+    queue_characters: int = 200_000
     min_line_characters: int = 40
     wait_seconds: float = 60.0
     pause: float = 0.002
@@ -307,7 +307,7 @@ class Batcher(Generic[Result]):
 
     def _has_room(self, characters: int) -> bool:
         """Check the size of the queue; an empty queue accepts one request of any size."""
-        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.max_waiting
+        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.queue_characters
 
     def _wait_for_more(self) -> None:
         """Pause while further requests keep arriving."""

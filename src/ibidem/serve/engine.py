@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ibidem.decode import Check, Explanation, Hypothesis, Scorer
     from ibidem.model import BaseModel
-    from ibidem.serve.request_options import RequestOptions
+    from ibidem.serve.request import RequestOptions
 
 # Largest cost of a batch on a CPU (see `batcher.decoding_cost`). On a GPU a step takes as long for many lines as for
 # few.

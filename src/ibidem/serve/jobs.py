@@ -23,7 +23,7 @@ from ibidem.serve.memory_writer import file_name
 from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
-    from ibidem.serve.settings import Limits
+    from ibidem.serve.limits import Limits
 
 logger = logging.getLogger("ibidem.serve")
 

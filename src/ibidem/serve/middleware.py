@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ibidem.serve.auth import Authenticator
+    from ibidem.serve.limits import ServeSettings
     from ibidem.serve.metrics import Metrics
-    from ibidem.serve.settings import ServeSettings
 
 logger = logging.getLogger("ibidem.serve")
 

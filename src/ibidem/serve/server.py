@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ibidem.decode import Translator
-    from ibidem.serve.settings import ServeSettings
+    from ibidem.serve.limits import ServeSettings
 
 _MAX_CONNECTIONS = 2_048
 _MAX_HEADER_BYTES = 1 << 16

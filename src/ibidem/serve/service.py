@@ -15,7 +15,7 @@ from ibidem.serve.http_error import HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
-from ibidem.serve.request_body import Model, parse_fields, read_fields
+from ibidem.serve.request import Model, parse_fields, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ibidem.decode import Explanation, Piece
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, LineTranslation
+    from ibidem.serve.limits import Limits, ServeSettings
     from ibidem.serve.metrics import Metrics
-    from ibidem.serve.request_options import RequestOptions
-    from ibidem.serve.settings import Limits, ServeSettings
+    from ibidem.serve.request import RequestOptions
     from ibidem.text import Corpus, Pair
 
 Outcome = TypeVar("Outcome")
@@ -133,8 +133,8 @@ class Service:
         limits = settings.limits
         batch_settings = BatchSettings(
             engine.batch_size,
-            limits.waiting,
-            limits.least,
+            limits.queue_characters,
+            limits.min_line_characters,
             limits.wait_seconds,
             budget=engine.budget,
             request_seconds=limits.request_seconds,

@@ -13,8 +13,7 @@ from ibidem.errors import TextError
 from ibidem.progress import Progress, silent
 from ibidem.text.inline import Request, Untranslated, is_blank, plain_text, translate_pieces
 from ibidem.text.language import primary_language
-from ibidem.text.limits import MAX_TEXT
-from ibidem.text.stream import BYTE_ORDER_MARK, RECODE, decode_line, line_too_long
+from ibidem.text.stream import BYTE_ORDER_MARK, MAX_TEXT, RECODE, decode_line, line_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError, UsageError
+from ibidem.text.catalogue import read_mo
 from ibidem.text.jsonl import JSONL_WRITER, read_jsonl, read_jsonl_document
 from ibidem.text.language import Languages
-from ibidem.text.mo import read_mo
-from ibidem.text.plain import read_plain_document
+from ibidem.text.plain import TSV_WRITER, read_plain_document, read_tsv, read_tsv_document
 from ibidem.text.po import read_po, read_po_document
 from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream
 from ibidem.text.tmx import TMX_WRITER, read_tmx, read_tmx_document
-from ibidem.text.tsv import TSV_WRITER, read_tsv, read_tsv_document
 from ibidem.text.xliff import read_xliff, read_xliff_document
 
 if TYPE_CHECKING:

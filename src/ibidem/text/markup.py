@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
 from ibidem.text.inline import Code, Role
-from ibidem.text.limits import MAX_UNIT_BYTES, MAX_UNIT_TOKENS
+from ibidem.text.stream import MAX_UNIT_BYTES, MAX_UNIT_TOKENS
 from ibidem.text.xml import Kind, escape
 
 if TYPE_CHECKING:

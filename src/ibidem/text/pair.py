@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from ibidem.text.limits import MAX_ORIGIN
+from ibidem.text.stream import MAX_ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

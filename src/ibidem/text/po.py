@@ -15,7 +15,7 @@ from ibidem.errors import TextError
 from ibidem.text.catalogue import Message, check_charset, find_language, read_catalogue, remove_context
 from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit, newline_of, read_lines
 from ibidem.text.inline import plain_text
-from ibidem.text.limits import MAX_TEXT, MAX_UNIT_BYTES
+from ibidem.text.stream import MAX_TEXT, MAX_UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -14,9 +14,9 @@ import ibidem
 from ibidem.errors import TextError
 from ibidem.text.document import DocumentBuilder, Edit
 from ibidem.text.inline import Role, is_blank, plain_text
-from ibidem.text.limits import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
 from ibidem.text.markup import Element, InlineSyntax, XmlFile, name_of, open_and_close, read_content, sibling_tag
 from ibidem.text.pair import Dropped, PairWriter, Unit
+from ibidem.text.stream import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
 from ibidem.text.xml import LANGUAGE, UNFIT, Kind, XmlParser, escape, read_tokens
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ibidem.errors import TextError
 from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit
 from ibidem.text.inline import Role, is_blank, plain_text
-from ibidem.text.limits import BLOCK_BYTES
 from ibidem.text.markup import (
     Element,
     InlineSyntax,
@@ -32,6 +31,7 @@ from ibidem.text.markup import (
     sibling_tag,
 )
 from ibidem.text.pair import Dropped, Unit
+from ibidem.text.stream import BLOCK_BYTES
 from ibidem.text.xml import LANGUAGE, SPACE, Kind, parse_tokens, read_tokens
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.parsers import expat
 
 from ibidem.errors import TextError
-from ibidem.text.limits import (
+from ibidem.text.stream import (
     BLOCK_BYTES,
     MAX_ATTRIBUTES,
     MAX_DEFAULT_CHARACTERS,
@@ -23,8 +23,8 @@ from ibidem.text.limits import (
     MAX_NAMES,
     MAX_NAMESPACE,
     MAX_TEXT,
+    invalid_byte,
 )
-from ibidem.text.stream import invalid_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
