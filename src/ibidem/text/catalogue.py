@@ -16,6 +16,7 @@ from ibidem.text.inline.accelerators import remove_accelerators
 from ibidem.text.language import Languages, infer_language
 from ibidem.text.pair import Dropped, Unit, join_lines
 from ibidem.text.stream import BLOCK_BYTES, MAX_MO_SHARING, MAX_TEXT
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -156,7 +157,7 @@ def _choose_language(name: str, declared: str | None, languages: Languages) -> s
     if known is None:
         raise TextError(
             f"{name}: {what}, and one of {languages.source!r} and {languages.target!r} is needed. State the language "
-            f"of the msgstr entries, for instance: --catalogue-language {languages.source}"
+            f"of the msgstr entries, for instance: {describe_option('--catalogue-language', languages.source)}"
         )
     return known
 

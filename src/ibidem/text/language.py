@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,7 +88,8 @@ class Languages:
         if languages.catalogue not in (None, languages.source, languages.target):
             raise UsageError(
                 f"The catalogue language {catalogue!r} is neither the source language {source!r} nor the "
-                f"target language {target!r}. Give one of these with --catalogue-language."
+                f"target language {target!r}. Give one of these with "
+                f"{describe_option('--catalogue-language', languages.target)}."
             )
         return languages
 
