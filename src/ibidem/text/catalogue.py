@@ -107,12 +107,23 @@ def read_catalogue(
 
 
 def clean(original: str, translation: str) -> tuple[str, str]:
-    """Remove accelerators and KDE contexts from both sides of a message."""
+    """Remove accelerators and KDE contexts from both sides of a message.
+
+    Args:
+        original: The msgid.
+        translation: The msgstr.
+
+    Returns:
+        Both sides. Each accelerator is removed only if the other side has the same marker.
+    """
     return remove_accelerators(remove_context(original), remove_context(translation))
 
 
 def remove_context(text: str) -> str:
     r"""Remove the first line of a message if it is a KDE context.
+
+    Args:
+        text: The msgid or msgstr.
 
     Examples:
         >>> remove_context("_: verb\nOpen")
@@ -122,7 +133,15 @@ def remove_context(text: str) -> str:
 
 
 def check_charset(header: str, name: str, recode: str) -> str | None:
-    """Return the encoding that a header declares, in lower case, None if it declares none.
+    """Check the encoding that a header declares.
+
+    Args:
+        header: The msgstr of the header, one field a line.
+        name: The name of the file, for the message.
+        recode: The advice for a catalogue that is not in UTF-8.
+
+    Returns:
+        The encoding in lower case, None if the header declares none.
 
     Raises:
         TextError: If it is neither UTF-8 nor a part of it.
@@ -134,7 +153,14 @@ def check_charset(header: str, name: str, recode: str) -> str | None:
 
 
 def find_language(header: str) -> str | None:
-    """Return the language of the translations that a header declares."""
+    """Return the language of the translations that a header declares.
+
+    Args:
+        header: The msgstr of the header, one field a line.
+
+    Returns:
+        The tag as it is written, None if the field `Language` is missing or empty.
+    """
     match = _LANGUAGE.search(header)
     return match[1] if match else None
 
@@ -169,7 +195,15 @@ _HEADER = 28
 
 
 def read_mo(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
-    """Yield the pairs of an MO catalogue; see `read_catalogue` for their direction and cleaning."""
+    """Yield the pairs of an MO catalogue; see `read_catalogue` for their direction and cleaning.
+
+    Args:
+        stream: The opened file, which is read whole.
+        languages: The two languages of the corpus.
+
+    Raises:
+        TextError: If the file is damaged, too large or not in UTF-8, or its language is unknown.
+    """
     return read_catalogue(_read_messages(stream), name=stream.name, languages=languages, recode=_RECODE_MO)
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 def read_aligned(source: Stream, target: Stream) -> Iterator[ReadResult]:
     """Yield the pairs of two files whose lines are translations of each other.
 
+    Args:
+        source: The opened file of the sources.
+        target: The opened file of the targets.
+
     Raises:
         TextError: If one file has more lines than the other; this is found when the shorter one ends.
     """
@@ -46,6 +50,13 @@ def read_plain_document(data: bytes, name: str) -> Document:
     """Read a document in which each line is a segment that its translation replaces.
 
     A blank line stays as it is, and a line that cannot be translated becomes empty.
+
+    Args:
+        data: The file, in UTF-8.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If a line is too long or not UTF-8.
     """
     builder = DocumentBuilder()
     for line in read_lines(data, name):
@@ -55,7 +66,14 @@ def read_plain_document(data: bytes, name: str) -> Document:
 
 
 def encode_line(_: Segment, pieces: Pieces) -> bytes:
-    """Encode a target as one line; raises ValueError if it contains a line break."""
+    """Encode a target as one line.
+
+    Args:
+        pieces: The target, without line breaks.
+
+    Raises:
+        ValueError: If it contains a line break.
+    """
     text = plain_text(pieces)
     if "\n" in text:
         raise ValueError("a line break was added")
@@ -67,6 +85,9 @@ _BREAKS = str.maketrans("\t\n\r", "   ")
 
 def read_tsv(stream: Stream) -> Iterator[ReadResult]:
     """Yield the pair of each line.
+
+    Args:
+        stream: The opened file; a blank line is dropped.
 
     Raises:
         TextError: If a line does not have two columns.
@@ -87,6 +108,10 @@ def read_tsv(stream: Stream) -> Iterator[ReadResult]:
 
 def read_tsv_document(data: bytes, name: str) -> Document:
     """Read a document of lines with one column, which need a target, or two.
+
+    Args:
+        data: The file, in UTF-8.
+        name: Its name, for messages.
 
     Raises:
         TextError: If a line has more columns.

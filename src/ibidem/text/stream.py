@@ -133,7 +133,7 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class Stream:
-    """An input file, decompressed by its ending and read in bounded memory.
+    r"""An input file, decompressed by its ending and read in bounded memory.
 
     It is a context manager. Every failure to read is a TextError that names the file.
 
@@ -153,9 +153,13 @@ class Stream:
         TextError: If the file does not exist or is a folder.
 
     Examples:
-        >>> with Stream("corpus.tsv.gz") as stream:  # doctest: +SKIP
-        ...     for number, text in stream.lines():
-        ...         print(number, text)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "lines.txt.gz")
+        ...     _ = path.write_bytes(gzip.compress(b"one\r\ntwo\n"))
+        ...     with Stream(str(path)) as stream:
+        ...         print(list(stream.lines()))
+        [(1, 'one'), (2, 'two')]
     """
 
     def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
@@ -198,14 +202,25 @@ class Stream:
         return self._file.tell()
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, none only at the end."""
+        """Return up to `size` bytes, none only at the end.
+
+        Args:
+            size: The largest number of bytes, at least 1.
+
+        Raises:
+            TextError: If the file is damaged or exceeds a limit.
+        """
         try:
             return self._body.read(size)
         except _READ_ERRORS as error:
             raise self._read_error(error) from error
 
     def raw_lines(self) -> Iterator[bytes]:
-        r"""Yield each line with its `\n`; a second call continues where the first one stopped."""
+        r"""Yield each line with its `\n`; a second call continues where the first one stopped.
+
+        Raises:
+            TextError: If a line is longer than MAX_TEXT bytes, or the file is damaged or exceeds a limit.
+        """
         while True:
             try:
                 line = self._body.readline(MAX_TEXT + 1)
@@ -261,6 +276,12 @@ class Stream:
 def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str:
     """Decode one line of a file, without its end and without the byte order mark of the first line.
 
+    Args:
+        raw: The line with its end.
+        number: The number of the line, from 1.
+        name: The name of the file, for messages.
+        remedy: The advice for a byte that is not UTF-8.
+
     Raises:
         TextError: If the line is not UTF-8.
     """
@@ -274,12 +295,24 @@ def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str
 
 
 def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextError:
-    """Return the error for a byte that is not UTF-8."""
+    """Return the error for a byte that is not UTF-8.
+
+    Args:
+        name: The name of the file.
+        line: The line of the byte, from 1.
+        byte: Its value.
+        remedy: The advice at the end of the message.
+    """
     return TextError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")
 
 
 def line_too_long(name: str, line: int) -> TextError:
-    """Return the error for a line of more than MAX_TEXT bytes."""
+    """Return the error for a line of more than MAX_TEXT bytes.
+
+    Args:
+        name: The name of the file.
+        line: The number of the line, from 1.
+    """
     return TextError(
         f"{name}, line {line}: longer than {MAX_TEXT:,} bytes. Check that it is a text file with one segment a line."
     )
@@ -292,9 +325,20 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A file that is replaced keeps its permissions; if the path is a link, the file that it points to is replaced. A
     pipe or a device is written directly.
 
+    Args:
+        path: The file; its folder must exist.
+
+    Yields:
+        The open temporary file, a pipe or a device.
+
     Examples:
-        >>> with open_output("translated.txt") as file:  # doctest: +SKIP
-        ...     file.write(b"complete")
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "translated.txt")
+        ...     with open_output(path) as file:
+        ...         _ = file.write(b"complete")
+        ...     path.read_bytes()
+        b'complete'
     """
     target = Path(path)
     if target.exists() and not target.is_file():

@@ -44,6 +44,10 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     out, including any `<sub>` in it, which is a separate text such as a footnote. The encoding is the one that the XML
     declares. The origin and the location that an exported memory states in `<prop>` elements are used.
 
+    Args:
+        stream: The opened file.
+        languages: The two languages of the corpus.
+
     Raises:
         TextError: If the file is not well-formed or exceeds a limit.
     """
@@ -147,6 +151,11 @@ _SYNTAX = InlineSyntax(lambda name, _: name in _CODES, _role)
 
 def read_tmx_document(data: bytes, name: str, languages: Languages) -> Document:
     """Read a TMX file as a document whose targets are in the target language.
+
+    Args:
+        data: The file, in the encoding that the XML declares.
+        name: Its name, for messages.
+        languages: The two languages; a target that is missing is added in the second one.
 
     Raises:
         TextError: If the file is not valid, or has units but none in the source language.

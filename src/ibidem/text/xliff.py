@@ -97,6 +97,10 @@ def read_xliff(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
 
     The file is read block by block, and only the current unit is kept.
 
+    Args:
+        stream: The opened file, of version 1 or 2.
+        languages: The two languages of the corpus.
+
     Raises:
         TextError: If the file is not valid, declares a language that is neither of the two, or translates in both
             directions.
