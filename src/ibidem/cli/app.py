@@ -84,6 +84,9 @@ def _options_of(group: Any) -> list[Parameter]:
 def repeat_file_options(arguments: Sequence[str]) -> list[str]:
     """Repeat an option before its second file, so that `--train a.de a.en` works like `--train a.de --train a.en`.
 
+    Args:
+        arguments: The arguments of the process, without the name of the program.
+
     Examples:
         >>> repeat_file_options(["learn", "--train", "a.de", "a.en", "-o", "m"])
         ['learn', '--train', 'a.de', '--train', 'a.en', '-o', 'm']

@@ -31,7 +31,14 @@ _MESSAGES = {404: "Not found", 405: "Method not allowed"}
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Create the ASGI application of a service; its shutdown closes the service."""
+    """Create the ASGI application of a service; its shutdown closes the service.
+
+    Args:
+        service: The service that the routes call.
+
+    Returns:
+        The application with its middleware, for uvicorn or a test client.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -58,7 +65,15 @@ def make_app(service: Service) -> ASGIApp:
 
 
 async def handle_exception(request: Request, error: Exception) -> JSONResponse:
-    """Convert any exception to a JSON response without details of the server."""
+    """Convert any exception to a JSON response without details of the server.
+
+    Args:
+        request: The request; its path decides the name of the field with the message.
+        error: Any exception of a route.
+
+    Returns:
+        The status and message of an `HttpError`; 500 for an unexpected exception.
+    """
     return error_response(_to_http_error(error), request.url.path)
 
 

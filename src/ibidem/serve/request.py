@@ -60,6 +60,9 @@ async def stream_body(request: Request, limit: int, seconds: float) -> AsyncIter
         limit: Largest number of bytes.
         seconds: Seconds in which an empty body must end.
 
+    Yields:
+        Parts of at least one byte, in order.
+
     Raises:
         HttpError: 408, the body takes too long; 413, it is too large; 415, it is compressed; 499, the client closed
             the connection.
@@ -234,6 +237,9 @@ class RequestOptions:
 
 def language_name(code: str) -> str:
     """Return the English name of a language, or its code if the name is not in the table.
+
+    Args:
+        code: A two-letter code in lower case.
 
     Examples:
         >>> language_name("de"), language_name("tlh")

@@ -31,7 +31,11 @@ _ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes for text, languages, usage and memories."""
+    """Create the routes for text, languages, usage and memories.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["DeepL"], responses=DEEPL_ERRORS)
     engine = service.engine
 

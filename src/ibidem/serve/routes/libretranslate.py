@@ -47,7 +47,11 @@ SUGGESTION_ORIGIN = "suggested"
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes of LibreTranslate that apply to a server of one language pair."""
+    """Create the routes of LibreTranslate that apply to a server of one language pair.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["LibreTranslate"])
     engine = service.engine
 
@@ -187,6 +191,9 @@ def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:
     Args:
         translation: A translation with explanations.
         names: Names of the memories by folder.
+
+    Returns:
+        The explanation of the whole text; positions count from its start.
     """
     cache = PairCache(names)
     words = [
@@ -210,7 +217,11 @@ class PairCache:
         self.pairs: list[CitedPair] = []
 
     def number_of(self, neighbour: Neighbour) -> int:
-        """Return the index in `pairs` of a neighbour's pair."""
+        """Return the index in `pairs` of a neighbour's pair, which is added if it is new.
+
+        Args:
+            neighbour: A cited neighbour of any memory in `names`.
+        """
         pair = neighbour.pair
         key = (pair.memory, pair.id)
         if key not in self._numbers:

@@ -37,7 +37,11 @@ _FILE_BODY = {
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes for memories, their pairs, and imports."""
+    """Create the routes for memories, their pairs, and imports.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["Memories"], responses=ERRORS)
     writers = service.writers
 
