@@ -131,6 +131,9 @@ class MemoryWriters:
             counts: Receives the number of pairs that were skipped.
             progress: Receives the number of learnt pairs; it may raise an exception to stop.
 
+        Returns:
+            Ids of the new and the known pairs, and the number of pairs that were left out.
+
         Raises:
             HttpError: 400, the change is invalid; 403, the server is read-only; 404, there is no such memory; 503,
                 another program holds the memory.

@@ -134,6 +134,9 @@ def parse_fields(model: type[Model], body: Body) -> Model:
         model: The schema. Values of a form are converted to its types, values of JSON are not.
         body: The fields.
 
+    Returns:
+        The validated body.
+
     Raises:
         HttpError: 400, with the name of the first field that is missing or invalid.
     """

@@ -259,6 +259,9 @@ def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True, ide
         accelerators: Whether to take out the accelerator.
         identifiers: Whether identifiers of programs are placeholders too.
 
+    Returns:
+        The text with one character for each code and placeholder, and what these stand for.
+
     Raises:
         ValueError: If there are more than MAX_MARKS codes and placeholders.
 
