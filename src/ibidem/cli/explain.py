@@ -43,7 +43,12 @@ def explain(
 
 
 def show(explanation: Explanation, neighbours: int) -> None:
-    """Print an explanation on stdout, on a terminal in colours: green words come from the memory."""
+    """Print an explanation on stdout, on a terminal in colours: green words come from the memory.
+
+    Args:
+        explanation: The explanation of one text.
+        neighbours: The largest number of cited sentences for each token.
+    """
     from rich.console import Console
     from rich.text import Text
 

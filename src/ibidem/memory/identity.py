@@ -11,6 +11,7 @@ import numpy as np
 
 from ibidem.errors import MismatchError, UsageError
 from ibidem.text import same_language
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +47,8 @@ def check_identity(memory: Memory, model: BaseModel) -> None:
         if stored != given and identity.name == model.name:
             raise MismatchError(
                 f"{memory.path} was learnt with another state of '{model.name}' ({what} {stored}, now {given}): the "
-                "model has changed, or --source-prefix or a language differs. Give the same ones, or learn it again."
+                "model has changed, or the source prefix or a language differs. Give the memory's source prefix with "
+                f"{describe_option('--source-prefix', 'TEXT')} and its languages, or learn it again."
             )
         if stored != given:
             raise MismatchError(

@@ -24,6 +24,7 @@ from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
 from ibidem.model.tokens import Tokens
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,11 +126,17 @@ def resolve_device(device: str) -> torch.device:
 def _int8_obstacle(network: Any, name: str, torch_device: torch.device) -> str | None:
     """Return the reason why a model cannot use int8 on a device; None if it can."""
     if torch_device.type != "cpu":
-        return f"int8 is for the CPU, not for '{torch_device}': use --dtype float16 there."
+        return f"int8 is for the CPU, not for '{torch_device}': use {describe_option('--dtype', 'float16')}."
     if not supports_fast_marian(network):
-        return f"{name} is a {type(network).__name__}, and int8 requires a Marian or FSMT model: use --dtype float32."
+        return (
+            f"{name} is a {type(network).__name__}, and int8 requires a Marian or FSMT model: "
+            f"use {describe_option('--dtype', 'float32')}."
+        )
     if not (supports_native(network) or supports_int8()):
-        return "Neither PyTorch nor the native library has int8 products for this CPU: use --dtype float32."
+        return (
+            "Neither PyTorch nor the native library has int8 products for this CPU: "
+            f"use {describe_option('--dtype', 'float32')}."
+        )
     return None
 
 
@@ -226,7 +233,7 @@ def load_config(folder: Path, name: str) -> Any:
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(
             f"{name} is quantised (quantization_config in its config.json), which ibidem does not read: use the "
-            "original model; --dtype int8 quantises it on a CPU."
+            "original model. The dtype int8 quantises it on a CPU."
         )
     return config
 

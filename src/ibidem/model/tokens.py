@@ -145,8 +145,8 @@ class Tokens:
                 self.source_prefix = f"{codes[code]} {self.source_prefix}"
             elif not self.source_prefix.startswith(codes[code]):
                 raise UsageError(
-                    f"--target-language {code} and the tag in --source-prefix '{self.source_prefix}' differ: omit one "
-                    "of them."
+                    f"The target language {code} and the tag in the source prefix '{self.source_prefix}' differ: omit "
+                    "one of them."
                 )
         self.source_language, self.target_language = resolve_languages(name, own, given)
         self.assumed = LanguagePair(
