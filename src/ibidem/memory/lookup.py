@@ -1,4 +1,4 @@
-"""Access to the keys of a memory as one array, and to sentence pairs by number, id, text and origin.
+"""Access to the keys and values of a memory as one array, and to sentence pairs by number, id, text and origin.
 
 The number of a pair is its position. A removed pair keeps its number until the journal is sealed. The id of a pair
 never changes and is never given to another pair.
@@ -18,8 +18,10 @@ from ibidem.memory.pairs import StoredPair
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import torch
     from numpy.typing import NDArray
 
+    from ibidem.memory.memory import Memory
     from ibidem.memory.segment import Segment
     from ibidem.memory.tail import Tail
 
@@ -258,3 +260,10 @@ def _place(firsts: NDArray[np.int64], number: int) -> tuple[int, int]:
     """Return the segment of a number, and the number inside that segment."""
     place = int(np.searchsorted(firsts, number, side="right")) - 1
     return place, number - int(firsts[place])
+
+
+def load_values(memory: Memory, device: torch.device) -> torch.Tensor:
+    """Load the value (token id) of every sealed entry to a device, [entries] of int64."""
+    import torch
+
+    return torch.from_numpy(memory.values().astype(np.int64)).to(device)

@@ -18,9 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.base import BaseModel
+from ibidem.model.base import BaseModel, fingerprint_network
 from ibidem.model.fast_marian import supports_fast_marian
-from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
 from ibidem.model.tokens import Tokens
