@@ -61,7 +61,11 @@ _ATTEMPTS = 3
 
 
 def check_identity(memory: Memory, model: BaseModel) -> None:
-    """Check that a memory was learnt with this model, tokenizer and languages; else its keys are meaningless.
+    """Check that a memory was learnt with this model, tokenizer and languages; otherwise its keys are meaningless.
+
+    Args:
+        memory: The memory.
+        model: The model that is to translate with it.
 
     Raises:
         MismatchError: If one of them differs; the message names it.
@@ -98,6 +102,9 @@ def check_identity(memory: Memory, model: BaseModel) -> None:
 
 def check_complete(memory: Memory) -> None:
     """Check that the extraction of a memory was finished.
+
+    Args:
+        memory: The memory.
 
     Raises:
         UsageError: If it was interrupted: tuning or translating with a part of the memory would mislead.

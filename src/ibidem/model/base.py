@@ -363,6 +363,12 @@ def fingerprint_network(network: nn.Module) -> str:
     """Compute the sha256 of the names, shapes and float32 values of all parameters.
 
     The result does not depend on the device or the file format.
+
+    Args:
+        network: A transformers model in the precision of its files; rounded weights have another fingerprint.
+
+    Returns:
+        64 hexadecimal digits.
     """
     digest = hashlib.sha256()
     weights = dict(network.named_parameters())
@@ -377,7 +383,14 @@ def fingerprint_network(network: nn.Module) -> str:
 
 
 def fingerprint_tokens(tokens: Tokens) -> str:
-    """Compute the sha256 of a tokenizer's behaviour: its vocabularies, and sample texts encoded on both sides."""
+    """Compute the sha256 of a tokenizer's behaviour: its vocabularies, and sample texts encoded on both sides.
+
+    Args:
+        tokens: The tokenizers of both sides; the languages and the prefix are part of their behaviour.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     behaviour = {
         "vocabulary": sorted(tokens.vocabulary().items()),
         "sources": tokens.encode_sources(_PROBES),
