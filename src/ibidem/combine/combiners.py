@@ -340,6 +340,10 @@ class NativeCombiner:
 
     Args:
         kernel: The native form of a combiner.
+
+    Attributes:
+        kernel: The native form.
+        k: The number of neighbours to retrieve.
     """
 
     def __init__(self, kernel: CombinerKernel) -> None:

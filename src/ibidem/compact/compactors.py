@@ -298,6 +298,9 @@ class NativeCompactor:
     Args:
         compactor: The compactor in torch, for states on other devices.
         kernel: Its native form.
+
+    Attributes:
+        kernel: The native form, for the native decoding step.
     """
 
     def __init__(self, compactor: LinearCompactor | NetworkCompactor, kernel: CompactorKernel) -> None:

@@ -79,6 +79,9 @@ class Fields:
     """A JSON object of a file, whose fields are read with a check of their types.
 
     Every method raises DamagedFile, with the file and the field, for a field that is missing or invalid.
+
+    Attributes:
+        file: The file, for messages.
     """
 
     def __init__(self, value: Any, file: Path, where: str = "") -> None:

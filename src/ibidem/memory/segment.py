@@ -244,7 +244,14 @@ def _seal(
 
 
 class Segment:
-    """A reader of a sealed segment; each file is opened when it is first used. Methods raise DamagedMemoryError."""
+    """A reader of a sealed segment; each file is opened when it is first used. Methods raise DamagedMemoryError.
+
+    Attributes:
+        folder: The folder of the segment.
+        record: The record in the manifest.
+        dimension: The dimension of the model's own keys.
+        expected: The shape of each array of the layout, by name; None stands for any length.
+    """
 
     def __init__(self, folder: Path, record: SegmentRecord, layout: Layout, dimension: int) -> None:
         """Prepare a reader; no file is opened.

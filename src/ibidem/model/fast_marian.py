@@ -160,7 +160,18 @@ class Sources(NamedTuple):
 
 
 class FastMarian:
-    """The weights of a Marian or FSMT model, arranged for fast decoding."""
+    """The weights of a Marian or FSMT model, arranged for fast decoding.
+
+    Attributes:
+        encoder: The encoder layers.
+        encoder_heads: The number of attention heads of an encoder layer.
+        decoder: The decoder layers.
+        heads: The number of attention heads of a decoder layer.
+        width: d, the dimension of the decoder states.
+        output: The output projection with its bias, from d to the vocabulary.
+        embed_source: The embedding of source tokens.
+        embed_target: The embedding of target tokens.
+    """
 
     def __init__(
         self,

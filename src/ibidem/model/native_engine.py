@@ -40,6 +40,10 @@ class NativeEngine:
     Args:
         network: A network with `NativeLinear` layers, whose weights are passed to the native library.
 
+    Attributes:
+        encoder: The native encoder; None where the library does not support the activation of the encoder layers.
+        decoder: The native decoder.
+
     Raises:
         TypeError: The network has other linear layers.
     """
