@@ -82,7 +82,7 @@ class CitedNeighbour(BaseModel):
         end: End of the entry.
         text: The token of the entry.
         distance: Distance between the entry's key and the query.
-        vote: Weight of the entry in the mixture.
+        weight: Weight of the entry in the mixture.
         agrees: Whether the entry has the token of the translation.
     """
 
@@ -91,14 +91,14 @@ class CitedNeighbour(BaseModel):
     end: int
     text: str
     distance: float
-    vote: float
+    weight: float
     agrees: bool
 
 
 class CitedToken(BaseModel):
     """A token of the translation.
 
-    Its `probability` is base_weight * base_probability plus the `vote` of all neighbours with `agrees`.
+    Its `probability` is base_weight * base_probability plus the `weight` of all neighbours with `agrees`.
     """
 
     text: str
@@ -121,8 +121,8 @@ class CitedWord(BaseModel):
         end: End of the word.
         memory_share: Mean share of the memory over the tokens, from 0 to 1.
         agreeing: Number of neighbours with the token of the translation.
-        consulted: Number of all neighbours.
-        verdict: Summary of these figures in words.
+        retrieved: Number of all neighbours.
+        summary: These figures in words.
         tokens: The tokens of the word.
     """
 
@@ -131,8 +131,8 @@ class CitedWord(BaseModel):
     end: int
     memory_share: float
     agreeing: int
-    consulted: int
-    verdict: str
+    retrieved: int
+    summary: str
     tokens: list[CitedToken]
 
 
