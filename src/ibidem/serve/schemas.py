@@ -93,14 +93,14 @@ class CitedNeighbour(BaseModel):
     end: int = Field(description="End of the entry")
     text: str = Field(description="The token of the entry")
     distance: float = Field(description="Distance between the entry's key and the query")
-    vote: float = Field(description="Weight of the entry in the mixture")
+    weight: float = Field(description="Weight of the entry in the mixture")
     agrees: bool = Field(description="Whether the entry has the token of the translation")
 
 
 class CitedToken(BaseModel):
     """A token of the translation.
 
-    Its `probability` is base_weight * base_probability plus the `vote` of all neighbours with `agrees`.
+    Its `probability` is base_weight * base_probability plus the `weight` of all neighbours with `agrees`.
     """
 
     text: str = Field(description="The token")
@@ -124,8 +124,8 @@ class CitedWord(BaseModel):
     end: int = Field(description="End of the word")
     memory_share: float = Field(description="Mean share of the memory over the tokens, from 0 to 1")
     agreeing: int = Field(description="Number of neighbours with the token of the translation")
-    consulted: int = Field(description="Number of all neighbours")
-    verdict: str = Field(description="Summary of these figures in words")
+    retrieved: int = Field(description="Number of all neighbours")
+    summary: str = Field(description="Summary of these figures in words")
     tokens: list[CitedToken] = Field(description="The tokens of the word")
 
 

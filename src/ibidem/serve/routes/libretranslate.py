@@ -261,8 +261,8 @@ def _convert_word(word: Word, shift: int, cache: PairCache) -> CitedWord:
         end=shift + word.end,
         memory_share=word.memory_share,
         agreeing=word.agreeing,
-        consulted=word.consulted,
-        verdict=word.verdict,
+        retrieved=word.retrieved,
+        summary=word.summary,
         tokens=tokens,
     )
 
@@ -274,6 +274,6 @@ def _convert_neighbour(neighbour: Neighbour, cache: PairCache) -> CitedNeighbour
         end=neighbour.end,
         text=neighbour.text,
         distance=neighbour.distance,
-        vote=neighbour.vote,
+        weight=neighbour.weight,
         agrees=neighbour.agrees,
     )
