@@ -1,14 +1,19 @@
-"""Speeds divide by the time, and every system is warmed up before it is timed."""
+"""BLEU, chrF and their comparison are those of sacreBLEU; every system is warmed up before it is timed."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sacrebleu
 
 from ibidem.decode import BaseScorer, SearchSettings, Translator
 from ibidem.errors import UsageError
-from ibidem.evaluate import Speed, evaluate_systems
+from ibidem.evaluate import Speed, compare, evaluate_systems, score
 from ibidem.evaluate.evaluation import WARM_UP_LINES
 
 if TYPE_CHECKING:
@@ -17,6 +22,144 @@ if TYPE_CHECKING:
     from ibidem.decode import Scorer
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
+
+REFERENCES = [
+    "Open the file with the editor.",
+    "The printer reports a paper jam.",
+    "Could you bring us the bill, please?",
+]
+HYPOTHESES = [
+    "Open the file in the editor.",
+    "The printer is reporting a paper jam.",
+    "could you bring us the bill please?",
+]
+SENTENCES = Path(__file__).parents[2] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
+ALL_REFERENCES = [line.split("\t")[2] for line in SENTENCES.read_text(encoding="utf-8").splitlines()[:80]]
+
+
+def test_values_are_those_of_sacrebleu_called_directly() -> None:
+    bleu, chrf = score(HYPOTHESES, REFERENCES)
+
+    assert (bleu.name, chrf.name) == ("BLEU", "chrF")
+    assert bleu.value == pytest.approx(
+        sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize="13a", lowercase=False, smooth_method="exp").score
+    )
+    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score)
+    assert 0 < bleu.value < 100
+
+
+def test_signatures_name_the_settings_and_the_version() -> None:
+    bleu, chrf = score(HYPOTHESES, REFERENCES)
+
+    assert bleu.signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    assert chrf.signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{sacrebleu.__version__}"
+
+
+def test_case_counts() -> None:
+    assert score([line.upper() for line in REFERENCES], REFERENCES)[0].value < 50
+    assert score(REFERENCES, REFERENCES)[0].value == pytest.approx(100)
+
+
+def test_unequal_counts_are_rejected_with_both_counts() -> None:
+    with pytest.raises(UsageError, match=r"hypotheses has 2 sentences but there are 3 references"):
+        score(HYPOTHESES[:2], REFERENCES)
+
+
+def test_no_lines_are_rejected() -> None:
+    with pytest.raises(UsageError, match="0 hypotheses, 0 references"):
+        score([], [])
+
+
+def test_one_string_is_not_a_list_of_sentences() -> None:
+    with pytest.raises(UsageError, match="split one string into its lines"):
+        score("one", "two")
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    program = (
+        "import sys, ibidem.evaluate;"
+        "print([name for name in ('numpy', 'sacrebleu', 'torch', 'transformers') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
+
+
+def drop_last_words(every: int) -> list[str]:
+    """Return the references without the last word of every n-th sentence."""
+    return [text.rsplit(" ", 1)[0] if number % every == 0 else text for number, text in enumerate(ALL_REFERENCES)]
+
+
+def test_a_system_compared_with_itself_is_not_significant() -> None:
+    system = drop_last_words(2)
+
+    for comparison in compare(system, system, ALL_REFERENCES, samples=100):
+        assert comparison.baseline == comparison.system
+        assert comparison.p_value == 1.0
+        assert not comparison.significant
+
+
+def test_a_clearly_better_system_is_significant() -> None:
+    comparisons = compare(drop_last_words(1), drop_last_words(10), ALL_REFERENCES, samples=200)
+
+    assert [comparison.metric for comparison in comparisons] == ["BLEU", "chrF"]
+    for comparison in comparisons:
+        assert comparison.system > comparison.baseline
+        assert comparison.significant
+
+
+def test_a_difference_in_one_sentence_is_not_significant() -> None:
+    baseline = drop_last_words(2)
+    system = [ALL_REFERENCES[0], *baseline[1:]]
+
+    for comparison in compare(baseline, system, ALL_REFERENCES, samples=200):
+        assert comparison.system > comparison.baseline
+        assert not comparison.significant
+
+
+def test_scores_and_half_widths_are_those_of_sacrebleu() -> None:
+    system = drop_last_words(3)
+    bleu = compare(drop_last_words(2), system, ALL_REFERENCES, samples=300, seed=7)[0]
+
+    assert bleu.system == pytest.approx(sacrebleu.corpus_bleu(system, [ALL_REFERENCES]).score)
+    assert 0 < bleu.system_half_width < 10
+    assert 0 < bleu.baseline_half_width < 10
+    assert "|bs:300|seed:7|" in bleu.signature
+
+
+def test_the_seed_determines_the_draws() -> None:
+    baseline, system = drop_last_words(2), drop_last_words(3)
+
+    first = compare(baseline, system, ALL_REFERENCES, samples=50, seed=1)
+    assert first == compare(baseline, system, ALL_REFERENCES, samples=50, seed=1)
+    other = compare(baseline, system, ALL_REFERENCES, samples=50, seed=2)
+    assert [c.system_half_width for c in first] != [c.system_half_width for c in other]
+
+
+@pytest.mark.parametrize("before", [None, "none", "99"])
+def test_the_environment_is_ignored_and_restored(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    baseline, system = drop_last_words(2), drop_last_words(3)
+    expected = compare(baseline, system, ALL_REFERENCES, samples=50)
+    if before is None:
+        monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    else:
+        monkeypatch.setenv("SACREBLEU_SEED", before)
+
+    assert compare(baseline, system, ALL_REFERENCES, samples=50) == expected
+    assert os.environ.get("SACREBLEU_SEED") == before
+
+
+def test_unequal_counts_name_the_wrong_system() -> None:
+    with pytest.raises(UsageError, match="system has 79 sentences but there are 80 references"):
+        compare(ALL_REFERENCES, ALL_REFERENCES[:79], ALL_REFERENCES)
+    with pytest.raises(UsageError, match="baseline has 1 sentences but there are 80 references"):
+        compare(ALL_REFERENCES[:1], ALL_REFERENCES, ALL_REFERENCES)
+
+
+def test_invalid_samples_and_seeds_are_rejected() -> None:
+    with pytest.raises(UsageError, match="Invalid samples 0"):
+        compare(ALL_REFERENCES, ALL_REFERENCES, ALL_REFERENCES, samples=0)
+    with pytest.raises(UsageError, match="Invalid seed 0"):
+        compare(ALL_REFERENCES, ALL_REFERENCES, ALL_REFERENCES, seed=0)
 
 
 def test_rates_divide_by_the_time() -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, make_dataclass
 import pytest
 
 from ibidem.learn import CompactSettings, PruneSettings
+from ibidem.reproduce.plan import System
 from ibidem.reproduce.results import agrees, describe, digest
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.system import System
 
 
 @dataclass(frozen=True)

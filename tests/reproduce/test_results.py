@@ -8,10 +8,10 @@ import pytest
 
 from ibidem.errors import IbidemError, UsageError
 from ibidem.reproduce import results as results_module
+from ibidem.reproduce.plan import System
 from ibidem.reproduce.results import ARCHIVE, Results, digest, pack_rows
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.rows.translation import OwnTranslation, Translation
-from ibidem.reproduce.system import System
 
 from .made_up import TRACE, make_counts, put_score
 

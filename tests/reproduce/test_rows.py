@@ -7,9 +7,8 @@ import pytest
 
 from ibidem.evaluate import Speed
 from ibidem.learn import group_entries
-from ibidem.reproduce.rows.statistics import choose_bigram, describe_sizes, number_clusters
-from ibidem.reproduce.rows.timing import speed_figures, spread_evenly, storage_of
-from ibidem.reproduce.rows.tsne import purity, sample_tokens
+from ibidem.reproduce.rows.statistics import choose_bigram, describe_sizes, number_clusters, purity, sample_tokens
+from ibidem.reproduce.rows.translation import speed_figures, spread_evenly, storage_of
 
 
 def test_sentences_are_drawn_evenly() -> None:

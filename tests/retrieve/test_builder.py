@@ -11,7 +11,7 @@ import torch
 
 from ibidem.retrieve import ArrayKeys, ExactIndex, ListIndex, ScanIndex, build_index, builder
 from ibidem.retrieve.builder import exact_index, int8_index, list_index
-from ibidem.retrieve.settings import ListSettings
+from ibidem.retrieve.index_settings import ListSettings
 
 from .samples import draw_skewed
 

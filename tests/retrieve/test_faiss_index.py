@@ -12,7 +12,7 @@ import torch
 
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve import ArrayKeys, ExactIndex, FaissIndex, build_index, faiss_index, measure_recall
-from ibidem.retrieve import settings as settings_module
+from ibidem.retrieve import index_settings as settings_module
 from ibidem.retrieve.faiss_index import load_faiss_index
 
 if TYPE_CHECKING:

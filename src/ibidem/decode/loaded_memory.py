@@ -248,7 +248,7 @@ class LoadedMemory:
         """Open everything that depends on the space of the memory's keys."""
         compactor = compactor_of(memory)
         whole = self._model.arithmetic == "int8"
-        self._compactor = None if compactor is None else place_compactor(compactor, self._device, whole=whole)
+        self._compactor = None if compactor is None else place_compactor(compactor, self._device, int16=whole)
         self._tuned = self._choose(memory, self._given_combiner)
         self._values = ValueTable(self._device)
         self._index_parts = self._reloaded = None

@@ -276,7 +276,7 @@ class Translator:
             'Good morning.'
             >>> [word.text for word in explanation.words]
             ['Good', 'morning.', '']
-            >>> explanation.words[0].verdict
+            >>> explanation.words[0].summary
             'from the base model: no neighbour'
         """
         given = list(texts)

@@ -1,8 +1,7 @@
 """Quality, significance and speed of translations, and a description of the machine they were measured on."""
 
-from ibidem.evaluate.evaluation import Speed, SystemResult, evaluate_systems
+from ibidem.evaluate.evaluation import Comparison, Score, Speed, SystemResult, compare, evaluate_systems, score
 from ibidem.evaluate.machine import describe_machine
-from ibidem.evaluate.quality import Comparison, Score, compare, score
 
 __all__ = [
     "Comparison",

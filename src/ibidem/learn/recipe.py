@@ -71,9 +71,9 @@ class LearnSettings:
     def __post_init__(self) -> None:
         if self.tuned_on not in TUNED_ON:
             raise UsageError(f"Unknown value '{self.tuned_on}' of tuned_on: use one of {', '.join(TUNED_ON)}.")
-        if self.prune.rate > 0 and self.prune.strategy == "covered" and self.tuned_on != "unpruned":
+        if self.prune.rate > 0 and self.prune.strategy == "redundant" and self.tuned_on != "unpruned":
             raise UsageError(
-                "The strategy covered needs a tuned combiner: tune on the unpruned memory first (tuned_on)."
+                "The strategy redundant needs a tuned combiner: tune on the unpruned memory first (tuned_on)."
             )
 
     @property

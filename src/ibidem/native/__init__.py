@@ -1,7 +1,7 @@
 """C++ kernels for the work of a decoding step: optional, called by ctypes, and equal to their torch counterparts."""
 
 from ibidem.native.beams import NativeBeams
-from ibidem.native.combiner import CombinerKernel
+from ibidem.native.combiner import Best, CombinerKernel, best_of_mixture
 from ibidem.native.compactor import CompactorKernel
 from ibidem.native.engine import (
     Activation,
@@ -31,7 +31,6 @@ from ibidem.native.ivf import (
     pack_centroids,
 )
 from ibidem.native.library import has_triton, loaded_instructions, native, runs_triton
-from ibidem.native.mixture import Best, best_of_mixture
 from ibidem.native.step import RetrievalPolicy, RetrievalStep, look_up
 
 __all__ = [

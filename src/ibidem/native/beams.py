@@ -78,6 +78,9 @@ class NativeBeams:
 
         Returns:
             The rows that continue and their new tokens.
+
+        Raises:
+            ValueError: The shapes are not [rows, m] with m at least 1.
         """
         given, ids = dense(log_probs), dense(tokens, torch.int64)
         rows = self.rows
@@ -101,7 +104,14 @@ class NativeBeams:
         return running[: still * self.beam], last[: still * self.beam]
 
     def mask_lagging(self, margin: float) -> Tensor:
-        """Return which hypotheses [rows] score more than `margin` below the best of their sentence, and record it."""
+        """Find the hypotheses that score far below the best of their sentence, and record them as skipped.
+
+        Args:
+            margin: Difference of log-probabilities above which a hypothesis lags.
+
+        Returns:
+            [rows] bool, true where retrieval can be skipped.
+        """
         skipped = torch.empty(self.rows, dtype=torch.bool)
         if not self._mask_lagging(self.handle, margin, skipped.data_ptr()):
             raise MemoryError(f"Out of memory for {self.rows} hypotheses.")
@@ -115,6 +125,12 @@ class NativeBeams:
 
     def results(self, n_best: int) -> list[list[Finished]]:
         """Return the best finished hypotheses of every sentence, an empty one where none was possible.
+
+        Args:
+            n_best: The most hypotheses of a sentence, from 1 to the beam.
+
+        Returns:
+            A list for each sentence, best first.
 
         Raises:
             ValueError: A sentence is still open, or n_best is not between 1 and the beam.

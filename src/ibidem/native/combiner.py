@@ -1,21 +1,26 @@
-"""Combiners in native code: the data of each kind as the library takes it, and their weights for rows of neighbours."""
+"""Combiners and mixtures in native code: the weights of neighbours, and the best tokens of the mixed distribution."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch.nn.functional import pad
 
-from ibidem.native.library import dense, require
+from ibidem.native.library import dense, require, threads_for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 _LANES = 16
 # As CombinerKind of native/step/combiner.h.
 _FIXED, _META_K, _DISTANCE_DECAY = range(3)
+# A thread gets at least this many logits.
+_LEAST_LOGITS = 1 << 15
 
 
 class _Combiner(ctypes.Structure):
@@ -61,7 +66,14 @@ class CombinerKernel:
     """The weights of the base model and of k neighbours; made by `fixed`, `meta_k` or `distance_decay`."""
 
     def __init__(self, kind: int, k: int, data: Any, tensors: tuple[Tensor, ...] = ()) -> None:
-        """Take the data of a kind, and the tensors that it points to."""
+        """Take the data of a kind; callers use `fixed`, `meta_k` or `distance_decay`.
+
+        Args:
+            kind: CombinerKind of native/step/combiner.h.
+            k: Neighbours.
+            data: The ctypes structure of the kind.
+            tensors: What the structure points to.
+        """
         self.k = k
         # The library points to these.
         self._data, self._tensors = data, tensors
@@ -71,7 +83,13 @@ class CombinerKernel:
 
     @classmethod
     def fixed(cls, k: int, weight: float, temperature: float) -> Self:
-        """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`."""
+        """Give the neighbours one weight and one temperature for all rows; see `combine.FixedCombiner`.
+
+        Args:
+            k: Neighbours.
+            weight: Of all neighbours together, from 0 to 1.
+            temperature: Of the softmax over neighbours, in squared distance.
+        """
         # A positive weight of the base model keeps a forced token possible that no neighbour has.
         return cls(_FIXED, k, _Fixed(k, weight, max(1 - weight, 1e-12), temperature))
 
@@ -123,6 +141,9 @@ class CombinerKernel:
             distances: Squared distances [r, K], ascending; not finite where a neighbour is absent.
             values: Tokens [r, K].
 
+        Returns:
+            The weights of the base model [r] and of the neighbours [r, K].
+
         Raises:
             ValueError: The shapes differ, or are not [r, k] where the combiner needs that.
         """
@@ -146,3 +167,118 @@ class CombinerKernel:
         if not done:
             raise MemoryError(f"Out of memory to weigh the neighbours of {rows} rows.")
         return base, neighbours
+
+
+class Best(NamedTuple):
+    """The best tokens of each row.
+
+    Attributes:
+        scores: [rows, m] float32, log-probabilities, best first.
+        tokens: [rows, m] int64.
+    """
+
+    scores: Tensor
+    tokens: Tensor
+
+
+def best_of_mixture(
+    logits: Tensor,
+    count: int,
+    *,
+    base: Tensor | None = None,
+    weights: Tensor | None = None,
+    values: Tensor | None = None,
+    banned: Sequence[int] = (),
+) -> Best:
+    """Find the best tokens of each row; of equal scores the lower token comes first.
+
+    Args:
+        logits: [rows, V] of the base model. A row without a distribution (NaN, inf, or all -inf) gets the lowest
+            allowed tokens, with the score NaN.
+        count: The number of tokens.
+        base: The base model's weight [rows]; None, with the next two: the base model alone.
+        weights: Of the neighbours [rows, K]; a weight that is not positive does not count.
+        values: Tokens of the neighbours [rows, K]; a value outside of the vocabulary does not count.
+        banned: Tokens that are never returned. They keep their part of the probability.
+
+    Returns:
+        Log-probabilities and tokens, each [rows, count].
+
+    Raises:
+        ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
+    """
+    if logits.stride(1) != 1 or logits.dtype != torch.float32 or not logits.is_cpu:
+        logits = dense(logits)
+    rows, size = logits.shape
+    mask, banned_count = check_count(count, size, banned)
+    width = 0 if values is None else values.shape[1]
+    kept = [
+        _checked(base, (rows,), torch.float32),
+        _checked(values, (rows, width), torch.int64),
+        _checked(weights, (rows, width), torch.float32),
+    ]
+    if len({tensor is None for tensor in kept}) != 1:
+        raise ValueError("give all of base, weights and values, or none")
+    scores = torch.empty(rows, count)
+    tokens = torch.empty(rows, count, dtype=torch.int64)
+    done = require().best_of_mixture(
+        logits.data_ptr(),
+        rows,
+        size,
+        logits.stride(0),
+        *[None if tensor is None else tensor.data_ptr() for tensor in kept],
+        width,
+        mask.data_ptr(),
+        banned_count,
+        count,
+        scores.data_ptr(),
+        tokens.data_ptr(),
+        mixture_threads(rows, size),
+    )
+    if not done:
+        raise MemoryError(f"Out of memory to find the best tokens of {rows} rows.")
+    return Best(scores, tokens)
+
+
+def check_count(count: int, size: int, banned: Sequence[int]) -> tuple[Tensor, int]:
+    """Check that enough tokens are allowed, and mask the others.
+
+    Args:
+        count: Tokens that are requested, at least 1.
+        size: Of the vocabulary.
+        banned: Tokens that are never returned.
+
+    Returns:
+        A mask [size] uint8, 1 for a banned token, and the number of banned tokens.
+
+    Raises:
+        ValueError: Fewer than `count` tokens are allowed.
+    """
+    mask, banned_count = _mask(tuple(banned), size)
+    if not 1 <= count <= size - banned_count:
+        raise ValueError(f"{count} tokens were requested, but only {size - banned_count} are not banned")
+    return mask, banned_count
+
+
+def mixture_threads(rows: int, size: int) -> int:
+    """Return the number of threads for this many logits.
+
+    Args:
+        rows: Rows of logits.
+        size: Of the vocabulary.
+    """
+    return threads_for(rows * size, _LEAST_LOGITS)
+
+
+def _checked(tensor: Tensor | None, shape: tuple[int, ...], kind: torch.dtype) -> Tensor | None:
+    if tensor is not None and tensor.shape != shape:
+        raise ValueError(f"the neighbours come as {list(tensor.shape)}, where {list(shape)} is needed")
+    return None if tensor is None else dense(tensor, kind)
+
+
+@lru_cache(maxsize=8)
+def _mask(banned: tuple[int, ...], size: int) -> tuple[Tensor, int]:
+    """Return a mask [size] uint8 of banned tokens and their number."""
+    mask = torch.zeros(size, dtype=torch.uint8)
+    mask[list(banned)] = 1
+    return mask, int(mask.sum())

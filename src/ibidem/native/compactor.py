@@ -75,7 +75,17 @@ class CompactorKernel:
         return cls(made, inputs, outputs)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Compact states [rows, inputs] to [rows, outputs]."""
+        """Compact states.
+
+        Args:
+            states: [rows, inputs].
+
+        Returns:
+            [rows, outputs] float32.
+
+        Raises:
+            ValueError: The states have the wrong shape.
+        """
         plain = dense(states)
         if plain.ndim != 2 or plain.shape[1] != self.inputs:
             raise ValueError(f"states of shape {list(plain.shape)} were given to a compactor of {self.inputs} inputs")

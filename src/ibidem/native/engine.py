@@ -38,7 +38,12 @@ class NativeLinear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Quantise a weight [outputs, inputs] and take a bias [outputs]."""
+        """Quantise the weight.
+
+        Args:
+            weight: [outputs, inputs].
+            bias: [outputs]; None for a layer without bias.
+        """
         weight = dense(weight)
         self.outputs, self.inputs = weight.shape
         scales = (weight.abs().amax(1) / _STEPS).clamp_min(_TINY)
@@ -58,7 +63,18 @@ class NativeLinear:
         weakref.finalize(self, library.linear_free, self.handle)
 
     def __call__(self, x: Tensor, activation: Activation = Activation.NONE) -> Tensor:
-        """Apply the layer to x [..., inputs]; returns [..., outputs]."""
+        """Apply the layer.
+
+        Args:
+            x: [..., inputs].
+            activation: The function of the result.
+
+        Returns:
+            [..., outputs] float32.
+
+        Raises:
+            ValueError: The rows of x do not have `inputs` components.
+        """
         if x.shape[-1] != self.inputs:
             raise ValueError(f"a row of {x.shape[-1]} numbers was given to a layer of {self.inputs} inputs")
         plain = dense(x)
@@ -71,7 +87,13 @@ class NativeLinear:
 
 
 class Norm(NamedTuple):
-    """Layer normalisation: weight and bias [width]."""
+    """Layer normalisation.
+
+    Attributes:
+        weight: [width].
+        bias: [width].
+        eps: Added to the variance.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -79,7 +101,19 @@ class Norm(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A decoder layer; `project` computes the scaled query, the key and the value of a hypothesis at once."""
+    """The weights of a decoder layer.
+
+    Attributes:
+        project: Computes the scaled query, the key and the value of a hypothesis at once, [3 width, width].
+        outer: Output projection of self-attention.
+        source_query: Scaled query of the attention to the source.
+        source_outer: Output projection of the attention to the source.
+        inner: First layer of the feed-forward network, before the activation.
+        feed_outer: Second layer of the feed-forward network.
+        norm: After self-attention.
+        source_norm: After the attention to the source.
+        feed_norm: After the feed-forward network.
+    """
 
     project: NativeLinear
     outer: NativeLinear
@@ -148,7 +182,17 @@ class NativeDecoder:
         heads: int,
         activation: Activation,
     ) -> None:
-        """Take the parts; tokens: [vocabulary, width] and their scale; positions: [most steps, width]."""
+        """Take the weights.
+
+        Args:
+            layers: The layers, first to last.
+            output: Computes logits from states.
+            tokens: Embeddings [vocabulary, width].
+            token_scale: Factor of the embeddings.
+            positions: Embeddings of positions [most steps, width].
+            heads: Of attention; a divisor of the width.
+            activation: Of the feed-forward networks.
+        """
         self.width, self.vocabulary = output.inputs, output.outputs
         self.layers = len(layers)
         self.most_steps = len(positions)
@@ -203,7 +247,17 @@ class NativeSteps:
         weakref.finalize(self, library.decoding_free, self._handle)
 
     def step(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Feed one token to each row [rows]; returns states [rows, width] and logits [rows, vocabulary]."""
+        """Feed one token to each hypothesis.
+
+        Args:
+            tokens: [rows].
+
+        Returns:
+            States [rows, width] and logits [rows, vocabulary], float32.
+
+        Raises:
+            ValueError: The shape is wrong, a token is outside of the vocabulary, or all positions are used.
+        """
         decoder = self._decoder
         ids = dense(tokens, torch.int64)
         if ids.shape != (self._rows,):
@@ -218,7 +272,15 @@ class NativeSteps:
         return states, logits
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows: all hypotheses of the remaining sentences, sentence by sentence."""
+        """Continue with some hypotheses.
+
+        Args:
+            rows: All hypotheses of the remaining sentences [beam x remaining], sentence by sentence; a hypothesis may
+                be repeated within its sentence.
+
+        Raises:
+            ValueError: The rows are not `beam` hypotheses of each remaining sentence.
+        """
         ids = dense(rows, torch.int64)
         done = self._reorder(self._handle, ids.data_ptr(), len(ids))
         _check(done, f"these are not all {self._beam} hypotheses of sentences that are being translated")
@@ -234,7 +296,16 @@ def _check(status: int, wrong: str) -> None:
 
 
 class EncoderLayer(NamedTuple):
-    """An encoder layer; `project` computes the scaled query, the key and the value of a token at once."""
+    """The weights of an encoder layer.
+
+    Attributes:
+        project: Computes the scaled query, the key and the value of a token at once, [3 width, width].
+        outer: Output projection of self-attention.
+        inner: First layer of the feed-forward network, before the activation.
+        feed_outer: Second layer of the feed-forward network.
+        norm: After self-attention.
+        feed_norm: After the feed-forward network.
+    """
 
     project: NativeLinear
     outer: NativeLinear
@@ -283,7 +354,18 @@ class NativeEncoder:
         positions: Tensor,
         activation: Activation,
     ) -> None:
-        """Take the parts; tokens: [vocabulary, width] and their scale; positions: [most tokens, width]."""
+        """Take the weights.
+
+        Args:
+            layers: The layers, first to last.
+            heads: Of attention; a divisor of the width.
+            target: Projections to keys and values, one for each decoder layer.
+            target_heads: Heads of the decoder.
+            tokens: Embeddings [vocabulary, width].
+            token_scale: Factor of the embeddings.
+            positions: Embeddings of positions [most tokens, width].
+            activation: Of the feed-forward networks.
+        """
         self._width = tokens.shape[1]
         self._target_heads = target_heads
         self._most = len(positions)
@@ -321,6 +403,10 @@ class NativeEncoder:
         Returns:
             Keys and values for each decoder layer [2, n, heads, longest, size of a head], undefined beyond a source;
             and the mean encoder state of each source [n, width].
+
+        Raises:
+            ValueError: The lengths do not fit the tokens, a source is too long, or a token is outside of the
+                vocabulary.
         """
         ids, counts = dense(tokens, torch.int64), dense(lengths, torch.int64)
         longest = int(counts.max()) if len(counts) else 0

@@ -89,24 +89,43 @@ class SearchLimits:
     groups: int
 
     def rerank_for(self, k: int) -> int:
-        """Return enough candidates for k neighbours even if every key is found in both of its places."""
+        """Return enough candidates for k neighbours even if every key is found in both of its places.
+
+        Args:
+            k: Neighbours of a query.
+        """
         return max(self.rerank, 2 * k)
 
 
 def search_settings(k: int, probing: SearchLimits) -> ctypes.Structure:
-    """Pack the settings of a search for k neighbours for the library."""
+    """Pack the settings of a search for the library.
+
+    Args:
+        k: Neighbours of a query.
+        probing: How much of the index is read.
+    """
     pool = probing.rerank_for(k)
     return _SearchSettings(k, probing.nprobe, pool, probing.prune_ratio, probing.block_prune_ratio, probing.groups)
 
 
 def search_threads(queries: int, most: int | None) -> int:
-    """Return the number of threads for a number of queries; most: their limit, None: all that torch has."""
+    """Return the number of threads of a search.
+
+    Args:
+        queries: The number of queries.
+        most: The most threads; None: all that torch has.
+    """
     return min(most or sys.maxsize, threads_for(queries, _LEAST_QUERIES))
 
 
 @dataclass(frozen=True)
 class Coding:
-    """The codes of numbers: round((x - mean) * scale), from -127 to 127; mean: [d] float32."""
+    """Codes of numbers: round((x - mean) * scale), from -127 to 127.
+
+    Attributes:
+        mean: [d] float32.
+        scale: Steps of a code in a unit.
+    """
 
     mean: NDArray[np.float32]
     scale: float
@@ -239,11 +258,27 @@ class Ivf:
         return ctypes.addressof(self._parts)
 
     def assign(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
-        """Return the list [n] of the nearest centroid found for each key [n, d]; groups: how many are opened."""
+        """Find the list of the nearest centroid of each key.
+
+        Args:
+            keys: [n, d].
+            groups: The most groups of centroids that are opened for a key.
+
+        Returns:
+            Lists [n].
+        """
         return self._assign(keys, groups, 1).reshape(-1)
 
     def assign_twice(self, keys: NDArray[np.float32], groups: int) -> NDArray[np.int32]:
-        """Return two lists [2, n] for each key: that of `assign`, and one with a nearly orthogonal residual, or -1."""
+        """Find two lists for each key.
+
+        Args:
+            keys: [n, d].
+            groups: The most groups of centroids that are opened for a key.
+
+        Returns:
+            Lists [2, n]: that of `assign`, and one with a nearly orthogonal residual, or -1.
+        """
         return self._assign(keys, groups, 2)
 
     def _assign(self, keys: NDArray[np.float32], groups: int, times: int) -> NDArray[np.int32]:
@@ -283,7 +318,12 @@ def _pack_list_info(lists: Lists) -> NDArray[np.int32]:
 
 
 def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
-    """Order the slots of each list so that blocks are close; sizes: the number of slots in each list [places]."""
+    """Order the slots of each list so that the keys of a block are close together.
+
+    Args:
+        lists: The lists; their slots are changed.
+        sizes: The number of slots in each list [places].
+    """
     done = require().ivf_arrange(
         lists.keys.ctypes.data,
         lists.keys.itemsize,
@@ -298,12 +338,21 @@ def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
 
 
 def code_block_bytes(dimension: int) -> int:
-    """Return the bytes of 16 centres of regions: norms in int32 and 8-bit codes."""
+    """Return the bytes of 16 centres of regions: norms in int32 and 8-bit codes.
+
+    Args:
+        dimension: Components of a key.
+    """
     return LANES * (4 + dimension)
 
 
 def block_bytes(dimension: int, bits: int) -> int:
-    """Return the bytes of 16 points as in native/index/blocks.h: norms and steps in float16, and codes."""
+    """Return the bytes of 16 points as in native/index/blocks.h: norms and steps in float16, and codes.
+
+    Args:
+        dimension: Components of a point.
+        bits: Of the code of a component, COARSE_BITS or FINE_BITS.
+    """
     return LANES * (4 + 4 * -(-dimension // (32 // bits)))
 
 
@@ -324,6 +373,9 @@ def pack_centroids(
         group_places: The place of each group in the regions [g].
         centroids: [n, d].
         places: The place of each centroid in the groups [n].
+
+    Returns:
+        The tree in the layout of the library.
     """
     dimension = len(coding.mean)
     packed = Centroids(
@@ -354,6 +406,9 @@ def _check(done: int) -> None:
 
 def copy_to_huge_pages(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Copy arrays next to each other into huge pages where the system has them, which saves TLB misses.
+
+    Args:
+        arrays: The arrays by name.
 
     Returns:
         The copies by name; the arrays themselves where they would not fill one page.

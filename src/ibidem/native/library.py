@@ -82,7 +82,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Library:
-    """A loaded build of the library; its functions are attributes."""
+    """A loaded build of the library; its functions are attributes.
+
+    Args:
+        build: "avx512" or "avx2".
+        functions: The loaded file, whose interface has been checked.
+    """
 
     def __init__(self, build: str, functions: ctypes.CDLL) -> None:
         self.build = build
@@ -149,12 +154,22 @@ def _use_torch_threads(functions: ctypes.CDLL) -> None:
 
 
 def threads_for(work: int, least: int) -> int:
-    """Return how many of torch's threads to use so that each has at least `least` units of work."""
+    """Return how many of torch's threads to use.
+
+    Args:
+        work: Units of work.
+        least: Units that a thread must have at least.
+    """
     return max(1, min(torch.get_num_threads(), work // least))
 
 
 def dense(tensor: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
-    """Return the tensor on the CPU, contiguous and of a type; the tensor itself where it is that already."""
+    """Return a tensor on the CPU, contiguous and of one type; the tensor itself where it is that already.
+
+    Args:
+        tensor: On any device, of any type.
+        kind: The wanted type.
+    """
     # Called thousands of times a second: the conversions of torch would cost more than some kernels.
     if tensor.dtype is kind and tensor.is_cpu and not tensor.requires_grad and tensor.is_contiguous():
         return tensor
@@ -168,5 +183,9 @@ def has_triton() -> bool:
 
 
 def runs_triton(tensor: Tensor) -> bool:
-    """Return whether a Triton kernel can run on the tensor's device."""
+    """Return whether a Triton kernel can run on the tensor's device.
+
+    Args:
+        tensor: Argument of the kernel.
+    """
     return tensor.is_cuda and has_triton()

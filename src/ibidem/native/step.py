@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ibidem.native.combiner import Best, check_count
 from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
-from ibidem.native.mixture import Best, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 
 class StepResult(NamedTuple):
-    """What a step retrieves: distances, entries (-1: none), values and weights [rows, k]; base: [rows]."""
+    """The result of a retrieval step.
+
+    Attributes:
+        distances: Squared distances [rows, k] float32.
+        entries: Entry numbers [rows, k] int64, -1 where there is no neighbour.
+        values: Tokens of the neighbours [rows, k] int64.
+        base: The base model's weight [rows].
+        weights: Of the neighbours [rows, k].
+    """
 
     distances: Tensor
     entries: Tensor
@@ -166,6 +174,9 @@ class RetrievalStep:
             count: The number of tokens.
             banned: Tokens that are never returned.
 
+        Returns:
+            Log-probabilities and tokens, each [rows, count].
+
         Raises:
             ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
             IndexError: An entry was found that has no value.
@@ -208,7 +219,14 @@ class RetrievalStep:
 
 
 def look_up(table: Tensor, entries: Tensor) -> Tensor:
-    """Look up the value of each entry [r, k] in a table [n] int64, n at least 1; table[0] for an absent entry (-1).
+    """Look up the value of each entry.
+
+    Args:
+        table: Values [n] int64, n at least 1.
+        entries: [r, k] int64, -1 where there is none.
+
+    Returns:
+        [r, k] int64; table[0] for an absent entry.
 
     Raises:
         IndexError: An entry is beyond the table.

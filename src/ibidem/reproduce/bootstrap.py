@@ -46,7 +46,13 @@ class Difference(NamedTuple):
 
 
 class Resampled(NamedTuple):
-    """The number of sentences of a run, its BLEU, and the BLEU of each of its resamples [samples]."""
+    """A run and its bootstrap resamples.
+
+    Attributes:
+        sentences: Number of sentences.
+        score: Corpus BLEU.
+        samples: Corpus BLEU of each resample, [samples].
+    """
 
     sentences: int
     score: float
@@ -55,6 +61,10 @@ class Resampled(NamedTuple):
 
 def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
     """Count what BLEU counts in each sentence.
+
+    Args:
+        hypotheses: The translations.
+        references: A reference for each, in the same order.
 
     Returns:
         [sentences, 10]: length of the hypothesis and of the reference, then matches and totals of 1- to 4-grams.
@@ -70,7 +80,15 @@ def count_matches(hypotheses: Sequence[str], references: Sequence[str]) -> NDArr
 
 
 def bleu_of(counts: NDArray[np.int64] | NDArray[np.float64]) -> float:
-    """Compute corpus BLEU from summed counts [10]."""
+    """Compute corpus BLEU from counts.
+
+    Args:
+        counts: [10], the sum over all sentences of what `count_matches` returns.
+
+    Examples:
+        >>> round(bleu_of(count_matches(["Close the small window."], ["Close the window."]).sum(axis=0)), 1)
+        30.2
+    """
     from sacrebleu.metrics.bleu import BLEU
 
     length, reference, *rest = (int(number) for number in counts)
@@ -84,13 +102,24 @@ def resample(counts: NDArray[np.int64], *, samples: int = SAMPLES, seed: int = S
         counts: [sentences, 10], as `count_matches` returns them.
         samples: Number of resamples.
         seed: Seed of the draws.
+
+    Returns:
+        The number of sentences, the score and the scores of the resamples.
     """
     drawn = _draw(len(counts), samples, seed) @ counts.astype(np.float64)  # whole numbers, exact in floats
     return Resampled(len(counts), bleu_of(counts.sum(axis=0)), np.array([bleu_of(row) for row in drawn]))
 
 
 def compare_seeds(baseline: Sequence[Resampled], system: Sequence[Resampled]) -> Difference:
-    """Compare the mean BLEU over the runs of two systems on one test set."""
+    """Compare the mean BLEU over the runs of two systems on one test set.
+
+    Args:
+        baseline: Runs of the baseline, one for each seed.
+        system: Runs of the system; all runs must have the same sentences and draws.
+
+    Returns:
+        The difference of the means, system minus baseline.
+    """
     real = [float(np.mean([run.score for run in runs])) for runs in (baseline, system)]
     means = [np.mean([run.samples for run in runs], axis=0) for runs in (baseline, system)]
     differences, value = means[1] - means[0], real[1] - real[0]

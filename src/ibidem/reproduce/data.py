@@ -42,14 +42,25 @@ _TRAIN_ONLY = ("it-large", "general")
 
 
 class Facts(NamedTuple):
-    """A digest of the lines of a text, independent of its compression, and their number."""
+    """The content of a text.
+
+    Attributes:
+        digest: 16 hexadecimal digits of the lines, independent of the compression.
+        lines: Number of lines.
+    """
 
     digest: str
     lines: int
 
 
 class Sentence(NamedTuple):
-    """A German sentence and its English translation, both written for this project."""
+    """A German sentence and its English translation, both written for this project.
+
+    Attributes:
+        domain: "software", "household", "law", "medicine" or "travel".
+        german: Source sentence.
+        english: Its translation.
+    """
 
     domain: str
     german: str
@@ -66,6 +77,14 @@ class Data:
 
     Raises:
         UsageError: There is no such folder.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     data = write_own_data(Path(folder))
+        ...     data.domains, data.has("it", "test"), data.has("general", "test")
+        (['general', 'it', 'it-large', 'koran', 'news'], True, False)
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +99,15 @@ class Data:
         return sorted(self._folders)
 
     def files(self, domain: str, part: str) -> tuple[Path, ...]:
-        """Return the two aligned files of a part, or its one TSV; empty where the part is missing."""
+        """Find the files of a part.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test".
+
+        Returns:
+            The two aligned files, or one TSV; empty where the part is missing.
+        """
         for name in (domain, *_ALIASES.get(domain, ())):
             folder = self._folders.get(name)
             if folder is None:
@@ -95,11 +122,20 @@ class Data:
         return ()
 
     def has(self, domain: str, part: str) -> bool:
-        """Return whether a part is present."""
+        """Return whether a part is present.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test".
+        """
         return bool(self.files(domain, part))
 
     def corpus(self, domain: str, part: str) -> Corpus:
         """Return a part of a domain.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test".
 
         Raises:
             UsageError: The part is missing.
@@ -110,7 +146,12 @@ class Data:
         return Corpus(files, source_language=SOURCE, target_language=TARGET)
 
     def facts(self, domain: str, part: str) -> Facts:
-        """Return digest and number of lines of a part."""
+        """Return digest and number of lines of a part, read once in a process.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test"; it must be present.
+        """
         return _read_facts(self.files(domain, part))
 
 
@@ -120,6 +161,9 @@ def find_changed(texts: Mapping[str, str], data: Data) -> str | None:
     Args:
         texts: Stored digests, by "domain/part".
         data: Folder to compare with.
+
+    Returns:
+        "domain/part" of that text; None where no text has changed.
     """
     for text, stored in texts.items():
         domain, part = text.rsplit("/", 1)
@@ -129,7 +173,15 @@ def find_changed(texts: Mapping[str, str], data: Data) -> str | None:
 
 
 def write_joined(corpora: Sequence[Corpus], folder: Path) -> Corpus:
-    """Write the pairs of several corpora into two aligned files of a folder."""
+    """Write the pairs of several corpora into two aligned files.
+
+    Args:
+        corpora: Corpora, written one after another.
+        folder: Folder to write to; made where it is missing.
+
+    Returns:
+        The corpus of the two files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"train.{language}" for language in (SOURCE, TARGET)]
     with (
@@ -165,13 +217,23 @@ def write_cut(data: Data, folder: Path, lines: dict[str, int]) -> Data:
 
 
 def own_sentences() -> list[Sentence]:
-    """Return all sentences written for this project: five domains of 64."""
+    """Return all sentences written for this project: five domains of 64.
+
+    Examples:
+        >>> sentences = own_sentences()
+        >>> len(sentences), sentences[0].domain
+        (320, 'software')
+    """
     text = (resources.files("ibidem.reproduce") / "sentences.tsv").read_text(encoding="utf-8")
     return [Sentence(*line.split("\t")) for line in text.splitlines()]
 
 
 def write_own_data(folder: Path) -> Data:
-    """Write our own sentences as a data folder; of every ten, eight go to train, one to dev and one to test."""
+    """Write our own sentences as a data folder; of every ten, eight go to train, one to dev and one to test.
+
+    Args:
+        folder: Folder to write to; made where it is missing.
+    """
     sentences = own_sentences()
     for domain, own_domains in _OWN_DOMAINS.items():
         chosen = [sentence for sentence in sentences if sentence.domain in own_domains]

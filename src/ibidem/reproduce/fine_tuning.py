@@ -27,7 +27,7 @@ _IGNORED = -100
 class FineTuningSettings:
     """Settings of AdamW with a linear warm-up and label smoothing; the weights with the lowest dev loss are kept.
 
-    Args:
+    Attributes:
         updates: Maximum number of updates.
         learning_rate: Learning rate after the warm-up.
         warmup: Number of updates of the warm-up.
@@ -51,7 +51,13 @@ class FineTuningSettings:
 
 
 class Encoded(NamedTuple):
-    """Token ids of sentence pairs, and the rows of each batch."""
+    """Sentence pairs as token ids, in batches.
+
+    Attributes:
+        sources: Token ids of each source.
+        targets: Token ids of each target.
+        batches: The rows of each batch.
+    """
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -59,7 +65,14 @@ class Encoded(NamedTuple):
 
     @classmethod
     def of(cls, model: BaseModel, sources: Sequence[str], targets: Sequence[str], batch_tokens: int) -> Encoded:
-        """Encode pairs and leave out those that are too long for the model."""
+        """Encode pairs and leave out those that are too long for the model.
+
+        Args:
+            model: Model whose tokens are used.
+            sources: Source sentences.
+            targets: A translation for each, in the same order.
+            batch_tokens: Maximum number of tokens in a batch.
+        """
         tokens = model.tokens
         encoded = zip(tokens.encode_sources(sources), tokens.encode_targets(targets), strict=True)
         kept = [(s, t) for s, t in encoded if len(s) <= tokens.max_source_length and len(t) <= tokens.max_target_length]
@@ -67,7 +80,14 @@ class Encoded(NamedTuple):
         return cls(first, second, make_batches(first, second, batch_tokens))
 
     def shuffled(self, seed: int) -> Iterator[list[int]]:
-        """Yield the batches without end, in a new order each time."""
+        """Yield the batches without end, in a new order each time.
+
+        Args:
+            seed: Seed of the orders.
+
+        Yields:
+            The rows of a batch.
+        """
         random = np.random.default_rng(seed)
         while True:
             for number in random.permutation(len(self.batches)):
@@ -76,6 +96,12 @@ class Encoded(NamedTuple):
 
 def fine_tune(model: BaseModel, train: Encoded, dev: Encoded, settings: FineTuningSettings) -> dict[str, Any]:
     """Train all weights of the model in place; on CUDA the forward pass runs in bfloat16.
+
+    Args:
+        model: Model to train; afterwards it has the weights with the lowest dev loss.
+        train: Training pairs.
+        dev: Pairs on which the loss is measured.
+        settings: Settings of the training.
 
     Returns:
         Number of updates, the update and loss (nats a token) of the kept weights, all losses, and seconds.
@@ -116,7 +142,17 @@ def fine_tune(model: BaseModel, train: Encoded, dev: Encoded, settings: FineTuni
 
 
 def measure_loss(model: BaseModel, text: Encoded, rows: Sequence[int], smoothing: float = 0.0) -> tuple[Tensor, int]:
-    """Return the cross-entropy of some pairs, summed over their tokens in nats, and the number of tokens."""
+    """Measure the cross-entropy of some pairs.
+
+    Args:
+        model: Model, in training or evaluation mode.
+        text: The pairs.
+        rows: Rows of the pairs that form the batch.
+        smoothing: Label smoothing, from 0 to 1.
+
+    Returns:
+        The loss summed over all target tokens, in nats, with its gradient; and the number of target tokens.
+    """
     tokens, device = model.tokens, model.device
     targets = [text.targets[row] for row in rows]
     sources, mask = pad_ids([text.sources[row] for row in rows], tokens.pad, device)

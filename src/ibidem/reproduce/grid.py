@@ -20,7 +20,13 @@ NONE = ""
 
 
 class Spread(NamedTuple):
-    """Mean, standard deviation (None for one run) and number of some runs."""
+    """Mean and deviation over some runs.
+
+    Attributes:
+        mean: Mean.
+        deviation: Sample standard deviation; None for one run.
+        runs: Number of runs.
+    """
 
     mean: float
     deviation: float | None
@@ -28,7 +34,15 @@ class Spread(NamedTuple):
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """Return mean and standard deviation of values; None where there are none."""
+    """Return mean and standard deviation of values; None where there are none.
+
+    Args:
+        values: One value of each run.
+
+    Examples:
+        >>> spread_of([47.0, 48.0, 49.0])
+        Spread(mean=48.0, deviation=1.0, runs=3)
+    """
     if not values:
         return None
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
@@ -36,28 +50,55 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a grid: its rows, one for each seed, and the paper's number."""
+    """A cell of a grid.
+
+    Attributes:
+        rows: Rows of the cell, one for each seed.
+        paper: The paper's number; None where it printed none.
+    """
 
     rows: tuple[Row, ...]
     paper: float | None = None
 
     def results(self, results: Results) -> list[Result]:
-        """Return the results that are stored."""
+        """Return the results that are stored.
+
+        Args:
+            results: Results folder to read.
+        """
         return [found for row in self.rows if (found := results.find(row)) is not None]
 
     def values(self, results: Results, figure: Callable[[Result], float | None] | None = None) -> list[float]:
-        """Return BLEU, or another figure, of every stored run."""
+        """Return BLEU, or another figure, of every stored run.
+
+        Args:
+            results: Results folder to read.
+            figure: Reads a figure from a result, None where it has none; BLEU by default.
+        """
         found = [(figure or bleu)(result) for result in self.results(results)]
         return [value for value in found if value is not None]
 
     def spread(self, results: Results) -> Spread | None:
-        """Return mean and deviation of BLEU over the seeds."""
+        """Return mean and deviation of BLEU over the seeds.
+
+        Args:
+            results: Results folder to read.
+
+        Returns:
+            None where no row was run.
+        """
         return spread_of(self.values(results))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells by line and column, and pairs of lines (baseline, system) whose difference is tested."""
+    """Cells by line and column.
+
+    Attributes:
+        columns: Columns, in their order.
+        lines: Cells by line and column; a line may lack columns.
+        pairs: Pairs of lines (baseline, system) whose difference is tested.
+    """
 
     columns: tuple[str, ...]
     lines: Mapping[str, Mapping[str, Cell]]
@@ -70,12 +111,23 @@ class Grid:
         return list({digest(row): row for row in found}.values())
 
     def compare(self, results: Results, baseline: str, system: str, column: str) -> Difference | None:
-        """Compare two lines in a column; None where one of them was not run."""
+        """Compare two lines in a column; None where one of them was not run.
+
+        Args:
+            results: Results folder to read.
+            baseline: Line of the baseline.
+            system: Line of the system.
+            column: Column to compare in.
+        """
         cells = [self.lines[label].get(column) for label in (baseline, system)]
         return results.compare(*(() if cell is None else cell.rows for cell in cells))
 
     def differences(self, results: Results) -> list[dict[str, Any]]:
-        """Return every tested pair in every column, for the JSON."""
+        """Return every tested pair in every column, for the JSON.
+
+        Args:
+            results: Results folder to read.
+        """
         found = []
         for baseline, system in self.pairs:
             for column in self.columns:
@@ -87,12 +139,25 @@ class Grid:
 
 
 def bleu(result: Result) -> float:
-    """Return the BLEU of a result."""
+    """Return the BLEU of a result.
+
+    Args:
+        result: Result of a row that translates.
+    """
     return float(result["scores"]["BLEU"])
 
 
 def format_spread(spread: Spread | None, digits: int = 2) -> str:
-    """Format a score as 47.94, or as 47.94 ± 0.12 for several runs."""
+    """Format a score as 47.94, or as 47.94 ± 0.12 for several runs.
+
+    Args:
+        spread: Score; None where it was not run.
+        digits: Digits after the point.
+
+    Examples:
+        >>> format_spread(Spread(47.938, 0.121, 3)), format_spread(Spread(47.938, None, 1)), format_spread(None)
+        ('47.94 ± 0.12', '47.94', 'not run')
+    """
     if spread is None:
         return NOT_RUN
     text = f"{spread.mean:.{digits}f}"
@@ -100,30 +165,61 @@ def format_spread(spread: Spread | None, digits: int = 2) -> str:
 
 
 def format_number(value: float | str | None, digits: int = 2) -> str:
-    """Format a number of the paper; empty where it printed none."""
+    """Format a number of the paper; empty where it printed none.
+
+    Args:
+        value: Number, or a string as the paper prints it; None where it printed none.
+        digits: Digits after the point.
+    """
     return NONE if value is None else value if isinstance(value, str) else f"{value:.{digits}f}"
 
 
 def format_count(count: float) -> str:
-    """Format a count as 4.33M, or as 2,449 below 100,000."""
+    """Format a count as 4.33M, or as 2,449 below 100,000.
+
+    Args:
+        count: Number of entries.
+
+    Examples:
+        >>> format_count(4_332_100), format_count(2449)
+        ('4.33M', '2,449')
+    """
     return f"{count / 1e6:.2f}M" if count >= 1e5 else f"{count:,.0f}"
 
 
 def format_difference(difference: Difference | None) -> str:
-    """Format a difference as -0.64 (p = 0.012)."""
+    """Format a difference as -0.64 (p = 0.012).
+
+    Args:
+        difference: Tested difference; None where it was not run.
+    """
     if difference is None:
         return NOT_RUN
     return f"{difference.value:+.2f} (p = {difference.p_value:.3f})"
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is text, the others are numbers."""
+    """Return a Markdown table; the first column is text, the others are numbers.
+
+    Args:
+        header: Titles of the columns.
+        lines: Cells of each line.
+    """
     rule = ["---", *("---:" for _ in header[1:])]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in (header, rule, *lines))
 
 
 def lay_out_grid(grid: Grid, results: Results, first: str = "system") -> str:
-    """Lay out our scores by column with the paper's number of each line, then the tested differences."""
+    """Lay out our scores by column with the paper's number of each line, then the tested differences.
+
+    Args:
+        grid: Cells and tested pairs.
+        results: Results folder to read.
+        first: Title of the first column.
+
+    Returns:
+        Markdown.
+    """
     printed = {cell.paper for cells in grid.lines.values() for cell in cells.values()} != {None}
     header, lines = [first, *grid.columns], []
     for label, cells in grid.lines.items():
@@ -136,7 +232,15 @@ def lay_out_grid(grid: Grid, results: Results, first: str = "system") -> str:
 
 
 def lay_out_pairs(grid: Grid, results: Results) -> str:
-    """Lay out the tested differences, a line for each pair."""
+    """Lay out the tested differences, a line for each pair.
+
+    Args:
+        grid: Cells and tested pairs.
+        results: Results folder to read.
+
+    Returns:
+        A Markdown table.
+    """
     lines = [
         [
             f"{system} − {baseline}",

@@ -1,26 +1,134 @@
-"""Plans: the domains, seeds and sizes of all tables; one for full runs, one for quick runs."""
+"""Systems and plans: what a system is built from, and the domains, seeds and sizes of all tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
+from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_graph_neighbours
 from ibidem.reproduce.fine_tuning import FineTuningSettings
-from ibidem.reproduce.system import System
+from ibidem.reproduce.stages import (
+    SHARED_SEED,
+    Clustered,
+    Compacted,
+    Extracted,
+    Indexed,
+    Neighbourhoods,
+    Pruned,
+    Trained,
+    Tuned,
+)
 
 if TYPE_CHECKING:
     from ibidem.reproduce.data import Data
+    from ibidem.reproduce.workspace import Stage
 
+EXACT = "exact"
+# Neighbours of an entry that are searched at once, enough for every k of the tables.
+_NEIGHBOURS = 32
 # The paper's Compact Network at its best: static pivots, NCE, triplets from clusters ([ST] CKMT+NCE+CL).
 STAR = CompactSettings(pivots="static", objectives=(("nce", 1.0),), clusters=True)
+
+
+@dataclass(frozen=True)
+class System:
+    """Declare the base model, alone or with a memory of a corpus and the adaptive combiner.
+
+    Attributes:
+        corpus: Domains whose training text makes the memory; empty for the base model alone.
+        dev: Domain whose dev set the combiner is tuned on.
+        k: Number of neighbours.
+        compact: Compactor of the searched space; None is the model's own space.
+        compact_corpus: Corpus that the compactor was trained on, where it is not the memory's own.
+        prune: Pruning after tuning, which is the paper's order.
+        index: "exact", or a setting of `ibidem index`.
+        metak: Settings of the Meta-k Network.
+        cluster: Settings of the clusters of keys.
+        seed: Seed of the compactor, the Meta-k Network and the pruning; all seeds share extraction, clusters and
+            indexes.
+    """
+
+    corpus: tuple[str, ...] = ()
+    dev: str = ""
+    k: int = 4
+    compact: CompactSettings | None = None
+    compact_corpus: tuple[str, ...] = ()
+    prune: PruneSettings | None = None
+    index: str = EXACT
+    metak: MetaKSettings = field(default_factory=MetaKSettings)
+    cluster: ClusterSettings = field(default_factory=lambda: ClusterSettings(seed=SHARED_SEED))
+    seed: int = 1
+
+
+class Parts(NamedTuple):
+    """The last stages of a system.
+
+    Attributes:
+        memory: Memory that the system searches.
+        tuned: Tuned memory whose combiner it uses; the same as `memory` where nothing is pruned.
+    """
+
+    memory: Stage
+    tuned: Tuned
+
+
+BASE = System(seed=0)
+
+
+def assemble(system: System) -> Parts | None:
+    """Return the last stages of a system; None for the base model alone.
+
+    Args:
+        system: The system; equal systems give equal stages.
+    """
+    if not system.corpus:
+        return None
+    space = _space(system)
+    searched = space if system.index == EXACT else Indexed(space, system.index)
+    tuned = Tuned(searched, system.dev, system.k, replace(system.metak, seed=system.seed))
+    if system.prune is None:
+        return Parts(tuned, tuned)
+    settings = replace(system.prune, seed=system.seed)
+    neighbourhoods = Neighbourhoods(space, max(_NEIGHBOURS, count_graph_neighbours(system.k)))
+    if settings.strategy == "covered":  # it evaluates the tuned combiner on the neighbours of every entry
+        pruned = Pruned(tuned, settings, neighbourhoods)
+    else:
+        pruned = Pruned(space, settings, neighbourhoods if settings.grouping == "agreeing" else None)
+    return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
+
+
+def compactor_of(system: System) -> Trained | None:
+    """Return the compactor of a system; None for the model's own space.
+
+    Args:
+        system: The system.
+
+    Returns:
+        The stage that trains the compactor; None where the system searches the model's own space.
+    """
+    if system.compact is None:
+        return None
+    # Compactors without random draws are the same for every seed.
+    draws = system.compact.method == "network" or (system.compact.method == "pca" and system.compact.share < 1)
+    settings = replace(system.compact, seed=system.seed if draws else 0)
+    corpus = Extracted(system.compact_corpus or system.corpus)
+    return Trained(Clustered(corpus, system.cluster) if settings.needs_clusters else corpus, settings)
+
+
+def _space(system: System) -> Extracted | Clustered | Compacted:
+    own = Extracted(system.corpus)
+    compactor = compactor_of(system)
+    spatial = system.prune is not None and system.prune.strategy == "spatial"
+    shares = compactor is not None and compactor.memory.sources == (own,)
+    keys = Clustered(own, system.cluster) if spatial or shares else own
+    return keys if compactor is None else Compacted(keys, compactor)
 
 
 @dataclass(frozen=True)
 class Plan:
     """Declare what the tables measure.
 
-    Args:
+    Attributes:
         seeds: Seeds of what is trained and pruned.
         domain: Domain of the paper's ablations.
         domains: Domains with a memory of their own.
@@ -67,19 +175,43 @@ class Plan:
         return System(seed=0)
 
     def adaptive(self, domain: str, seed: int, **changes: object) -> System:
-        """Return adaptive kNN-MT: a memory in the model's own space."""
+        """Return adaptive kNN-MT: a memory in the model's own space.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained.
+            **changes: Other fields of the system.
+        """
         return replace(System((domain,), domain, metak=self.metak, seed=seed), **changes)  # type: ignore[arg-type]
 
     def ckmt(self, domain: str, seed: int, **changes: object) -> System:
-        """Return CKMT*, with other fields of the system in `changes`."""
+        """Return CKMT*: adaptive kNN-MT with the compactor of the plan.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained.
+            **changes: Other fields of the system.
+        """
         return self.adaptive(domain, seed, **{"compact": self.star, **changes})
 
     def pruned(self, domain: str, seed: int, rate: float, strategy: str = "cost-clusters", **changes: object) -> System:
-        """Return PCKMT*: CKMT* with a share of its entries pruned."""
+        """Return PCKMT*: CKMT* with a share of its entries pruned.
+
+        Args:
+            domain: Domain of the memory and of its dev set.
+            seed: Seed of what is trained and pruned.
+            rate: Share of the entries that is removed, from 0 to 1.
+            strategy: Pruning strategy of `ibidem prune`.
+            **changes: Other fields of the system.
+        """
         return self.ckmt(domain, seed, prune=PruneSettings(strategy=strategy, rate=rate), **changes)
 
     def on_large(self, system: System) -> System:
-        """Return the same system with the large memory."""
+        """Return the same system with the large memory.
+
+        Args:
+            system: System with a memory of its own domain.
+        """
         return replace(system, corpus=self.large, dev=self.large_test)
 
 
@@ -89,6 +221,10 @@ def full_plan(data: Data | None, seeds: tuple[int, ...] = ()) -> Plan:
     Args:
         data: Texts; where they include Subtitles, that is the large memory, as in the paper.
         seeds: Further seeds.
+
+    Examples:
+        >>> full_plan(None, seeds=(7,)).seeds
+        (1, 2, 3, 7)
     """
     plan = Plan()
     plan = replace(plan, seeds=tuple(sorted({*plan.seeds, *seeds})))

@@ -55,12 +55,24 @@ def new_figure(
 
 
 def panels(axes: Any) -> list[Any]:
-    """Return the axes of a figure as a list."""
+    """Return the axes of a figure as a list.
+
+    Args:
+        axes: One axes object or an array of them, as `new_figure` yields it.
+    """
     return list(axes) if hasattr(axes, "__iter__") else [axes]
 
 
 def is_far_below(value: float, others: Sequence[float]) -> bool:
-    """Return whether a value lies so far below the others that drawing it would compress them."""
+    """Return whether a value lies so far below the others that drawing it would compress them.
+
+    Args:
+        value: Value to test.
+        others: The other values of the panel.
+
+    Returns:
+        True where it lies more than twice the span of the others below their minimum.
+    """
     if not others:
         return False
     span = max(max(others) - min(others), 0.5)
@@ -101,6 +113,9 @@ def draw_curve(
         levels: Scores by panel that are horizontal lines, or notes where they lie far below.
         stem: Path without its ending.
         smoke: Whether the figures are of a quick run.
+
+    Returns:
+        The PNG and the SVG; empty where there are no points.
     """
     drawn = [bleu for lines in curves.values() for points in lines.values() for _, bleu in points]
     if not drawn:
@@ -139,7 +154,21 @@ def draw_curve(
 def draw_costs(
     costs: NDArray[Any], clusters: NDArray[Any], kept: NDArray[np.bool_], bigram: str, stem: Path, *, smoke: bool
 ) -> list[Path]:
-    """Draw the occurrences of one bigram by rising cost: dots are kept, crosses removed, dashed lines part clusters."""
+    """Draw the occurrences of one bigram by rising cost.
+
+    Dots are kept, crosses are removed, and dashed lines separate clusters.
+
+    Args:
+        costs: Translation cost of each occurrence, [n], in nats a token.
+        clusters: Cluster of each occurrence, [n].
+        kept: Whether pruning keeps it, [n].
+        bigram: Text of the bigram, for the axis.
+        stem: Path without its ending.
+        smoke: Whether the figures are of a quick run.
+
+    Returns:
+        The PNG and the SVG.
+    """
     order = np.lexsort((costs, clusters))
     by_cluster = {int(number): float(costs[clusters == number].min()) for number in np.unique(clusters)}
     order = np.array(sorted(order.tolist(), key=lambda i: (by_cluster[int(clusters[i])], float(costs[i]))))
@@ -159,7 +188,20 @@ def draw_costs(
 def draw_tokens(
     planes: Mapping[str, NDArray[Any]], tokens: NDArray[Any], words: Mapping[int, str], stem: Path, *, smoke: bool
 ) -> list[Path]:
-    """Draw a panel for each plane [n, 2]; a token has a marker and a shade, and its name in the legend."""
+    """Draw points by token, in a panel for each plane.
+
+    A token has a marker and a shade, and its name in the legend.
+
+    Args:
+        planes: Points of each panel [n, 2], by title.
+        tokens: Token of each point, [n].
+        words: Name of each token in the legend; other tokens are not drawn.
+        stem: Path without its ending.
+        smoke: Whether the figures are of a quick run.
+
+    Returns:
+        The PNG and the SVG.
+    """
     with new_figure(9.6, 4.6, columns=len(planes)) as (figure, axes):
         for panel, (title, places) in zip(panels(axes), planes.items(), strict=True):
             for number, (token, word) in enumerate(words.items()):
@@ -182,7 +224,17 @@ def draw_tokens(
 
 
 def draw_frequencies(places: NDArray[Any], frequencies: NDArray[Any], stem: Path, *, smoke: bool) -> list[Path]:
-    """Draw entries [n, 2], darker where their token is rarer, as in the paper's introduction."""
+    """Draw entries, darker where their token is rarer, as in the paper's introduction.
+
+    Args:
+        places: Points [n, 2].
+        frequencies: Occurrences of the token of each point, [n], at least 1.
+        stem: Path without its ending.
+        smoke: Whether the figures are of a quick run.
+
+    Returns:
+        The PNG and the SVG.
+    """
     with new_figure(6.4, 5.2) as (figure, axes):
         order = np.argsort(-frequencies, kind="stable")  # rare ones on top
         drawn = axes.scatter(
@@ -202,7 +254,15 @@ def draw_frequencies(places: NDArray[Any], frequencies: NDArray[Any], stem: Path
 
 
 class Point(NamedTuple):
-    """A system in a trade-off: its label, the kind for its marker, the k for its shade, its cost and its BLEU."""
+    """A system in a trade-off.
+
+    Attributes:
+        label: Name in the legend.
+        kind: Systems of one kind have the same marker.
+        k: Number of neighbours, for the shade; 0 without a memory.
+        cost: Place on the horizontal axis: speed or storage.
+        bleu: BLEU.
+    """
 
     label: str
     kind: str
@@ -212,7 +272,18 @@ class Point(NamedTuple):
 
 
 def draw_tradeoff(points: Sequence[Point], axis: str, stem: Path, *, smoke: bool, log: bool = False) -> list[Path]:
-    """Draw BLEU over speed or storage; a system far below the others is named in a note."""
+    """Draw BLEU over speed or storage; a system far below the others is named in a note.
+
+    Args:
+        points: The systems.
+        axis: Title of the horizontal axis, with its unit.
+        stem: Path without its ending.
+        smoke: Whether the figures are of a quick run.
+        log: Whether the horizontal axis is logarithmic.
+
+    Returns:
+        The PNG and the SVG; empty where there are no points.
+    """
     if not points:
         return []
     kinds = list(dict.fromkeys(point.kind for point in points))

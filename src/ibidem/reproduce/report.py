@@ -38,7 +38,7 @@ SMOKE = (
 class RowChoice:
     """Choose the rows to run.
 
-    Args:
+    Attributes:
         only: Parts of row names, or digests; all rows where it is empty.
         seeds: Seeds; all where it is empty.
         minutes: Time limit; none where it is None.
@@ -51,10 +51,13 @@ class RowChoice:
 
 @dataclass(frozen=True)
 class State:
-    """Sort rows by their state: with a result, ready to run, and impossible here.
+    """Rows by their state.
 
     Attributes:
         obstacles: What each impossible row lacks, by digest.
+        done: Rows with a result.
+        ready: Rows without a result that can be run here.
+        impossible: Rows that cannot be run here.
     """
 
     done: list[Row] = field(default_factory=list)
@@ -66,8 +69,15 @@ class State:
 def name_tables(names: Sequence[str]) -> list[str]:
     """Return the named tables in the paper's order; "all" names every table.
 
+    Args:
+        names: Names of tables, or "all".
+
     Raises:
         UsageError: There is no table of a name.
+
+    Examples:
+        >>> name_tables(["pruning", "compact"])
+        ['compact', 'pruning']
     """
     wanted = TABLES if ALL in names else names
     for name in wanted:
@@ -127,6 +137,10 @@ def reproduce(
 
     Returns:
         The Markdown of each table, and the counts of measured and missing rows.
+
+    Raises:
+        UsageError: A table is unknown, no row matches the choice, or a result was measured on another state of a text.
+        MismatchError: The results folder holds results of another model.
     """
     workspace = Workspace(setting)
     state = survey_rows(names, plan, Results(setting.results), workspace, choice)
@@ -139,6 +153,13 @@ def lay_out(
     names: Sequence[str], plan: Plan, results: Results, obstacles: Mapping[str, str], data: Data | None
 ) -> dict[str, str]:
     """Write tables from the stored results.
+
+    Args:
+        names: Names of tables, or "all".
+        plan: What the tables measure.
+        results: Results folder; the tables are written into it.
+        obstacles: Why rows cannot be run here, by digest.
+        data: Texts for what is printed only; None prints nothing more.
 
     Returns:
         The Markdown of each table, followed by what is printed only.
@@ -185,7 +206,15 @@ def write_table(table: Table, plan: Plan, results: Results, obstacles: Mapping[s
 
 
 def render_table(table: Table, plan: Plan, results: Results, obstacles: Mapping[str, str], folder: Path) -> str:
-    """Render a table as Markdown, with the figures that its folder holds."""
+    """Render a table as Markdown, with the figures that its folder holds.
+
+    Args:
+        table: Table to render.
+        plan: What it measures.
+        results: Stored results.
+        obstacles: Why rows cannot be run here, by digest.
+        folder: Folder of the table, whose figures are linked where they exist.
+    """
     found = {digest(row): results.find(row) for row in table.rows(plan)}
     present = [result for result in found.values() if result is not None]
     missing = [key for key, result in found.items() if result is None]
@@ -198,7 +227,16 @@ def render_table(table: Table, plan: Plan, results: Results, obstacles: Mapping[
 
 
 def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]) -> str:
-    """List what the figures of a table were measured with: model, seeds, signatures, machines, software and time."""
+    """List what the figures of a table were measured with: model, seeds, signatures, machines, software and time.
+
+    Args:
+        present: Stored results of the table's rows.
+        rows: Number of rows of the table.
+        obstacles: Reason for each row that cannot be run here.
+
+    Returns:
+        A Markdown list.
+    """
     lines = [f"{len(present)} of {rows} rows run."] if rows else []
     if obstacles:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in Counter(obstacles).most_common())

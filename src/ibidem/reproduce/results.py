@@ -40,7 +40,14 @@ if TYPE_CHECKING:
 
 
 def describe(declaration: Any) -> Any:
-    """Convert a declaration with all its settings to plain JSON values; the key `is` holds the class name."""
+    """Convert a declaration with all its settings to plain JSON values; the key `is` holds the class name.
+
+    Args:
+        declaration: A dataclass, a sequence of them, or a plain value.
+
+    Returns:
+        Values for `json.dumps`; infinity and NaN become strings.
+    """
     if is_dataclass(declaration) and not isinstance(declaration, type):
         settings = {field.name: describe(getattr(declaration, field.name)) for field in fields(declaration)}
         return {"is": type(declaration).__name__, **settings}
@@ -63,13 +70,22 @@ def digest(declaration: Any, *environment: object) -> str:
 
     Returns:
         16 hexadecimal digits.
+
+    Examples:
+        >>> digest((1, 2)) == digest([1, 2]), len(digest("it"))
+        (True, 16)
     """
     plain = json.dumps([_distinct(declaration), *environment], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
 def agrees(stored: Any, declaration: Any) -> bool:
-    """Return whether a stored description and a declaration agree in every setting that both have."""
+    """Return whether a stored description and a declaration agree in every setting that both have.
+
+    Args:
+        stored: What `describe` returned when the result was stored, read from JSON.
+        declaration: The declaration of now.
+    """
     return _agree(stored, json.loads(json.dumps(describe(declaration))))
 
 
@@ -104,7 +120,13 @@ _OWN = "OwnTranslation"
 
 
 class ArchivedRow(NamedTuple):
-    """A result in the archive, with its arrays and, for our own sentences, its translations."""
+    """A row in the archive.
+
+    Attributes:
+        result: Figures, declaration and digest of the row.
+        arrays: Arrays by name, such as n-gram counts.
+        translations: Translations of our own sentences; None for other texts, which must not be published.
+    """
 
     result: Result
     arrays: Mapping[str, NDArray[Any]]
@@ -125,7 +147,17 @@ class Results:
         self._resampled: dict[str, Resampled] = {}
 
     def find(self, row: Row) -> Result | None:
-        """Return a row's result; None where there is none, or where it was measured with other settings."""
+        """Return the result of a row.
+
+        Args:
+            row: The row.
+
+        Returns:
+            None where there is no result, or where it was measured with other settings.
+
+        Raises:
+            IbidemError: The file of the result is damaged.
+        """
         key = digest(row)
         if key not in self._read:
             file = self.rows / f"{key}.json"
@@ -139,7 +171,12 @@ class Results:
         return found if agrees(found["row"], row) else None
 
     def put(self, row: Row, found: Measured) -> None:
-        """Store what a row measured; the JSON is written last, so that its existence means that all is there."""
+        """Store what a row measured; the JSON is written last, so that its existence means that all is there.
+
+        Args:
+            row: The row.
+            found: Its figures, arrays and translations.
+        """
         self.rows.mkdir(parents=True, exist_ok=True)
         key = digest(row)
         if found.arrays:
@@ -155,7 +192,12 @@ class Results:
         self._read.pop(key, None)
 
     def array(self, row: Row, name: str) -> NDArray[Any] | None:
-        """Return an array that is stored with a row's result, such as its n-gram counts; None where it is missing."""
+        """Return an array that is stored with a row's result, such as its n-gram counts; None where it is missing.
+
+        Args:
+            row: The row.
+            name: Name of the array, such as MATCHES.
+        """
         key = digest(row)
         file = self.rows / f"{key}.npz"
         if file.is_file():
@@ -163,7 +205,11 @@ class Results:
         return self._archived[key].arrays.get(name) if key in self._archived else None
 
     def translations(self, row: Row) -> list[str] | None:
-        """Return a row's translations; None where they are not stored."""
+        """Return a row's translations; None where they are not stored.
+
+        Args:
+            row: A row that translates.
+        """
         key = digest(row)
         file = self.rows / f"{key}.txt.gz"
         if file.is_file():
@@ -171,7 +217,12 @@ class Results:
         return self._archived[key].translations if key in self._archived else None
 
     def compare(self, baseline: Sequence[Row], system: Sequence[Row]) -> Difference | None:
-        """Compare the mean BLEU of two groups of runs; None where a group has none, or where the texts differ."""
+        """Compare the mean BLEU of two groups of runs; None where a group has none, or where the texts differ.
+
+        Args:
+            baseline: Rows of the baseline, one for each seed.
+            system: Rows of the system, one for each seed.
+        """
         runs = [[run for row in rows if (run := self._resample(row)) is not None] for rows in (baseline, system)]
         one_text = len({run.sentences for group in runs for run in group}) == 1
         return compare_seeds(*runs) if all(runs) and one_text else None
@@ -192,7 +243,14 @@ class Results:
 
 
 def read_result(file: Path) -> Result:
-    """Read the JSON file of a row."""
+    """Read the JSON file of a row.
+
+    Args:
+        file: A file that `Results.put` wrote.
+
+    Raises:
+        IbidemError: The file is no result of a row.
+    """
     try:
         found: Result = json.loads(file.read_text("utf-8"))
         _ = found["row"], found["digest"]
@@ -202,7 +260,17 @@ def read_result(file: Path) -> Result:
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays that are stored with a result."""
+    """Read the arrays that are stored with a result.
+
+    Args:
+        file: A file that `Results.put` wrote.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        IbidemError: The file cannot be read.
+    """
     try:
         with np.load(file, allow_pickle=False) as stored:
             return {name: np.asarray(stored[name]) for name in stored}
@@ -211,12 +279,23 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_translations(file: Path) -> list[str]:
-    """Read the translations that are stored with a result."""
+    """Read the translations that are stored with a result.
+
+    Args:
+        file: A file that `Results.put` wrote.
+    """
     return gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
 
 
 def read_archive(file: Path) -> dict[str, ArchivedRow]:
-    """Read all rows of an archive, by digest; empty where there is no such file."""
+    """Read all rows of an archive, by digest; empty where there is no such file.
+
+    Args:
+        file: Path of the archive.
+
+    Raises:
+        IbidemError: The file is no archive of rows.
+    """
     if not file.is_file():
         return {}
     rows = {}
@@ -232,7 +311,12 @@ def read_archive(file: Path) -> dict[str, ArchivedRow]:
 
 
 def write_archive(file: Path, rows: Mapping[str, ArchivedRow]) -> None:
-    """Write rows into an archive, a line of JSON for each; rows of similar names are neighbours and compress well."""
+    """Write rows into an archive, a line of JSON for each; rows of similar names are neighbours and compress well.
+
+    Args:
+        file: Path of the archive, which is replaced in one step.
+        rows: Rows by digest.
+    """
     temporary = file.with_suffix(".tmp")
     with lzma.open(temporary, "wt", preset=9 | lzma.PRESET_EXTREME, encoding="utf-8", newline="\n") as lines:
         for row in sorted(rows.values(), key=lambda row: (row.result["name"], row.result["digest"])):
@@ -296,7 +380,16 @@ def _decode_array(name: str, stored: Any) -> NDArray[Any]:
 
 
 def trace(workspace: Workspace, row: Row, seconds: float) -> dict[str, Any]:
-    """Describe how a row was measured: command, commit, time, device, model, texts and machine, without local paths."""
+    """Describe how a row was measured: command, commit, time, device, model, texts and machine, without local paths.
+
+    Args:
+        workspace: Workspace in which the row was measured.
+        row: The row.
+        seconds: Time of the measurement.
+
+    Returns:
+        JSON values that are stored with the result.
+    """
     from ibidem.evaluate import describe_machine
 
     texts = workspace.read_texts(row.texts)

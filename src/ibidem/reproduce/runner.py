@@ -1,4 +1,7 @@
-"""The runner: measures rows after the stages that they need, one after another or side by side in worker processes."""
+"""The runner: measures rows after the stages that they need, one after another or side by side in worker processes.
+
+The schedule orders the tasks: critical path first, or shortest completion first where time is short.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ibidem.errors import IbidemError, UsageError
 from ibidem.memory import writer_lock
 from ibidem.reproduce.results import Results, digest, trace
-from ibidem.reproduce.schedule import Schedule, Task
 from ibidem.reproduce.workspace import RunSettings, Stage, Workspace, with_sources
 
 if TYPE_CHECKING:
@@ -32,11 +34,206 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A stage to build or a row to measure.
+
+    Attributes:
+        key: Digest of the stage or row.
+        waits_for: Keys of the tasks that must be done before.
+        seconds: Estimated time.
+        kind: Class of the stage or row; the estimates of one kind are corrected together.
+        kept: Whether its result outlasts the run.
+        alone: Whether no other task may run at the same time.
+        cheap: Whether it takes little time but much disk, so that it is built as late as possible.
+        work: The stage or row itself.
+    """
+
+    key: str
+    waits_for: frozenset[str]
+    seconds: float
+    kind: str
+    kept: bool
+    alone: bool = False
+    cheap: bool = False
+    work: Stage | Row | None = None
+
+
+@dataclass
+class Schedule:
+    """Track which tasks are waiting, running, done or lost, and choose the next one.
+
+    Attributes:
+        tasks: All tasks by key.
+        jobs: Number of tasks that run side by side.
+        done: Keys of finished tasks.
+        running: Keys of running tasks.
+        lost: Keys of tasks that failed or wait for one that failed.
+    """
+
+    tasks: dict[str, Task]
+    jobs: int = 1
+    done: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    _ratios: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task], jobs: int = 1) -> Schedule:
+        """Make a schedule of tasks that are all waiting.
+
+        Args:
+            tasks: Tasks; a task may wait only for tasks among them.
+            jobs: Number of tasks that run side by side.
+        """
+        return cls({task.key: task for task in tasks}, jobs)
+
+    def choose(self, seconds_left: float, *, alone: bool = False) -> Task | None:
+        """Choose the next task among those that are ready and lead to a kept result in time.
+
+        If all tasks fit into the time, it is the task with the longest critical path. If not, it is the task whose next
+        kept result is nearest, since starting many paths would complete none of them.
+
+        Args:
+            seconds_left: Time that is left.
+            alone: Whether to choose among the tasks that run alone, or among the others.
+
+        Returns:
+            The task; None where none fits.
+        """
+        paths = CriticalPaths(self)
+        ready = [task for task in self.waiting() if task.alone is alone and task.waits_for <= self.done]
+        fitting = [
+            task
+            for task in ready
+            if paths.seconds_to_result(task) <= seconds_left and self._can_be_used(task, paths.successors(task))
+        ]
+        short = sum(map(self.estimate, self.waiting())) > seconds_left * self.jobs
+
+        def priority(task: Task) -> tuple[bool, float]:
+            uses_cheap = any(self.tasks[key].cheap for key in task.waits_for)
+            return uses_cheap, -paths.seconds_to_result(task) if short else paths.critical_path(task)
+
+        return max(fitting, key=priority, default=None)
+
+    def start(self, key: str) -> None:
+        """Note that a task is running.
+
+        Args:
+            key: Key of the task.
+        """
+        self.running.add(key)
+
+    def finish(self, key: str, seconds: float) -> None:
+        """Note that a task is done, and correct the estimates of its kind by the time it took.
+
+        Args:
+            key: Key of the task.
+            seconds: Time that it took.
+        """
+        self.running.discard(key)
+        self.done.add(key)
+        task = self.tasks[key]
+        if task.seconds > 0:
+            self._ratios[task.kind] = max(self._ratios.get(task.kind, 0.0), seconds / task.seconds)
+
+    def give_up(self, key: str) -> None:
+        """Note that a task and all tasks that wait for it are lost.
+
+        Args:
+            key: Key of the task that failed.
+        """
+        self.running.discard(key)
+        self.lost.add(key)
+        for task in self.tasks.values():
+            if key in task.waits_for and self._is_waiting(task.key):
+                self.give_up(task.key)
+
+    def waiting(self) -> list[Task]:
+        """Return the tasks that are not running, done or lost."""
+        return [task for task in self.tasks.values() if self._is_waiting(task.key)]
+
+    def is_needed(self, key: str) -> bool:
+        """Return whether an unfinished task waits for this one.
+
+        Args:
+            key: Key of the task.
+        """
+        over = self.done | self.lost
+        return any(key in task.waits_for for task in self.tasks.values() if task.key not in over)
+
+    def estimate(self, task: Task) -> float:
+        """Estimate the seconds of a task from those that tasks of its kind took.
+
+        Args:
+            task: Task of the schedule.
+        """
+        return task.seconds * self._ratios.get(task.kind, 1.0)
+
+    def _can_be_used(self, task: Task, successors: list[Task]) -> bool:
+        """Return whether a cheap task is all that a successor still waits for, apart from other cheap tasks."""
+        cheap = {key for key, other in self.tasks.items() if other.cheap}
+        return not task.cheap or any(other.waits_for <= self.done | cheap for other in successors)
+
+    def _is_waiting(self, key: str) -> bool:
+        return key not in self.done and key not in self.running and key not in self.lost
+
+
+class CriticalPaths:
+    """Measure the time from each waiting task to the tasks that follow it.
+
+    Args:
+        schedule: Schedule, in its current state; later changes are not seen.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._successors: dict[str, list[Task]] = {key: [] for key in schedule.tasks}
+        self._longest: dict[str, float] = {}
+        for task in schedule.waiting():
+            for key in task.waits_for:
+                self._successors[key].append(task)
+
+    def successors(self, task: Task) -> list[Task]:
+        """Return the tasks that wait for this one.
+
+        Args:
+            task: Task of the schedule.
+        """
+        return self._successors[task.key]
+
+    def seconds_to_result(self, task: Task) -> float:
+        """Return the shortest time from the start of a task to a kept result, its own or a successor's.
+
+        Args:
+            task: A waiting task.
+        """
+        own = self._schedule.estimate(task)
+        return own if task.kept else own + min(map(self.seconds_to_result, self.successors(task)), default=0.0)
+
+    def critical_path(self, task: Task) -> float:
+        """Return the longest time from the start of a task to the end of one that has no successor.
+
+        Args:
+            task: A waiting task.
+
+        Returns:
+            Estimated seconds.
+        """
+        if task.key not in self._longest:
+            after = max(map(self.critical_path, self.successors(task)), default=0.0)
+            self._longest[task.key] = self._schedule.estimate(task) + after
+        return self._longest[task.key]
+
+
+@dataclass(frozen=True)
 class Report:
-    """Count the rows that were measured, lost to failures, and left for lack of time.
+    """Count the rows of a run.
 
     Attributes:
         failed: Reason of each failure, by the name of the task.
+        measured: Rows that have a result now.
+        lost: Rows that failed or wait for a stage that failed.
+        left: Rows left for lack of time.
     """
 
     measured: int = 0
@@ -46,7 +243,13 @@ class Report:
 
 
 class Outcome(NamedTuple):
-    """The key of a finished task, its seconds, and its error, if it failed."""
+    """The end of a task.
+
+    Attributes:
+        key: Key of the task.
+        seconds: Time that it took.
+        failure: Error message; None where it succeeded.
+    """
 
     key: str
     seconds: float
@@ -60,6 +263,9 @@ def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int]) 
         rows: Rows to choose from.
         only: Parts of names, or digests; all rows where it is empty.
         seeds: Seeds; all where it is empty. Rows without a seed are always chosen.
+
+    Returns:
+        The chosen rows, in their order.
 
     Raises:
         UsageError: No row matches `only`.
@@ -77,9 +283,16 @@ def choose_rows(rows: Iterable[Row], only: Sequence[str], seeds: Sequence[int]) 
 
 
 def find_obstacle(workspace: Workspace, work: Row | Stage) -> str | None:
-    """Return the text or library that a row lacks here; None where it can be measured.
+    """Return what a row or stage lacks here: a text or a library.
 
     A kept stage that is built needs neither.
+
+    Args:
+        workspace: Data and device.
+        work: Row to measure, or stage to build.
+
+    Returns:
+        The reason for the reader; None where nothing is missing.
     """
     if isinstance(work, Stage) and work.kept and workspace.is_made(work):
         return None
@@ -110,6 +323,12 @@ def run_rows(
         rows: Rows to measure.
         minutes: Time limit; no task is started that would not lead to a result within it.
         log: Receives a line for each finished task.
+
+    Returns:
+        How many rows were measured, lost and left.
+
+    Raises:
+        MismatchError: The results folder holds results of another model.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     setting.work.mkdir(parents=True, exist_ok=True)
@@ -131,7 +350,12 @@ def run_rows(
 
 
 def plan_tasks(workspace: Workspace, rows: Iterable[Row]) -> list[Task]:
-    """Return a task for every row, and for every stage that is needed and not built."""
+    """Return a task for every row, and for every stage that is needed and not built.
+
+    Args:
+        workspace: Shows which stages are built.
+        rows: Rows to measure.
+    """
     tasks: dict[str, Task] = {}
 
     def add_stage(stage: Stage) -> str | None:
@@ -153,7 +377,12 @@ def plan_tasks(workspace: Workspace, rows: Iterable[Row]) -> list[Task]:
 
 
 def perform(workspace: Workspace, work: Stage | Row) -> None:
-    """Build a stage, or measure a row and store its result."""
+    """Build a stage, or measure a row and store its result.
+
+    Args:
+        workspace: Workspace where the sources of the stage, or the stages of the row, are built.
+        work: Stage or row.
+    """
     if isinstance(work, Stage):
         workspace.make(work)
         return
@@ -251,7 +480,12 @@ class Workers:
             connection.close()
 
     def give(self, key: str, work: Stage | Row) -> None:
-        """Send a task to an idle process."""
+        """Send a task to an idle process.
+
+        Args:
+            key: Key of the task.
+            work: Stage or row; there must be an idle process.
+        """
         connection = self.idle.pop()
         _send(connection, (key, work))
         self._busy[connection] = key
@@ -284,7 +518,12 @@ class Workers:
 
 
 def run_worker(connection: Connection, setting: RunSettings) -> None:
-    """Perform one task after another in a worker process until the parent sends None."""
+    """Perform one task after another in a worker process until the parent sends None.
+
+    Args:
+        connection: Receives (key, work) or None, and returns an `Outcome` for each task.
+        setting: Folders, model and device of the workspace.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
@@ -304,7 +543,11 @@ def run_worker(connection: Connection, setting: RunSettings) -> None:
 
 
 def name_work(work: Stage | Row) -> str:
-    """Return a short name of a stage or row for the log."""
+    """Return a short name of a stage or row for the log.
+
+    Args:
+        work: Stage or row.
+    """
     if isinstance(work, Stage):
         first = next(stage for stage in reversed(with_sources(work)) if not stage.sources)
         corpus = "+".join(getattr(first, "corpus", ()))

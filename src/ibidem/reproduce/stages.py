@@ -53,7 +53,11 @@ SHARED_SEED = 1
 
 @dataclass(frozen=True)
 class Extracted(Stage):
-    """Extract the memory of a corpus, which may join several domains, in the model's own space."""
+    """Extract the memory of a corpus, which may join several domains, in the model's own space.
+
+    Attributes:
+        corpus: Domains whose training text is joined.
+    """
 
     corpus: tuple[str, ...]
 
@@ -74,7 +78,12 @@ class Extracted(Stage):
 
 @dataclass(frozen=True)
 class Clustered(Stage):
-    """Cluster the keys of a memory."""
+    """Cluster the keys of a memory.
+
+    Attributes:
+        memory: Memory to cluster.
+        settings: Settings of the clusters.
+    """
 
     memory: Extracted
     settings: ClusterSettings
@@ -95,7 +104,12 @@ class Clustered(Stage):
 
 @dataclass(frozen=True)
 class Trained(Stage):
-    """Train a compactor on the keys of a memory; it is kept with the results, since training takes long."""
+    """Train a compactor on the keys of a memory; it is kept with the results, since training takes long.
+
+    Attributes:
+        memory: Memory to train on; clustered where the settings need clusters.
+        settings: Method and settings of the compactor.
+    """
 
     memory: Extracted | Clustered
     settings: CompactSettings
@@ -136,7 +150,12 @@ class Trained(Stage):
 
 @dataclass(frozen=True)
 class Compacted(Stage):
-    """Convert a memory to the space of a compactor and drop the model's own keys."""
+    """Convert a memory to the space of a compactor and drop the model's own keys.
+
+    Attributes:
+        memory: Memory to convert.
+        compactor: Compactor, trained on this memory or another one.
+    """
 
     memory: Extracted | Clustered
     compactor: Trained
@@ -159,7 +178,7 @@ class Compacted(Stage):
 class Neighbourhoods(Stage):
     """Find the nearest entries of every entry of a memory, once for every k and every pruning rate.
 
-    Args:
+    Attributes:
         memory: Memory to search.
         count: Number of neighbours of each entry.
     """
@@ -182,7 +201,11 @@ class Neighbourhoods(Stage):
         return {}
 
     def read(self, folder: Path) -> NeighbourGraph:
-        """Map the stored neighbour graph into memory."""
+        """Map the stored neighbour graph into memory.
+
+        Args:
+            folder: Folder of this stage, built.
+        """
         return NeighbourGraph(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in NeighbourGraph._fields))
 
 
@@ -190,7 +213,7 @@ class Neighbourhoods(Stage):
 class Pruned(Stage):
     """Prune a memory; the copy is built in seconds and removed after use.
 
-    Args:
+    Attributes:
         memory: Memory to prune.
         settings: Strategy and rate.
         neighbourhoods: Nearest entries, where the strategy needs them.
@@ -222,7 +245,7 @@ class Pruned(Stage):
 class Indexed(Stage):
     """Index a memory; on a GPU the paper's index is built when it is opened, and nothing is stored.
 
-    Args:
+    Attributes:
         memory: Memory to index.
         setting: Setting of `ibidem index`.
     """
@@ -238,7 +261,11 @@ class Indexed(Stage):
         return None if self.is_made_on(device) else "faiss"
 
     def is_made_on(self, device: torch.device) -> bool:
-        """Return whether the device has its own form of this index."""
+        """Return whether the device has its own form of this index.
+
+        Args:
+            device: Device that searches.
+        """
         return device.type == "cuda" and is_for_gpu(self.setting)
 
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
@@ -256,7 +283,7 @@ class Indexed(Stage):
 class Tuned(Stage):
     """Tune the combiners of a memory on a dev set, with exact search unless the memory has an index.
 
-    Args:
+    Attributes:
         memory: Memory to tune.
         dev: Domain of the dev set.
         k: Number of neighbours.
@@ -292,7 +319,7 @@ class Tuned(Stage):
 class FineTuned(Stage):
     """Fine-tune all weights of the base model on a corpus.
 
-    Args:
+    Attributes:
         corpus: Domains of the training text.
         dev: Domain of the dev set.
         settings: Settings of the training.
@@ -322,7 +349,15 @@ class FineTuned(Stage):
 
 
 def copy_memory(source: Path, target: Path) -> Memory:
-    """Copy a memory by hard links, since its files never change; the lock and unfinished work are left out."""
+    """Copy a memory by hard links, since its files never change; the lock and unfinished work are left out.
+
+    Args:
+        source: Folder of the memory.
+        target: Folder of the copy, on the same file system; made where it is missing.
+
+    Returns:
+        The copy, opened.
+    """
     for path in source.rglob("*"):
         relative = path.relative_to(source)
         if relative.parts[0] in (LOCK, WORK):

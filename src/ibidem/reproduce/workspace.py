@@ -32,7 +32,7 @@ COMPACTORS = "compactors"
 class RunSettings:
     """Name the folders, the model and the device of a run; every process makes its own workspace of it.
 
-    Args:
+    Attributes:
         data: Folder of parallel text.
         work: Folder of memories and other stages; large, and safe to delete.
         results: Folder of rows, tables and trained compactors.
@@ -79,7 +79,11 @@ class Stage(ABC):
         return ()
 
     def required_library(self, device: torch.device) -> str | None:  # noqa: ARG002 - stages with a library override it
-        """Return the optional library that it needs on a device; None where it needs none."""
+        """Return the optional library that it needs on a device; None where it needs none.
+
+        Args:
+            device: Device of the run.
+        """
         return None
 
     @abstractmethod
@@ -94,13 +98,21 @@ class Stage(ABC):
     def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
         """Build it in an empty folder, or continue in one that an interrupted run left.
 
+        Args:
+            workspace: Workspace where its sources are built.
+            folder: Its folder, which exists.
+
         Returns:
             Notes about it, as JSON can hold them.
         """
 
 
 class Workspace:
-    """Hold model, data and folders of a run, and build stages; the model is loaded when it is first needed."""
+    """Hold model, data and folders of a run, and build stages; the model is loaded when it is first needed.
+
+    Args:
+        setting: Folders, model and device.
+    """
 
     def __init__(self, setting: RunSettings) -> None:
         self.setting = setting
@@ -145,16 +157,36 @@ class Workspace:
         return short_name(self.model.name)
 
     def corpus(self, domain: str, part: str) -> Corpus:
-        """Return a part of a domain."""
+        """Return a part of a domain.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test".
+
+        Raises:
+            UsageError: The part is missing.
+        """
         return self.data.corpus(domain, part)
 
     def pairs(self, domain: str, part: str) -> tuple[list[str], list[str]]:
-        """Return the sources and the references of a part."""
+        """Return the sources and the references of a part.
+
+        Args:
+            domain: Name in lower case, such as "it".
+            part: "train", "dev" or "test".
+
+        Raises:
+            UsageError: The part is missing.
+        """
         found = list(self.corpus(domain, part))
         return [pair.source for pair in found], [pair.target for pair in found]
 
     def train(self, corpus: tuple[str, ...]) -> Corpus:
-        """Return the training text of one or several domains."""
+        """Return the training text of one or several domains.
+
+        Args:
+            corpus: Domains; the texts of several are joined in the work folder.
+        """
         if len(corpus) == 1:
             return self.corpus(corpus[0], "train")
         parts = [self.corpus(domain, "train") for domain in corpus]
@@ -162,13 +194,20 @@ class Workspace:
         return write_joined(parts, self.setting.work / f"text-{digest(corpus, texts)}")
 
     def count_pairs(self, corpus: tuple[str, ...]) -> int:
-        """Return the number of sentence pairs of a training text."""
+        """Return the number of sentence pairs of a training text.
+
+        Args:
+            corpus: Domains whose training texts are counted.
+        """
         return sum(self.data.facts(domain, "train").lines for domain in corpus)
 
     def folder(self, stage: Stage) -> Path:
         """Return the folder of a stage, built or not: kept stages under the results, others under the work folder.
 
         The folder of a kept stage does not depend on the texts, which need not be present on every machine.
+
+        Args:
+            stage: The stage.
         """
         if stage not in self._folders:
             self._folders[stage] = self._choose_folder(stage)
@@ -181,7 +220,11 @@ class Workspace:
         return self.setting.work / f"{type(stage).__name__.lower()}-{name}"
 
     def texts(self, stage: Stage) -> dict[str, str]:
-        """Return the digest of every text that a stage and its sources were built from, by "domain/part"."""
+        """Return the digest of every text that a stage and its sources were built from, by "domain/part".
+
+        Args:
+            stage: The stage; its texts must be present unless it is kept and built.
+        """
         if stage.kept and self.is_made(stage):
             return dict(self.notes(stage)["texts"])
         return self.read_texts(stage.texts) | {
@@ -189,11 +232,18 @@ class Workspace:
         }
 
     def read_texts(self, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Return the digests of some texts, by "domain/part"."""
+        """Return the digests of some texts, by "domain/part".
+
+        Args:
+            texts: (domain, part) of each text, which must be present.
+        """
         return {f"{domain}/{part}": self.data.facts(domain, part).digest for domain, part in texts}
 
     def is_made(self, stage: Stage) -> bool:
         """Return whether a stage is built.
+
+        Args:
+            stage: The stage.
 
         Raises:
             UsageError: A kept stage was trained on another state of a text.
@@ -212,7 +262,11 @@ class Workspace:
         return True
 
     def notes(self, stage: Stage) -> dict[str, Any]:
-        """Return the notes of a stage; empty where it is not built."""
+        """Return the notes of a stage; empty where it is not built.
+
+        Args:
+            stage: The stage.
+        """
         file = self.folder(stage) / DONE
         if file not in self._notes:
             if not file.is_file():
@@ -221,7 +275,11 @@ class Workspace:
         return self._notes[file]
 
     def make(self, stage: Stage) -> None:
-        """Build a stage whose sources are built, unless it is built itself."""
+        """Build a stage whose sources are built, unless it is built itself.
+
+        Args:
+            stage: The stage.
+        """
         folder = self.folder(stage)
         if self.is_made(stage):
             return
@@ -236,14 +294,22 @@ class Workspace:
         self.free()
 
     def make_all(self, stages: Iterable[Stage]) -> None:
-        """Build stages and all that they are built from."""
+        """Build stages and all that they are built from.
+
+        Args:
+            stages: Stages; those that are built are left as they are.
+        """
         for stage in stages:
             if not self.is_made(stage):
                 self.make_all(stage.sources)
                 self.make(stage)
 
     def remove(self, stage: Stage) -> None:
-        """Remove the folder of a stage."""
+        """Remove the folder of a stage.
+
+        Args:
+            stage: The stage; nothing happens where it is not built.
+        """
         self._notes.pop(self.folder(stage) / DONE, None)
         shutil.rmtree(self.folder(stage), ignore_errors=True)
 
@@ -254,24 +320,48 @@ class Workspace:
 
 
 def with_sources(stage: Stage) -> list[Stage]:
-    """Return a stage and all stages that it is built from, the nearest first."""
+    """Return a stage and all stages that it is built from, the nearest first.
+
+    Args:
+        stage: The stage.
+
+    Returns:
+        The stages; one that is the source of several occurs several times.
+    """
     return [stage, *(other for source in stage.sources for other in with_sources(source))]
 
 
 def write_notes(file: Path, notes: dict[str, Any]) -> None:
-    """Write notes as JSON in one step; the file's existence means that its folder is complete."""
+    """Write notes as JSON in one step; the file's existence means that its folder is complete.
+
+    Args:
+        file: File to write or replace.
+        notes: JSON values.
+    """
     temporary = file.with_suffix(".tmp")
     temporary.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
     temporary.replace(file)
 
 
 def short_name(name: str) -> str:
-    """Return a model's name on the hub, or the last part of its folder: results must hold no local path."""
+    """Return a model's name on the hub, or the last part of its folder: results must hold no local path.
+
+    Args:
+        name: Name or folder of the model.
+
+    Examples:
+        >>> short_name("/models/opus-mt-de-en"), short_name("Helsinki-NLP/opus-mt-de-en")
+        ('opus-mt-de-en', 'Helsinki-NLP/opus-mt-de-en')
+    """
     return Path(name).name if Path(name).is_absolute() else name
 
 
 def claim_results(results: Path, model: BaseModel) -> None:
     """Note in a results folder which model its results belong to.
+
+    Args:
+        results: Results folder; made where it is missing.
+        model: The base model.
 
     Raises:
         MismatchError: The folder holds results of another model.
@@ -290,7 +380,14 @@ def claim_results(results: Path, model: BaseModel) -> None:
 
 
 def read_claim(results: Path) -> dict[str, Any]:
-    """Return name, fingerprint and dimension of the model whose results a folder holds."""
+    """Return name, fingerprint and dimension of the model whose results a folder holds.
+
+    Args:
+        results: Results folder of at least one run.
+
+    Raises:
+        IbidemError: The note is damaged.
+    """
     try:
         claim: dict[str, Any] = json.loads((results / MODEL).read_text("utf-8"))
         _ = claim["name"], claim["fingerprint"]

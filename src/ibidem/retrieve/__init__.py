@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from ibidem.retrieve.builder import build_index
-from ibidem.retrieve.composite import IndexPart, exact_part, join
 from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.faiss_index import FaissIndex
 from ibidem.retrieve.gpu.lists import ListIndex
 from ibidem.retrieve.gpu.scan import ScanIndex
 from ibidem.retrieve.index import Index, Neighbours
-from ibidem.retrieve.ivf.index import NativeIndex
-from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
-from ibidem.retrieve.memory_index import (
-    BaseIndex,
-    CompactedIndex,
-    compactor_of,
-    open_base_index,
-    open_index,
-    with_compactor,
-)
-from ibidem.retrieve.recall import measure_recall
-from ibidem.retrieve.settings import (
+from ibidem.retrieve.index_settings import (
     EXACT_BELOW,
     FaissSettings,
     NativeSettings,
     is_for_gpu,
     resolve,
 )
+from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
+from ibidem.retrieve.memory_index import (
+    BaseIndex,
+    CompactedIndex,
+    IndexPart,
+    compactor_of,
+    exact_part,
+    join,
+    open_base_index,
+    open_index,
+    with_compactor,
+)
+from ibidem.retrieve.recall import measure_recall
 
 __all__ = [
     "EXACT_BELOW",

@@ -10,10 +10,10 @@ from ibidem.retrieve.exact import ExactIndex
 from ibidem.retrieve.faiss_index import build_faiss
 from ibidem.retrieve.gpu.lists import ListIndex
 from ibidem.retrieve.gpu.scan import ScanIndex
+from ibidem.retrieve.index_settings import ExactSettings, ListSettings, NativeSettings, resolve
 from ibidem.retrieve.ivf.builder import build_native
 from ibidem.retrieve.keys import check_device, fits_as_float16
 from ibidem.retrieve.recall import draw_probe, recall_at
-from ibidem.retrieve.settings import ExactSettings, ListSettings, NativeSettings, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,16 @@ def exact_index(keys: Keys, device: str | torch.device) -> Index:
 
 
 def int8_index(keys: Keys, device: torch.device, seed: int) -> Index:
-    """Make a scan of int8 codes; without codes, and with a warning, if these lose too much recall."""
+    """Make a scan of int8 codes; without codes, and with a warning, if these lose too much recall.
+
+    Args:
+        keys: the keys, which must fit on the device twice.
+        device: a GPU.
+        seed: of the queries that measure the recall.
+
+    Returns:
+        A `ScanIndex`, with codes where their recall@16 is at least INT8_RECALL.
+    """
     index = ScanIndex(keys, device, coded=True)
     plain = index.without_codes()
     if keys.size == 0:
@@ -124,6 +133,15 @@ def list_index(keys: Keys, settings: ListSettings, device: torch.device, seed: i
     """Make an inverted file on a device, with the nprobe that reaches the target recall.
 
     Without a given nprobe, a scan of all keys is returned, with a warning, if probing cannot reach that recall.
+
+    Args:
+        keys: the keys, at least one; they must fit on the device four times.
+        settings: the number of lists, nprobe, and the bytes of product codes.
+        device: a GPU.
+        seed: of k-means and of the queries that measure the recall.
+
+    Returns:
+        A `ListIndex` with its recall@16, or a `ScanIndex`.
     """
     given = settings.nprobe
     exact = ScanIndex(keys, device)

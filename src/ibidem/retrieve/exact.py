@@ -213,7 +213,16 @@ def lowest_by_tiles(scores: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
 
 
 def order_rows(distances: Tensor, entries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Keep the first k of each row by (distance, entry); distances, entries: [q, c], returns [q, min(k, c)]."""
+    """Keep the first k of each row, ordered by distance and then by entry.
+
+    Args:
+        distances: [q, c].
+        entries: [q, c] int64.
+        k: columns to keep.
+
+    Returns:
+        Distances and entries, each [q, min(k, c)].
+    """
     by_entry = entries.argsort(dim=1)
     by_distance = distances.gather(1, by_entry).argsort(dim=1, stable=True)
     chosen = by_entry.gather(1, by_distance[:, :k])
@@ -221,7 +230,17 @@ def order_rows(distances: Tensor, entries: Tensor, k: int) -> tuple[Tensor, Tens
 
 
 def measure_pairs(queries: Tensor, row: Tensor, keys: Tensor, column: Tensor) -> Tensor:
-    """Compute the true distances [n] float64 of pairs of a query row [n] and a key column [n]."""
+    """Compute the distances of pairs of a query and a key in float64.
+
+    Args:
+        queries: [q, d].
+        row: [n] int64, the query of each pair.
+        keys: [m, d].
+        column: [n] int64, the key of each pair.
+
+    Returns:
+        [n] float64, squared distances.
+    """
     step = max(1, _DIFFERENCES // queries.shape[1])
     distances = torch.empty(len(row), dtype=torch.float64, device=row.device)
     for start in range(0, len(row), step):
@@ -251,7 +270,15 @@ def keep_nearest(row: Tensor, distance: Tensor, entry: Tensor, k: int) -> tuple[
 
 
 def make_scorer(queries: Tensor, key_type: torch.dtype) -> Scorer:
-    """Return the function that scores keys of one type against queries [q, d] float32, without TF32 or bfloat16."""
+    """Make the function that scores keys of one type against queries, without TF32 or bfloat16.
+
+    Args:
+        queries: [q, d] float32.
+        key_type: float16 or float32.
+
+    Returns:
+        A function of keys [n, d] and their squared lengths [n] that returns |x|² - 2 q·x, [q, n] float32.
+    """
     if key_type == torch.float16:
         return _float16_scorer(queries)
     if queries.is_cuda or torch.get_float32_matmul_precision() != "highest":
@@ -298,7 +325,15 @@ def split_float16(queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def multiply_float16(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply float16 matrices into float32, which only CUDA can do without a wider copy."""
+    """Multiply float16 matrices into float32, which only CUDA can do without a wider copy.
+
+    Args:
+        left: [m, d] float16.
+        right: [d, n] float16.
+
+    Returns:
+        [m, n] float32.
+    """
     if left.is_cuda and left.dtype == torch.float16:
         return torch.mm(left, right, out_dtype=torch.float32)
     return left.to(torch.float32) @ right.to(torch.float32)

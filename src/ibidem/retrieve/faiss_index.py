@@ -30,9 +30,9 @@ from ibidem.retrieve.index import (
     clean_queries,
     write_file,
 )
+from ibidem.retrieve.index_settings import FaissSettings
 from ibidem.retrieve.keys import check_complete, draw_sample, finite
 from ibidem.retrieve.recall import draw_probe, recall_at
-from ibidem.retrieve.settings import FaissSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

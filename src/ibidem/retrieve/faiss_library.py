@@ -48,7 +48,11 @@ def has_faiss() -> bool:
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Limit the threads of faiss inside the block; None for as many as torch uses."""
+    """Limit the threads of faiss inside the block.
+
+    Args:
+        threads: the most threads; None for as many as torch uses.
+    """
     faiss = load_faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(torch.get_num_threads() if threads is None else threads)
@@ -93,12 +97,20 @@ def make_index(factory: str, size: int, dimension: int) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of a faiss error without its place in the C++ source."""
+    """Return the message of a faiss error without its place in the C++ source.
+
+    Args:
+        error: an exception of faiss.
+    """
     return re.sub(r"^Error in .*? at \S+:\d+: ", "", str(error).strip(), flags=re.DOTALL).strip()
 
 
 def layers(index: Any) -> Iterator[Any]:
-    """Yield an index and the indexes it wraps, outermost first, and the coarse quantiser of an IVF last."""
+    """Yield an index and the indexes it wraps, outermost first, and the coarse quantiser of an IVF last.
+
+    Args:
+        index: the faiss index.
+    """
     faiss = load_faiss()
     index = faiss.downcast_index(index)
     yield index
@@ -111,7 +123,14 @@ def layers(index: Any) -> Iterator[Any]:
 
 
 def parameter_names(index: Any) -> set[str]:
-    """Return the names of the search parameters that an index has."""
+    """Return the search parameters that an index has.
+
+    Args:
+        index: the faiss index.
+
+    Returns:
+        Some of 'nprobe', 'ef_search' and 'k_factor'.
+    """
     faiss = load_faiss()
     kinds = {faiss.IndexIVF: "nprobe", faiss.IndexHNSW: "ef_search", faiss.IndexRefine: "k_factor"}
     return {name for layer in layers(index) for kind, name in kinds.items() if isinstance(layer, kind)}
@@ -157,6 +176,10 @@ def prepare_training(index: Any, seed: int) -> None:
 
     Polysemous training is disabled: it takes most of the time of a PQ64, and only renumbers PQ centroids for a filter
     that no search here uses.
+
+    Args:
+        index: the faiss index, which is changed.
+        seed: of k-means and graphs.
     """
     faiss = load_faiss()
     for layer in layers(index):
@@ -172,7 +195,15 @@ def prepare_training(index: Any, seed: int) -> None:
 
 
 def transform(index: Any, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Transform keys or queries [n, d] to the space [n, d'] in which an index measures distances."""
+    """Transform keys or queries to the space in which an index measures distances.
+
+    Args:
+        index: the faiss index.
+        vectors: [n, d].
+
+    Returns:
+        [n, d']; the vectors themselves where the index has no transform.
+    """
     faiss = load_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):
@@ -185,7 +216,11 @@ def transform(index: Any, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def is_transformed(index: Any) -> bool:
-    """Return whether an index measures distances in another space than that of its keys."""
+    """Return whether an index measures distances in another space than that of its keys.
+
+    Args:
+        index: the faiss index.
+    """
     faiss = load_faiss()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):
@@ -241,14 +276,32 @@ class Recoder:
         self._tail: _Recoded | None = None
 
     def sealed(self, keys: NDArray[np.float16]) -> NDArray[np.float32]:
-        """Recode sealed keys [n, d]: usually those of the last call, followed by those of the tail sealed since."""
+        """Recode the sealed keys that the index does not hold.
+
+        Fast where these are the keys of the last call, followed by those of the tail that were sealed since.
+
+        Args:
+            keys: [n, d].
+
+        Returns:
+            [n, d'], see `recode`.
+        """
         if self._sealed is None or not np.array_equal(keys, self._sealed.keys):
             known = [recoded for recoded in (self._sealed, self._tail) if recoded is not None]
             self._sealed, self._tail = self._recode(keys, known), None
         return self._sealed.decoded
 
     def tail(self, keys: NDArray[np.float16]) -> NDArray[np.float32]:
-        """Recode the keys of the tail [n, d]: usually those of the last call, followed by new ones."""
+        """Recode the keys of the tail.
+
+        Fast where these are the keys of the last call, followed by new ones.
+
+        Args:
+            keys: [n, d].
+
+        Returns:
+            [n, d'], see `recode`.
+        """
         self._tail = self._recode(keys, [] if self._tail is None else [self._tail])
         return self._tail.decoded
 

@@ -81,7 +81,16 @@ class Index(Protocol):
 
 
 def check_search(queries: Tensor, k: int, dimension: int) -> None:
-    """Reject queries of the wrong shape and a k below 1."""
+    """Reject queries of the wrong shape and a k below 1.
+
+    Args:
+        queries: what the caller gave as queries.
+        k: neighbours for each query.
+        dimension: components of a key of the index.
+
+    Raises:
+        UsageError: The shape is not [q, dimension], or k is below 1.
+    """
     if queries.ndim != 2 or queries.shape[1] != dimension:
         raise UsageError(
             f"Search got queries of shape {list(queries.shape)}, but this index holds keys of {dimension} "
@@ -106,13 +115,30 @@ def clean_queries(queries: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def blank_unusable(distances: Tensor, entries: Tensor, usable: Tensor) -> Neighbours:
-    """Remove the neighbours of unusable queries; distances, entries: [q, k], usable: [q] bool."""
+    """Remove the neighbours of unusable queries.
+
+    Args:
+        distances: [q, k] float32.
+        entries: [q, k] int64.
+        usable: [q] bool, see `clean_queries`.
+
+    Returns:
+        The result, with inf and -1 for unusable queries.
+    """
     unusable = ~usable[:, None]
     return Neighbours(distances.masked_fill(unusable, torch.inf), entries.masked_fill(unusable, -1))
 
 
 def no_neighbours(queries: Tensor, k: int) -> Neighbours:
-    """Return the result of a search that finds nothing for queries [q, d]."""
+    """Return the result of a search that finds nothing.
+
+    Args:
+        queries: [q, d]; the result is on their device.
+        k: columns of the result.
+
+    Returns:
+        inf and -1, each [q, k].
+    """
     distances = queries.new_full((len(queries), k), torch.inf, dtype=torch.float32)
     return Neighbours(distances, torch.full_like(distances, -1, dtype=torch.int64))
 
@@ -143,7 +169,17 @@ def write_file(target: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_shape(what: str, size: int, dimension: int, keys: Keys) -> None:
-    """Reject a stored index whose number of keys or dimensions differs from that of the memory."""
+    """Reject a stored index whose number of keys or dimensions differs from that of the memory.
+
+    Args:
+        what: names the index in the message, as in 'index memories/it/index'.
+        size: keys in the stored index.
+        dimension: components of a key of the stored index.
+        keys: the keys of the memory.
+
+    Raises:
+        MemoryFolderError: One of the two numbers differs.
+    """
     if (size, dimension) != (keys.size, keys.dimension):
         raise MemoryFolderError(
             f"The {what} has {size} keys of {dimension} dimensions, but the memory has {keys.size} of "

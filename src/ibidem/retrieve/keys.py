@@ -41,11 +41,25 @@ class Keys(Protocol):
         ...
 
     def blocks(self, rows: int) -> Iterator[Floats]:
-        """Yield all keys in order, as arrays [at most rows, d]."""
+        """Yield all keys in order, block by block.
+
+        Args:
+            rows: the most keys of a block, at least 1.
+
+        Yields:
+            Arrays [at most rows, d].
+        """
         ...
 
     def gather(self, ids: Ids) -> Floats:
-        """Return the keys [n, d] of some numbers [n] int64."""
+        """Return some keys.
+
+        Args:
+            ids: [n] int64, numbers of keys, in any order.
+
+        Returns:
+            [n, d].
+        """
         ...
 
 
@@ -94,7 +108,12 @@ class ArrayKeys:
 
 
 class FirstKeys:
-    """The first `size` keys of a larger source."""
+    """The first `size` keys of a larger source.
+
+    Args:
+        keys: the larger source.
+        size: how many of its keys to use, at most all.
+    """
 
     def __init__(self, keys: Keys, size: int) -> None:
         self._keys = keys
@@ -140,13 +159,30 @@ def finite(block: Floats, first: int | None) -> NDArray[np.float32]:
 
 
 def draw_sample(keys: Keys, wanted: int, seed: int) -> Floats:
-    """Draw this many keys to train on, [n, d], in the order of their entries."""
+    """Draw keys to train on, without repetition.
+
+    Args:
+        keys: the keys to draw from.
+        wanted: keys to draw, at most all.
+        seed: of the draw.
+
+    Returns:
+        [wanted, d], in the order of their entries.
+    """
     ids = np.sort(np.random.default_rng(seed).choice(keys.size, wanted, replace=False, shuffle=False))
     return keys.gather(ids)
 
 
 def check_complete(keys: Keys, read: int) -> None:
-    """Reject a source that yielded another number of keys than it announced."""
+    """Reject a source that yielded another number of keys than it announced.
+
+    Args:
+        keys: the source.
+        read: keys that it yielded.
+
+    Raises:
+        MemoryFolderError: The number differs from the size of the source.
+    """
     if read != keys.size:
         raise MemoryFolderError(
             f"The keys should be {keys.size} of {keys.dimension} dimensions, but {read} were read. "
@@ -211,14 +247,25 @@ class ResidentKeys:
         return self._resident is not None
 
     def blocks(self, rows: int) -> Iterator[Block]:
-        """Yield all keys in order, in blocks of at most `rows`, a multiple of TILE."""
+        """Yield all keys in order, block by block.
+
+        Args:
+            rows: the most keys of a block, a multiple of TILE.
+        """
         for run in self._runs():
             for low in range(0, len(run.keys), rows):
                 piece = slice(low, low + rows)
                 yield Block(run.start + low, run.keys[piece], run.squares[piece])
 
     def gather(self, entries: Tensor) -> Tensor:
-        """Return the keys [n, d] float64 of some entries [n] int64."""
+        """Return the keys of some entries.
+
+        Args:
+            entries: [n] int64.
+
+        Returns:
+            [n, d] float64.
+        """
         if self._resident is not None:
             return self._resident[entries].double()
         ids, places = np.unique(entries.cpu().numpy(), return_inverse=True)
@@ -226,7 +273,11 @@ class ResidentKeys:
         return found[torch.from_numpy(places)].to(self._device)
 
     def without(self, entries: Tensor) -> ResidentKeys:
-        """Return a view that shares the keys, in which some entries [n] are not found."""
+        """Return a view that shares the keys, and in which some entries are not found.
+
+        Args:
+            entries: [n] int64, the entries to hide.
+        """
         copied = copy.copy(self)
         copied._squares = self._squares.clone()
         copied._squares[entries.to(self._device)] = torch.inf
@@ -272,14 +323,25 @@ class ResidentKeys:
 
 
 def resident_type(device: torch.device, source: Keys) -> torch.dtype:
-    """Return the type of resident keys: float16 on CUDA if the source has float16, else float32."""
+    """Return the type of resident keys: float16 on CUDA if the source has float16, else float32.
+
+    Args:
+        device: where the keys are scanned.
+        source: the keys.
+    """
     first = next(iter(source.blocks(1)), None)
     half = first is not None and first.dtype == np.float16
     return torch.float16 if half and device.type == "cuda" else torch.float32
 
 
 def fits_as_float16(keys: Keys, device: torch.device, copies: float = 1.0) -> bool:
-    """Return whether a device is a GPU with room for this many float16 copies of the keys."""
+    """Return whether a device is a GPU with room for this many float16 copies of the keys.
+
+    Args:
+        keys: the keys; others than float16 never fit.
+        device: where they are searched.
+        copies: how many times their bytes are needed.
+    """
     if device.type != "cuda" or resident_type(device, keys) != torch.float16:
         return False
     return copies * _resident_bytes(keys, torch.float16) <= _free_bytes(device)
@@ -288,8 +350,15 @@ def fits_as_float16(keys: Keys, device: torch.device, copies: float = 1.0) -> bo
 def check_device(device: str | torch.device) -> torch.device:
     """Return a device on which search can run.
 
+    Args:
+        device: 'cpu', 'cuda', 'cuda:1' and so on.
+
     Raises:
         UsageError: There is no such device, or search does not run on it.
+
+    Examples:
+        >>> check_device("cpu")
+        device(type='cpu')
     """
     try:
         chosen = torch.device(device)

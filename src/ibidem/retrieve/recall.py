@@ -47,6 +47,12 @@ def measure_recall(index: Index, keys: Keys, *, k: int = 16, samples: int = 256,
 
     Returns:
         A number from 0 to 1.
+
+    Examples:
+        >>> from ibidem.retrieve import ArrayKeys
+        >>> keys = ArrayKeys(np.eye(8, dtype=np.float16))
+        >>> measure_recall(ExactIndex(keys), keys, k=2, samples=4, seed=0)
+        1.0
     """
     return recall_at(index, keys, draw_probe(keys, k=k, samples=samples, seed=seed))
 
@@ -84,6 +90,14 @@ def recall_at(index: Index, keys: Keys, probe: Probe) -> float:
     """Measure recall on a probe; 1 where the probe is empty.
 
     A found key counts where it is no farther than the k-th true neighbour, so any of several duplicates counts.
+
+    Args:
+        index: the index to measure.
+        keys: the keys of the index.
+        probe: the queries, drawn from the same keys.
+
+    Returns:
+        A number from 0 to 1.
     """
     if len(probe.queries) == 0:
         return 1.0

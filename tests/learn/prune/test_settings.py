@@ -17,9 +17,9 @@ from ibidem.learn.prune import PruneSettings
     [
         (
             {"strategy": "magic"},
-            "use one of cost-clusters, covered, random, low-probability, high-probability, spatial.",
+            "use one of cost-clusters, redundant, random, low-probability, high-probability, spatial.",
         ),
-        ({"groups": "word"}, "use one of token, ngram, agreeing."),
+        ({"groups": "word"}, "use one of token, ngram, consistent."),
         ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
         ({"rule": "ceil"}, "use one of exact, floor."),
         ({"rate": 1.0}, "from 0 to below 1, not 1.0"),
@@ -29,8 +29,8 @@ from ibidem.learn.prune import PruneSettings
         ({"epsilon": float("inf")}, "above 0, not inf"),
         ({"n": 0}, "n must be a whole number from 1 up, not 0"),
         ({"group_n": 0}, "group_n must be a whole number from 1 up, not 0"),
-        ({"agreeing": 0}, "agreeing must be a whole number from 1 up, not 0"),
-        ({"agreeing": 17}, "agreeing is at most 16"),
+        ({"consistent_neighbours": 0}, "consistent_neighbours must be a whole number from 1 up, not 0"),
+        ({"consistent_neighbours": 17}, "consistent_neighbours is at most 16"),
         ({"min_samples": 0}, "min_samples must be a whole number from 1 up, not 0"),
         ({"seed": -1}, "seed must be a whole number from 0 up, not -1"),
         ({"n": 1.5}, "n must be a whole number from 1 up, not 1.5"),

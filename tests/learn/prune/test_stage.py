@@ -54,7 +54,7 @@ def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, stra
         restore_memory(restored)
 
 
-@pytest.mark.parametrize("settings", [PruneSettings(strategy="covered"), PruneSettings(groups="agreeing")])
+@pytest.mark.parametrize("settings", [PruneSettings(strategy="redundant"), PruneSettings(groups="consistent")])
 def test_a_given_neighbour_graph_gives_the_same_result(learnt: Memory, tmp_path: Path, settings: PruneSettings) -> None:
     settings, found = replace(settings, rate=0.3), []
     # A graph with more neighbours than needed is cut.

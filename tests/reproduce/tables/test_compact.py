@@ -4,7 +4,7 @@ import pytest
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN
-from ibidem.reproduce.system import compactor_of
+from ibidem.reproduce.plan import compactor_of
 from ibidem.reproduce.tables import compact, open_table
 
 from ..made_up import cells_of, put_all, put_score

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ibidem.reproduce.plan import assemble, compactor_of
 from ibidem.reproduce.stages import Extracted
-from ibidem.reproduce.system import assemble, compactor_of
 from ibidem.reproduce.tables import compact, open_table, quality
 
 from ..made_up import cells_of, put_all, put_score, put_speeds

@@ -8,7 +8,7 @@ import torch
 
 from ibidem.retrieve import ArrayKeys, ExactIndex, ListIndex, build_index, resolve
 from ibidem.retrieve.gpu.quantization import PQ_CENTRES, apply_product_codes
-from ibidem.retrieve.settings import ListSettings
+from ibidem.retrieve.index_settings import ListSettings
 
 faiss = pytest.importorskip("faiss")
 

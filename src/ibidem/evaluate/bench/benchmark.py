@@ -35,7 +35,7 @@ _PARTS = 8
 class Round:
     """Hold the cost of all batches, translated once by one system.
 
-    Args:
+    Attributes:
         seconds: Wall-clock time.
         processor_seconds: Processor time of all threads.
         tokens: Number of generated tokens.
@@ -57,7 +57,7 @@ class Round:
 class Benchmark:
     """Hold all rounds of all systems for one batch size and one beam.
 
-    Args:
+    Attributes:
         batch: Sentences of a batch.
         beam: Beam size.
         sentences: Sentences of a round.
@@ -70,11 +70,23 @@ class Benchmark:
     rounds: dict[str, list[Round]]
 
     def speed(self, name: str) -> float:
-        """Return the median tokens a second of a system, by wall-clock time."""
+        """Return the median tokens a second of a system, by wall-clock time.
+
+        Args:
+            name: Name of the system.
+        """
         return statistics.median(done.tokens / done.seconds for done in self.rounds[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """Return how many times as fast a system is as another: the median over the rounds of their times' ratio."""
+        """Return how many times as fast one system is as another.
+
+        Args:
+            name: Name of the system.
+            other: Name of the system that it is compared with.
+
+        Returns:
+            The median over the rounds of other's time divided by the system's time; above 1 if the system is faster.
+        """
         pairs = zip(self.rounds[name], self.rounds[other], strict=True)
         return statistics.median(theirs.seconds / own.seconds for own, theirs in pairs)
 
@@ -149,7 +161,19 @@ def run_benchmark(
 
 
 def cut_batches(sources: Sequence[Sequence[int]], batch: int) -> list[list[Sequence[int]]]:
-    """Cut sources into batches of similar length, as a translator does."""
+    """Cut sources into batches of similar length, as a translator does.
+
+    Args:
+        sources: The token ids of each source sentence.
+        batch: Sentences of a batch, at least 1.
+
+    Returns:
+        The batches, shortest sentences first; the last one may be smaller.
+
+    Examples:
+        >>> cut_batches([[1, 2, 3], [4], [5, 6]], batch=2)
+        [[[4], [5, 6]], [[1, 2, 3]]]
+    """
     by_length = sorted(sources, key=len)
     return [by_length[first : first + batch] for first in range(0, len(by_length), batch)]
 

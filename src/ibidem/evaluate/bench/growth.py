@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 class SearchTime:
     """Hold the time of searches in one index.
 
-    Args:
+    Attributes:
         keys: Number of keys.
         description: Description of the index.
         build_seconds: Time to build it.
@@ -51,6 +51,11 @@ def fit_growth(times: Sequence[SearchTime]) -> dict[int, float]:
 
     Returns:
         The exponent by batch size; empty if all numbers of keys are equal.
+
+    Examples:
+        >>> times = [SearchTime(n, "exact", 0.0, {1: 2.0 * n}) for n in (100, 1000)]
+        >>> round(fit_growth(times)[1], 3)
+        1.0
     """
     if len({found.keys for found in times}) < 2:
         return {}
@@ -70,6 +75,9 @@ def grow_keys(keys: Keys, size: int, *, seed: int) -> ArrayKeys:
         keys: The keys of a memory.
         size: Number of keys to make.
         seed: Seed of the copies.
+
+    Returns:
+        The keys, [size, d] float16.
     """
     generator = np.random.default_rng(seed)
     grown = np.empty((size, keys.dimension), np.float16)
@@ -97,6 +105,9 @@ def time_search(
         k: Number of neighbours.
         rounds: Number of counted rounds.
         seed: Seed of the index and of the choice of queries.
+
+    Returns:
+        The time to build the index, and the median time of a query at each batch size.
     """
     began = time.perf_counter()
     index = build_index(keys, setting, seed=seed, device=queries.device)

@@ -38,7 +38,7 @@ _SEARCH_BATCHES = [5, 40, 160, 320]
 class BenchSettings:
     """Hold the settings of a benchmark.
 
-    Args:
+    Attributes:
         batches: Batch sizes.
         beams: Beam sizes.
         rounds: Number of counted rounds.
@@ -90,6 +90,9 @@ def run_bench(
 
     Returns:
         All figures, as JSON.
+
+    Raises:
+        UsageError: No sentence has a valid length, or a system of `settings.against` cannot be measured here.
     """
     encoded = [ids for ids in model.tokens.encode_sources(texts) if 1 < len(ids) <= model.tokens.max_source_length]
     sources = encoded[: settings.sentences]

@@ -32,7 +32,7 @@ Batch = Sequence[Sequence[int]]
 class System:
     """Hold a system that is timed.
 
-    Args:
+    Attributes:
         name: Name of the system.
         translate: Translates a batch of token ids with a beam size, and returns the number of generated tokens.
     """
@@ -42,7 +42,12 @@ class System:
 
 
 def base_system(model: BaseModel, name: str = "base") -> System:
-    """Build the system of the base model alone, in our own search."""
+    """Build the system of the base model alone, in our own search.
+
+    Args:
+        model: The base model.
+        name: Name of the system.
+    """
     return memory_system(model, BaseScorer(), name)
 
 
@@ -70,7 +75,12 @@ def memory_system(model: BaseModel, scorer: Scorer, name: str = "memory", best: 
 
 
 def generate_system(model: BaseModel, name: str = "generate()") -> System:
-    """Build the system of the base model alone in transformers' `generate()`."""
+    """Build the system of the base model alone in transformers' `generate()`.
+
+    Args:
+        model: The base model.
+        name: Name of the system.
+    """
 
     @torch.inference_mode()
     def translate(batch: Batch, beam: int) -> int:
@@ -91,7 +101,13 @@ def generate_system(model: BaseModel, name: str = "generate()") -> System:
 
 
 def paper_system(memory: Memory, model: BaseModel, name: str = "paper's index and mixture") -> System:
-    """Build the system with the paper's index (appendix B: IVF1024, PQ64) and its full-vocabulary mixture."""
+    """Build the system with the paper's index (appendix B: IVF1024, PQ64) and its full-vocabulary mixture.
+
+    Args:
+        memory: The memory; an index of its keys is built now.
+        model: The base model that made the memory.
+        name: Name of the system.
+    """
     return memory_system(model, load_memory_scorer(memory, model, index="paper"), name, dense_candidates)
 
 
@@ -127,6 +143,10 @@ def ctranslate2_system(model: BaseModel, name: str = "CTranslate2") -> System:
 
     Its threads and torch's disturb each other in one process, so the comparison is fair on one thread only
     (`--threads 1`).
+
+    Args:
+        model: The base model, converted now.
+        name: Name of the system.
 
     Raises:
         UsageError: CTranslate2 is not installed, or the model is not a Marian model.

@@ -129,12 +129,13 @@ def group_entries(
 
 
 def group_consistent(
-    values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int, seed: int
+    values: NDArray[np.integer[Any]], near: NDArray[np.int32], consistent_neighbours: int, seed: int
 ) -> EntryGroups:
     """Group entries of one token with their neighbours, where the nearest neighbours have the same token.
 
-    An entry is consistent if its `agreeing` nearest neighbours have its token. Any other entry lies at the border to
-    another token and forms its own group: if it were pruned, its neighbours would predict the wrong token in its place.
+    An entry is consistent if its `consistent_neighbours` nearest neighbours have its token. Any other entry lies at the
+    border to another token and forms its own group: if it were pruned, its neighbours would predict the wrong token in
+    its place.
 
     A consistent entry links to the consistent entries of its token among its MAX_NEIGHBOURS nearest. In each round,
     a free entry becomes a centre if more entries link to it than to any free entry that it links to; every free entry
@@ -143,13 +144,13 @@ def group_consistent(
     Args:
         values: [entries] token ids.
         near: [entries, K] the nearest other entries, nearest first, -1 where there are fewer.
-        agreeing: How many of the nearest neighbours must have the same token.
+        consistent_neighbours: How many of the nearest neighbours must have the same token.
         seed: Breaks ties between entries with equally many links.
 
     Returns:
         Groups; those of one token are adjacent.
     """
-    centres = _find_centres(_ConsistentLinks(values, near, agreeing), seed)
+    centres = _find_centres(_ConsistentLinks(values, near, consistent_neighbours), seed)
     order = np.lexsort((centres, values))
     return EntryGroups.from_starts(order, _changes(centres[order]))
 
@@ -157,7 +158,7 @@ def group_consistent(
 class _ConsistentLinks:
     """Directed links between consistent entries of the same token."""
 
-    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int) -> None:
+    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], consistent_neighbours: int) -> None:
         self._near = near[:, :MAX_NEIGHBOURS]
         self._linked = np.zeros(self._near.shape, np.bool_)
         consistent = np.zeros(len(values), np.bool_)
@@ -165,7 +166,7 @@ class _ConsistentLinks:
             others = self._near[block]
             valid = (others >= 0) & (others != block[:, None])
             self._linked[block] = valid & (values[others] == values[block][:, None])
-            consistent[block] = self._linked[block, :agreeing].sum(1) == agreeing
+            consistent[block] = self._linked[block, :consistent_neighbours].sum(1) == consistent_neighbours
         for block in _row_blocks(np.arange(len(values))):
             self._linked[block] &= consistent[block][:, None] & consistent[self._near[block]]
 

@@ -111,7 +111,7 @@ def make_predictor(
     combiner = load_combiner(memory)
     if combiner is None:
         raise UsageError(
-            f"{memory.path} has no tuned combiner, which the strategy covered needs: run `ibidem tune -m "
+            f"{memory.path} has no tuned combiner, which the strategy redundant needs: run `ibidem tune -m "
             f"{memory.path}` first, or use the strategy cost-clusters."
         )
     graph = ensure_neighbour_graph(memory, count_graph_neighbours(combiner.k), graph, device=device, progress=progress)

@@ -9,8 +9,8 @@ from fractions import Fraction
 from ibidem.errors import UsageError
 from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 
-STRATEGIES = ("cost-clusters", "covered", "random", "low-probability", "high-probability", "spatial")
-GROUPS = ("token", "ngram", "agreeing")
+STRATEGIES = ("cost-clusters", "redundant", "random", "low-probability", "high-probability", "spatial")
+GROUPS = ("token", "ngram", "consistent")
 METHODS = ("greedy", "dbscan", "birch")
 RULES = ("exact", "floor")
 SCALES = ("log", "perplexity")
@@ -24,20 +24,21 @@ class PruneSettings:
     "The paper" is its section 3.2 with Algorithm 1; "the code" is the code that its authors published.
 
     Attributes:
-        strategy: "cost-clusters" is the paper's method. "covered" is ours: it removes the entries that the tuned memory
-            predicts without them. "random" (RP), "low-probability" (LTP), "high-probability" (HTP) and "spatial" (SP)
-            are the baselines of the paper's section 4.5.2.
+        strategy: "cost-clusters" is the paper's method. "redundant" is ours: it removes the entries that the tuned
+            memory predicts without them. "random" (RP), "low-probability" (LTP), "high-probability" (HTP) and
+            "spatial" (SP) are the baselines of the paper's section 4.5.2.
         rate: The share of entries to remove, from 0 to below 1; 0.1 as in the paper's comparison of strategies. The
             code takes the share to keep instead.
         n: The longest n-gram of the translation cost. The paper (section 4.3) and the code use 2. The default is 1,
             since the minimum over several lengths gives a hard token after an easy one a low cost.
-        groups: Which entries are compared: those of one "token" (the paper), of one "ngram" (the code), or "agreeing"
+        groups: Which entries are compared: those of one "token" (the paper), of one "ngram" (the code), or "consistent"
             ones (ours), whose nearest neighbours have the same token. None: "ngram" for cost-clusters, and "token" for
             the other strategies.
         group_n: The length of the n-grams that group entries; the code uses 2.
-        agreeing: How many of an entry's nearest neighbours must have its token, in groups of agreeing entries.
+        consistent_neighbours: How many of an entry's nearest neighbours must have its token, for
+            consistent groups.
         epsilon: Half the width of a cost cluster; the paper gives none, the code uses 1.5. None: as small as the rate
-            allows, with larger groups (fewer agreeing neighbours, shorter n-grams) where these are too small for the
+            allows, with larger groups (fewer consistent neighbours, shorter n-grams) where these are too small for the
             rate.
         scale: The scale on which costs are compared: "perplexity" (the paper) or "log" (the code).
         method: The clustering of costs: "greedy" (the paper and the code); "dbscan", which chains the costs of a
@@ -61,7 +62,7 @@ class PruneSettings:
     n: int = 1
     groups: str | None = None
     group_n: int = 3
-    agreeing: int = 3
+    consistent_neighbours: int = 3
     epsilon: float | None = None
     scale: str = "perplexity"
     method: str = "greedy"
@@ -89,16 +90,16 @@ class PruneSettings:
         for name, number, least in (
             ("n", self.n, 1),
             ("group_n", self.group_n, 1),
-            ("agreeing", self.agreeing, 1),
+            ("consistent_neighbours", self.consistent_neighbours, 1),
             ("min_samples", self.min_samples, 1),
             ("seed", self.seed, 0),
         ):
             if not isinstance(number, int) or number < least:
                 raise UsageError(f"{name} must be a whole number from {least} up, not {number}.")
-        if self.agreeing > MAX_NEIGHBOURS:
+        if self.consistent_neighbours > MAX_NEIGHBOURS:
             raise UsageError(
-                f"agreeing is at most {MAX_NEIGHBOURS}, the number of neighbours that are compared, not "
-                f"{self.agreeing}: use 3, the default."
+                f"consistent_neighbours is at most {MAX_NEIGHBOURS}, the number of neighbours that are compared, not "
+                f"{self.consistent_neighbours}: use 3, the default."
             )
 
     @property

@@ -33,9 +33,9 @@ def prune_digest(settings: PruneSettings, space: str, clusters: str | None, tune
         settings: The settings of pruning.
         space: The digest of the keys.
         clusters: The digest of the clusters; only the strategy spatial depends on it.
-        tuned: The digest of the combiners; only the strategy covered depends on it.
+        tuned: The digest of the combiners; only the strategy redundant depends on it.
     """
-    return digest(settings, space, {"spatial": clusters, "covered": tuned}.get(settings.strategy))
+    return digest(settings, space, {"spatial": clusters, "redundant": tuned}.get(settings.strategy))
 
 
 def prune_memory(
@@ -61,7 +61,7 @@ def prune_memory(
         settings: The strategy, the rate and their details.
         keep_unpruned: Keep a snapshot of the unpruned memory for `restore_memory`.
         again: Prune the remaining entries and the entries added since, even with the same settings.
-        surroundings: The neighbours of every entry, for the strategy covered and for agreeing groups. They are
+        surroundings: The neighbours of every entry, for the strategy redundant and for consistent groups. They are
             searched where none are given.
         device: Where to search and compute.
         progress: Receives the progress.
@@ -119,7 +119,7 @@ def prune_memory(
             "groups": result.groups,
             "clusters": result.clusters,
             "grouped_tokens": result.grouped_tokens,
-            "agreeing": result.agreeing,
+            "consistent_neighbours": result.consistent_neighbours,
             "epsilon": result.epsilon,
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
@@ -170,9 +170,9 @@ def _read_entries(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
     predictor = neighbours = None
-    if settings.strategy == "covered":
+    if settings.strategy == "redundant":
         predictor = make_predictor(memory, graph, device, progress)
-    elif settings.grouping == "agreeing":
+    elif settings.grouping == "consistent":
         graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, progress=progress)
         neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]

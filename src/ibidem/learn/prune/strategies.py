@@ -35,9 +35,9 @@ class PruneEntries:
         distances: [entries] distances of keys to the centre of their cluster, for the strategy spatial.
         clusters: [entries] cluster numbers inside the family or in the whole memory, negative for an entry in no
             cluster, for the strategy spatial.
-        predictor: Predicts entries from the other entries, for the strategy covered.
+        predictor: Predicts entries from the other entries, for the strategy redundant.
         neighbours: [entries, K] the nearest other entries, nearest first, -1 where there are fewer, for groups of
-            agreeing entries.
+            consistent entries.
 
     Raises:
         UsageError: The arrays do not match.
@@ -83,7 +83,7 @@ class PruneResult:
         rate: The share of entries removed.
         requested: The share that was requested.
         grouped_tokens: The length of the n-grams that grouped entries.
-        agreeing: How many neighbours had to agree; 0 for other groups.
+        consistent_neighbours: How many nearest neighbours had to have the token of an entry; 0 for other groups.
         epsilon: Half the width of the cost clusters.
     """
 
@@ -93,7 +93,7 @@ class PruneResult:
     rate: float
     requested: float
     grouped_tokens: int
-    agreeing: int = 0
+    consistent_neighbours: int = 0
     epsilon: float | None = None
 
 
@@ -172,7 +172,7 @@ def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResul
     """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters."""
     if entries.predictor is None:
         raise UsageError(
-            "The strategy covered needs the neighbours of every entry: call prune_memory with a memory, or give a "
+            "The strategy redundant needs the neighbours of every entry: call prune_memory with a memory, or give a "
             "predictor."
         )
     families = group_entries(entries.values, entries.offsets, entries.rows)
@@ -183,7 +183,7 @@ def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResul
 
 STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], PruneResult]] = {
     "cost-clusters": sample_cost_clusters,
-    "covered": drop_redundant,
+    "redundant": drop_redundant,
     "random": sample_groups,
     "low-probability": drop_low_probabilities,
     "high-probability": drop_high_probabilities,
@@ -192,14 +192,16 @@ STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], PruneResult]] = {
 
 
 def _group(entries: PruneEntries, settings: PruneSettings) -> EntryGroups:
-    if settings.grouping != "agreeing":
+    if settings.grouping != "consistent":
         return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
     if entries.neighbours is None:
         raise UsageError(
-            "Groups of agreeing entries need the neighbours of every entry: call prune_memory with a memory, or give "
+            "Groups of consistent entries need the neighbours of every entry: call prune_memory with a memory, or give "
             "neighbours."
         )
-    return group_consistent(entries.values[entries.rows], entries.neighbours, settings.agreeing, settings.seed)
+    return group_consistent(
+        entries.values[entries.rows], entries.neighbours, settings.consistent_neighbours, settings.seed
+    )
 
 
 def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
@@ -212,10 +214,10 @@ def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGr
 
 
 def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
-    """Yield settings with ever larger groups: fewer agreeing neighbours, then shorter n-grams, finally families."""
-    if settings.grouping == "agreeing":
-        for agreeing in range(settings.agreeing, 0, -1):
-            yield replace(settings, agreeing=agreeing)
+    """Yield settings with ever larger groups: fewer consistent neighbours, then shorter n-grams, finally families."""
+    if settings.grouping == "consistent":
+        for consistent_neighbours in range(settings.consistent_neighbours, 0, -1):
+            yield replace(settings, consistent_neighbours=consistent_neighbours)
     for n in range(1 if settings.grouping == "token" else settings.group_n, 0, -1):
         yield replace(settings, groups="ngram", group_n=n)
 
@@ -254,7 +256,14 @@ def _make_result(
 ) -> PruneResult:
     removed = len(kept) - int(np.count_nonzero(kept))
     rate = removed / max(1, len(kept))
-    agreeing = settings.agreeing if settings.grouping == "agreeing" else 0
+    consistent_neighbours = settings.consistent_neighbours if settings.grouping == "consistent" else 0
     return PruneResult(
-        kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, agreeing, settings.epsilon
+        kept,
+        len(clusters),
+        len(groups),
+        rate,
+        settings.rate,
+        settings.grouped_tokens,
+        consistent_neighbours,
+        settings.epsilon,
     )

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 
 class Measured(NamedTuple):
-    """What a row measured: figures for its JSON, and arrays and translations to store with it."""
+    """What a row measured.
+
+    Attributes:
+        figures: JSON values for its result.
+        arrays: Arrays to store with it, by name.
+        translations: Translations to store with it; None where it has none.
+    """
 
     figures: dict[str, Any]
     arrays: Mapping[str, NDArray[Any]] = {}
@@ -52,9 +58,17 @@ class Row(Protocol):
         ...
 
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
-        """Estimate the seconds that measuring takes."""
+        """Estimate the seconds that measuring takes.
+
+        Args:
+            count_pairs: Returns the number of sentence pairs of a corpus.
+        """
         ...
 
     def measure(self, workspace: Workspace) -> Measured:
-        """Measure it in a workspace where its stages are built."""
+        """Measure it in a workspace where its stages are built.
+
+        Args:
+            workspace: Model, data and folders.
+        """
         ...

@@ -1,28 +1,29 @@
-"""Rows that translate: a test set by a system, our own sentences by a system, a test set by a fine-tuned model."""
+"""Rows that translate: a test set or our own sentences by a system or a fine-tuned model, and the speed of systems."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from safetensors.torch import load_file
 
 from ibidem.combine import load_combiner
-from ibidem.decode import BaseScorer, SearchSettings, Translator, load_memory_scorer
-from ibidem.evaluate import score
+from ibidem.decode import BaseScorer, SearchSettings, Translator, Work, load_memory_scorer
+from ibidem.evaluate import Speed, score
 from ibidem.memory import Memory
 from ibidem.model import load_model
 from ibidem.reproduce.bootstrap import MATCHES, count_matches
 from ibidem.reproduce.data import own_sentences
+from ibidem.reproduce.plan import EXACT, System, assemble
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.stages import WEIGHTS, FineTuned
-from ibidem.reproduce.system import EXACT, System, assemble
 from ibidem.reproduce.workspace import with_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ibidem.decode import Scorer
     from ibidem.model import BaseModel
@@ -60,7 +61,7 @@ class _SystemRow:
 class Translation(_SystemRow):
     """Translate the test set, or another part, of a domain with a system and score it.
 
-    Args:
+    Attributes:
         system: System that translates.
         test: Domain of the text.
         part: Part of the domain.
@@ -94,7 +95,7 @@ class Translation(_SystemRow):
 class OwnTranslation(_SystemRow):
     """Translate the sentences written for this project with a system; they may be published.
 
-    Args:
+    Attributes:
         system: System that translates.
         domain: Domain of the sentences.
         search: Settings of beam search.
@@ -125,7 +126,7 @@ class OwnTranslation(_SystemRow):
 class FineTunedTranslation:
     """Translate the test set of a domain with a fine-tuned model, without a memory.
 
-    Args:
+    Attributes:
         model: Fine-tuned model.
         test: Domain of the test set.
         search: Settings of beam search.
@@ -168,7 +169,15 @@ class FineTunedTranslation:
 
 
 def open_scorer(workspace: Workspace, system: System) -> Scorer:
-    """Open the scorer of a system in a workspace where its stages are built."""
+    """Open the scorer of a system in a workspace where its stages are built.
+
+    Args:
+        workspace: Model and folders.
+        system: The system.
+
+    Returns:
+        The scorer of the base model alone where the system has no memory.
+    """
     parts = assemble(system)
     if parts is None:
         return BaseScorer()
@@ -178,12 +187,27 @@ def open_scorer(workspace: Workspace, system: System) -> Scorer:
 
 
 def make_translator(workspace: Workspace, model: BaseModel, search: SearchSettings) -> Translator:
-    """Make a translator of a model without a memory, with the workspace's batch size."""
+    """Make a translator of a model without a memory, with the workspace's batch size.
+
+    Args:
+        workspace: Gives the batch size.
+        model: Model that translates.
+        search: Settings of beam search.
+    """
     return Translator(model, settings=search, batch_size=workspace.batch_size, piece_tokens=None)
 
 
 def score_translations(translations: list[str], references: list[str], notes: dict[str, Any]) -> Measured:
-    """Score translations; their hash shows whether two runs gave the same ones."""
+    """Score translations; their hash shows whether two runs gave the same ones.
+
+    Args:
+        translations: The translations.
+        references: A reference for each, in the same order.
+        notes: Further figures of the row.
+
+    Returns:
+        Scores, signatures and hash, the n-gram counts of every sentence, and the translations.
+    """
     scores = score(translations, references)
     text = "\n".join(translations).encode()
     figures = {
@@ -196,7 +220,12 @@ def score_translations(translations: list[str], references: list[str], notes: di
 
 
 def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:
-    """Return the notes of all stages by kind, and the sizes of the searched memory, which is the first stage."""
+    """Return the notes of all stages by kind, and the sizes of the searched memory, which is the first stage.
+
+    Args:
+        workspace: Workspace where the stages are built.
+        stages: Stages of the row; empty for the base model alone.
+    """
     if not stages:
         return {}
     memory = Memory.open(workspace.folder(stages[0]))
@@ -219,7 +248,15 @@ def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str
 
 
 def name_system(system: System) -> str:
-    """Return a short name of a system."""
+    """Return a short name of a system.
+
+    Args:
+        system: The system.
+
+    Examples:
+        >>> name_system(System()), name_system(System(("it",), "it", k=8, seed=2))
+        ('base', 'it full k=8 seed=2')
+    """
     if not system.corpus:
         return "base"
     words = ["+".join(system.corpus)]
@@ -237,8 +274,121 @@ def name_system(system: System) -> str:
         words.append(f"from {'+'.join(system.compact_corpus)}")
     words.append(f"k={system.k}")
     if system.prune is not None:
-        groups = {"ngram": f" n={system.prune.group_n}", "agreeing": " agreeing"}.get(system.prune.groups or "", "")
+        groups = {"ngram": f" n={system.prune.group_n}", "consistent": " consistent"}.get(system.prune.groups or "", "")
         words.append(f"{system.prune.strategy} {system.prune.rate:g}{groups}")
     if system.index != EXACT:
         words.append(f"index={system.index}")
     return " ".join([*words, f"seed={system.seed}"])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Translate evenly chosen sentences of a test set with every system in every round, and time them.
+
+    Attributes:
+        systems: Systems, timed in turn.
+        test: Domain of the test set.
+        batch: Sentences in a batch.
+        batches: Number of batches.
+        rounds: Number of rounds.
+        search: Settings of beam search.
+    """
+
+    systems: tuple[System, ...]
+    test: str
+    batch: int
+    batches: int
+    rounds: int
+    search: SearchSettings = AUTHORS
+
+    alone: ClassVar[bool] = True
+    library: ClassVar[str | None] = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.test}/test speed of {len(self.systems)} systems, batch {self.batch}"
+
+    @property
+    def seed(self) -> int:
+        return max(system.seed for system in self.systems)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        parts = (assemble(system) for system in self.systems)
+        return tuple(dict.fromkeys(stage for found in parts if found is not None for stage in found))
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ((self.test, "test"),)
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        loading = 4e-6 * sum(count_pairs(system.corpus) for system in self.systems)
+        return 20 + loading + 0.005 * self.batch * self.batches * self.rounds * len(self.systems)
+
+    def measure(self, workspace: Workspace) -> Measured:
+        sources, _ = workspace.pairs(self.test, "test")
+        chosen = spread_evenly(sources, self.batch * self.batches)
+        translator = Translator(workspace.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
+        scorers = [open_scorer(workspace, system) for system in self.systems]
+        for scorer in scorers:  # the first call compiles and allocates
+            translator.translate(chosen[: self.batch], scorer=scorer)
+        speeds: list[list[Speed]] = [[] for _ in scorers]
+        for _ in range(self.rounds):
+            for scorer, found in zip(scorers, speeds, strict=True):
+                translator.work = Work()
+                translator.translate(chosen, scorer=scorer)
+                work = translator.work
+                found.append(Speed(work.sentences, work.tokens, work.seconds))
+        figures = [
+            {"system": name_system(system), **speed_figures(found), **_describe_size(workspace, system)}
+            for system, found in zip(self.systems, speeds, strict=True)
+        ]
+        return Measured({"sentences": len(chosen), "speeds": figures})
+
+
+def spread_evenly(items: Sequence[str], count: int) -> list[str]:
+    """Return at most `count` items, chosen at even distances.
+
+    Args:
+        items: Items to choose from.
+        count: Maximum number of items, at least 1.
+
+    Examples:
+        >>> spread_evenly("abcdefgh", 4)
+        ['a', 'c', 'e', 'g']
+    """
+    if count >= len(items):
+        return list(items)
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def speed_figures(rounds: Sequence[Speed]) -> dict[str, Any]:
+    """Return medians over the rounds, and the tokens a second of each round.
+
+    Args:
+        rounds: Speed of each round, at least one.
+    """
+    return {
+        "sentences_per_second": statistics.median(speed.sentences_per_second for speed in rounds),
+        "tokens_per_second": statistics.median(speed.tokens_per_second for speed in rounds),
+        "milliseconds_per_token": statistics.median(1000 / speed.tokens_per_second for speed in rounds),
+        "rounds": [round(speed.tokens_per_second, 2) for speed in rounds],
+    }
+
+
+def _describe_size(workspace: Workspace, system: System) -> dict[str, Any]:
+    parts = assemble(system)
+    if parts is None:
+        return {}
+    memory = Memory.open(workspace.folder(parts.memory))
+    return {"entries": memory.entries, "bytes": memory.bytes_by_array(), "storage": storage_of(memory.bytes_by_array())}
+
+
+def storage_of(sizes: dict[str, int]) -> dict[str, int]:
+    """Return the bytes of the searched keys and their values (the paper's "original"), and of a stored index.
+
+    Args:
+        sizes: Bytes of each array of a memory, as `Memory.bytes_by_array` returns them.
+    """
+    keys = sizes["compact"] if "compact" in sizes else sizes["keys"]
+    return {"keys_and_values": keys + sizes["values"], "index": sizes.get("index", 0)}

@@ -57,7 +57,7 @@ def _no_aside(_plan: Plan, _results: Results, _data: Data) -> str:
 class Table:
     """Declare a table.
 
-    Args:
+    Attributes:
         name: Name on the command line.
         title: Heading, without the final stop.
         rows: Returns the rows of a plan.
@@ -88,7 +88,17 @@ def grid_table(
     figures: tuple[str, ...] = (),
     draw: Draw = _no_figures,
 ) -> Table:
-    """Declare a table whose rows and tested differences are those of a grid, and `more_rows` of other kinds."""
+    """Declare a table whose rows and tested differences are those of a grid, and `more_rows` of other kinds.
+
+    Args:
+        name: Name on the command line.
+        title: Heading, without the final stop.
+        build: Returns the grid of a plan.
+        lay_out: Returns the Markdown of the results.
+        more_rows: Returns rows of a plan that are not in the grid.
+        figures: Names of its figures.
+        draw: Draws the figures into a folder and returns the files.
+    """
 
     def rows(plan: Plan) -> list[Row]:
         return [*more_rows(plan), *build(plan).rows]
@@ -101,6 +111,9 @@ def grid_table(
 
 def open_table(name: str) -> Table:
     """Return the table of a name.
+
+    Args:
+        name: One of TABLES.
 
     Raises:
         UsageError: There is no such table.

@@ -36,7 +36,11 @@ INDEX_NOTE = (
 
 
 def compactors(plan: Plan) -> dict[str, CompactSettings]:
-    """Return the compactor of every line that has one; networks have the paper's names, such as [DY] CKMT+NCE+CL."""
+    """Return the compactor of every line that has one; networks have the paper's names, such as [DY] CKMT+NCE+CL.
+
+    Args:
+        plan: Gives the compactor that the others are variants of.
+    """
     found = {PCA: replace(plan.star, method="pca"), SVD: replace(plan.star, method="svd")}
     for label in paper.COMPACT:
         pivot, _, words = label.partition(" CKMT+")
@@ -52,7 +56,11 @@ def compactors(plan: Plan) -> dict[str, CompactSettings]:
 
 
 def build_methods(plan: Plan) -> Grid:
-    """Return the thirteen lines of the ablation, with exact search and with the paper's index."""
+    """Return the thirteen lines of the ablation, with exact search and with the paper's index.
+
+    Args:
+        plan: Gives the domain, seeds and indexes.
+    """
     settings, domain = compactors(plan), plan.domain
     lines: dict[str, dict[str, Cell]] = {}
     for label, printed in paper.COMPACT.items():
@@ -83,7 +91,11 @@ def _lay_out_methods(plan: Plan, results: Results) -> str:
 
 
 def build_dimensions(plan: Plan) -> Grid:
-    """Return a line for each dimension and one for the model's own space, on the dev set."""
+    """Return a line for each dimension and one for the model's own space, on the dev set.
+
+    Args:
+        plan: Gives the domain, seeds and dimensions.
+    """
     lines = {}
     for dimension in plan.dimensions:
         compact = replace(plan.star, dimension=dimension)
@@ -97,7 +109,14 @@ def build_dimensions(plan: Plan) -> Grid:
 
 
 def metak_loss(result: Result) -> float | None:
-    """Return the Meta-k Network's loss on held-out sentences of the dev set."""
+    """Return the Meta-k Network's loss on held-out sentences of the dev set.
+
+    Args:
+        result: Result of a row that translates.
+
+    Returns:
+        Nats a token; None where the row has no tuned memory.
+    """
     loss = result.get("stages", {}).get("tuned", {}).get("loss_adaptive_validation")
     return None if loss is None else float(loss)
 

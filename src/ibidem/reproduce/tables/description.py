@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ibidem.reproduce import paper
 from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.grid import NONE, NOT_RUN, markdown
-from ibidem.reproduce.rows.statistics import ParameterCount, Statistics
+from ibidem.reproduce.rows.statistics import ParameterCount, Statistics, TsneProjection
 from ibidem.reproduce.rows.translation import OwnTranslation, Translation
-from ibidem.reproduce.rows.tsne import TsneProjection
 from ibidem.reproduce.tables import Table
 
 if TYPE_CHECKING:
@@ -17,10 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.reproduce.data import Data
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 PARAMETERS_K = 4
 CASES_RATE = 0.1
@@ -29,7 +27,14 @@ LONGEST_IN_WORDS = 12
 
 
 def parts_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return the parts of every domain that some table reads."""
+    """Return the parts of every domain that some table reads.
+
+    Args:
+        plan: Gives the domains.
+
+    Returns:
+        Some of "train", "dev" and "test", by domain.
+    """
     parts: dict[str, tuple[str, ...]] = dict.fromkeys(plan.domains, ("train", "dev", "test"))
     for domain in (*plan.large, *plan.general):
         parts.setdefault(domain, ("train",))
@@ -66,12 +71,20 @@ def _lay_out_datasets(plan: Plan, results: Results) -> str:
 
 
 def parameter_count(plan: Plan) -> ParameterCount:
-    """Return the row that counts parameters."""
+    """Return the row that counts parameters.
+
+    Args:
+        plan: Gives the settings of both networks.
+    """
     return ParameterCount(PARAMETERS_K, plan.star, plan.metak)
 
 
 def sum_parameters(found: Mapping[str, int]) -> dict[str, int]:
-    """Return the parameters of each system of the paper's table."""
+    """Return the parameters of each system of the paper's table.
+
+    Args:
+        found: Parameters of "base", "metak" and "compactor".
+    """
     adaptive = found["base"] + found["metak"]
     return {"MT": found["base"], "Adaptive kNN-MT": adaptive, "CKMT*": adaptive + found["compactor"]}
 
@@ -93,7 +106,11 @@ def _lay_out_parameters(plan: Plan, results: Results) -> str:
 
 
 def tsne_projection(plan: Plan) -> TsneProjection:
-    """Return the projection of CKMT* on the domain of the ablations."""
+    """Return the projection of CKMT* on the domain of the ablations.
+
+    Args:
+        plan: Gives the domain, the first seed and the number of points.
+    """
     return TsneProjection(plan.ckmt(plan.domain, plan.seeds[0]), points=plan.points)
 
 
@@ -130,7 +147,13 @@ def _draw_tsne(plan: Plan, results: Results, folder: Path) -> list[Path]:
 
 
 class Case(NamedTuple):
-    """A sentence, its reference, and its translations by system."""
+    """A sentence, its reference, and its translations by system.
+
+    Attributes:
+        source: Source sentence.
+        reference: Its reference.
+        translations: Its translations, by system.
+    """
 
     source: str
     reference: str
@@ -138,7 +161,14 @@ class Case(NamedTuple):
 
 
 def case_systems(plan: Plan) -> dict[str, System]:
-    """Return the paper's four systems on the domain of its ablations."""
+    """Return the paper's four systems on the domain of its ablations.
+
+    Args:
+        plan: Gives the domain and the first seed.
+
+    Returns:
+        Systems by label.
+    """
     domain, seed = plan.domain, plan.seeds[0]
     return {
         "base NMT": plan.base(),
@@ -151,7 +181,14 @@ def case_systems(plan: Plan) -> dict[str, System]:
 def choose_cases(
     sources: Sequence[str], references: Sequence[str], translations: Mapping[str, Sequence[str]], count: int = SHOWN
 ) -> list[Case]:
-    """Return the first of the sentences of at most 12 words that have the most different translations."""
+    """Return the first of the sentences of at most 12 words that have the most different translations.
+
+    Args:
+        sources: Source sentences.
+        references: A reference for each.
+        translations: Translations of all sentences, by system.
+        count: Maximum number of cases.
+    """
     cases = [
         Case(source, reference, {label: lines[number] for label, lines in translations.items()})
         for number, (source, reference) in enumerate(zip(sources, references, strict=True))
@@ -162,7 +199,14 @@ def choose_cases(
 
 
 def format_cases(cases: Sequence[Case]) -> str:
-    """Lay out a small table for each case."""
+    """Lay out a small table for each case.
+
+    Args:
+        cases: Cases to show.
+
+    Returns:
+        Markdown.
+    """
     parts = []
     for case in cases:
         lines = [("source", case.source), ("reference", case.reference), *case.translations.items()]
@@ -192,7 +236,16 @@ def _lay_out_cases(plan: Plan, results: Results) -> str:
 
 
 def show_test_cases(plan: Plan, results: Results, data: Data) -> str:
-    """Lay out cases of the test set, which are printed and not stored."""
+    """Lay out cases of the test set, which are printed and not stored.
+
+    Args:
+        plan: Gives the domain and the systems.
+        results: Results folder with the translations.
+        data: Texts of the test set.
+
+    Returns:
+        Markdown; empty where a translation or the text is missing.
+    """
     rows = {label: Translation(system, plan.domain) for label, system in case_systems(plan).items()}
     texts = {label: lines for label, row in rows.items() if (lines := results.translations(row)) is not None}
     if len(texts) < len(rows) or not data.has(plan.domain, "test"):

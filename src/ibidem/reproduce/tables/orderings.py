@@ -23,7 +23,12 @@ CLOSE = 1.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison that tests a claim: the column, and the difference between system and baseline."""
+    """One comparison that tests a claim.
+
+    Attributes:
+        where: Column of the table.
+        difference: Difference between system and baseline; None where it was not run.
+    """
 
     where: str
     difference: Difference | None
@@ -31,7 +36,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the comparisons that test it, and the rule that decides one of them."""
+    """A claim of the paper.
+
+    Attributes:
+        text: The claim, for the table.
+        tests: Comparisons that test it.
+        judge: Returns TRUE, FALSE or UNDECIDED for one difference.
+    """
 
     text: str
     tests: tuple[Comparison, ...]
@@ -49,19 +60,31 @@ class Claim:
 
 
 def above(difference: Difference) -> str:
-    """Return true if the system is significantly above the baseline, false if it is significantly below."""
+    """Return true if the system is significantly above the baseline, false if it is significantly below.
+
+    Args:
+        difference: System minus baseline.
+    """
     if not difference.significant:
         return UNDECIDED
     return TRUE if difference.value > 0 else FALSE
 
 
 def below(difference: Difference) -> str:
-    """Return true if the system is significantly below the baseline, false if it is significantly above."""
+    """Return true if the system is significantly below the baseline, false if it is significantly above.
+
+    Args:
+        difference: System minus baseline.
+    """
     return {TRUE: FALSE, FALSE: TRUE}.get(above(difference), UNDECIDED)
 
 
 def close(difference: Difference) -> str:
-    """Return true if the 95 % interval of the difference lies within one BLEU point, false if it lies outside."""
+    """Return true if the 95 % interval of the difference lies within one BLEU point, false if it lies outside.
+
+    Args:
+        difference: System minus baseline.
+    """
     low, high = difference.value - difference.half_width, difference.value + difference.half_width
     if low >= -CLOSE and high <= CLOSE:
         return TRUE
@@ -69,7 +92,12 @@ def close(difference: Difference) -> str:
 
 
 def claims(plan: Plan, results: Results) -> list[Claim]:
-    """Return all tested claims, with exact search; those about the compact space with the paper's index too."""
+    """Return all tested claims, with exact search; those about the compact space with the paper's index too.
+
+    Args:
+        plan: Gives the grids that are compared.
+        results: Results folder to read.
+    """
     found: list[Claim] = []
 
     def tests(grid: Grid, baseline: str, system: str, columns: tuple[str, ...] | None = None) -> tuple[Comparison, ...]:

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 RATE = 0.1
 CKMT, OURS, RANDOM, SPATIAL = "CKMT*", "CKMT*+Ours", "CKMT*+RP", "CKMT*+SP"
@@ -50,15 +49,15 @@ OURS_NOTE = (
 # Lines of the pruning curve, and its strategies.
 NMT, ADAPTIVE = "NMT", "AKMT"
 CURVE_OURS, CURVE_RANDOM = "PCKMT*+Ours", "PCKMT*+RP"
-AGREEING, COVERED = "PCKMT*+agreeing", "PCKMT*+covered"
+CONSISTENT, REDUNDANT = "PCKMT*+consistent", "PCKMT*+redundant"
 CURVE_STRATEGIES = {
     CURVE_OURS: PruneSettings(),
     CURVE_RANDOM: PruneSettings(strategy="random"),
-    COVERED: PruneSettings(strategy="covered"),
-    AGREEING: PruneSettings(groups="agreeing"),
+    REDUNDANT: PruneSettings(strategy="redundant"),
+    CONSISTENT: PruneSettings(groups="consistent"),
 }
 # Not in the paper: measured at every other rate.
-OWN = (AGREEING, COVERED)
+OWN = (CONSISTENT, REDUNDANT)
 # The rate up to which the paper loses nothing.
 FREE_RATE = 0.3
 
@@ -68,7 +67,11 @@ DEV, UNPRUNED = "dev BLEU", "unpruned"
 
 
 def build_pruning(plan: Plan) -> Grid:
-    """Return the unpruned memory and five strategies by the domains."""
+    """Return the unpruned memory and five strategies by the domains.
+
+    Args:
+        plan: Gives the domains and seeds.
+    """
 
     def systems(label: str, domain: str) -> list[System]:
         if label == CKMT:
@@ -84,7 +87,11 @@ def _lay_out_pruning(plan: Plan, results: Results) -> str:
 
 
 def build_curve(plan: Plan) -> Grid:
-    """Return a column for each k; a line for the base model, the unpruned memories, each strategy at each rate."""
+    """Return a column for each k; a line for the base model, the unpruned memories, each strategy at each rate.
+
+    Args:
+        plan: Gives the large memory, the rates, the ks and the seeds.
+    """
 
     def cells(make: Callable[[int, int], System], seeds: Callable[[int], tuple[int, ...]]) -> dict[str, Cell]:
         return {name_k(k): _cell(plan, [make(seed, k) for seed in seeds(k)]) for k in plan.ks}
@@ -115,16 +122,28 @@ def _pruned(plan: Plan, settings: PruneSettings, seed: int, k: int) -> System:
 
 
 def rates_of(plan: Plan, label: str) -> tuple[float, ...]:
-    """Return the rates of a strategy: every other one where it is not the paper's."""
+    """Return the rates of a strategy: every other one where it is not the paper's.
+
+    Args:
+        plan: Gives all rates.
+        label: Strategy, a key of CURVE_STRATEGIES.
+    """
     return plan.rates[::2] if label in OWN else plan.rates
 
 
 def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
-    """Return all seeds at the rates that the text discusses, and one at the others."""
+    """Return all seeds at the rates that the text discusses, and one at the others.
+
+    Args:
+        plan: Gives all seeds, rates and ks.
+        label: Strategy, a key of CURVE_STRATEGIES.
+        rate: Pruning rate.
+        k: Number of neighbours.
+    """
     middle = k == plan.ks[len(plan.ks) // 2]
-    if label == COVERED:
+    if label == REDUNDANT:
         repeated = middle and rate == FREE_RATE
-    elif label == AGREEING:
+    elif label == CONSISTENT:
         repeated = rate == FREE_RATE
     else:
         repeated = rate == FREE_RATE or (middle and rate in plan.rates[::2])
@@ -132,17 +151,35 @@ def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
 
 
 def name_k(k: int) -> str:
-    """Return the label of a column."""
+    """Return the label of a column.
+
+    Args:
+        k: Number of neighbours.
+    """
     return f"k = {k}"
 
 
 def name_point(label: str, rate: float) -> str:
-    """Return the label of a strategy at a rate."""
+    """Return the label of a strategy at a rate.
+
+    Args:
+        label: Strategy, a key of CURVE_STRATEGIES.
+        rate: Pruning rate, from 0 to 1.
+
+    Examples:
+        >>> name_point(CURVE_OURS, 0.3)
+        'PCKMT*+Ours 30 %'
+    """
     return f"{label} {rate * 100:g} %"
 
 
 def curves(plan: Plan, results: Results) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Return the points (rate, mean BLEU) that were run, by column and strategy; the unpruned memory is rate 0."""
+    """Return the points (rate, mean BLEU) that were run, by column and strategy; the unpruned memory is rate 0.
+
+    Args:
+        plan: Gives the grid.
+        results: Results folder to read.
+    """
     grid = build_curve(plan)
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for column in grid.columns:
@@ -158,7 +195,12 @@ def curves(plan: Plan, results: Results) -> dict[str, dict[str, list[tuple[float
 
 
 def levels(plan: Plan, results: Results) -> dict[str, dict[str, float]]:
-    """Return the mean BLEU of the base model and of the unpruned memory in the model's own space, by column."""
+    """Return the mean BLEU of the base model and of the unpruned memory in the model's own space, by column.
+
+    Args:
+        plan: Gives the grid.
+        results: Results folder to read.
+    """
     grid = build_curve(plan)
     found: dict[str, dict[str, float]] = {}
     for column in grid.columns:
@@ -181,10 +223,10 @@ def _lay_out_curve(plan: Plan, results: Results) -> str:
     note = (
         f"The memory is {corpus}. The paper prints this as a figure without numbers: on Subtitles, ours stays above "
         "the unpruned CKMT* up to 30 % and drops clearly from 70 %; random pruning drops from 50 %, below the base "
-        f"model from 80 %. {OURS_NOTE} Agreeing and covered are not in the paper: agreeing is cost clusters among "
-        "entries whose nearest neighbours have the same token, covered removes entries whose token the tuned memory "
-        f"predicts without them. All seeds were run at {FREE_RATE * 100:g} % (covered: at the middle k only), and for "
-        "the paper's two strategies at every other rate of the middle k; one seed elsewhere."
+        f"model from 80 %. {OURS_NOTE} Consistent and redundant are not in the paper: consistent is cost clusters "
+        "among entries whose nearest neighbours have the same token, redundant removes entries whose token the tuned "
+        f"memory predicts without them. All seeds were run at {FREE_RATE * 100:g} % (redundant: at the middle k only), "
+        "and for the paper's two strategies at every other rate of the middle k; one seed elsewhere."
     )
     parts = [f"### {column}\n\n{_lay_out_column(plan, results, grid, column)}" for column in grid.columns]
     return "\n\n".join([markdown(["unpruned", *grid.columns], fixed), *parts, note])
@@ -220,7 +262,11 @@ def _draw_curve(plan: Plan, results: Results, folder: Path) -> list[Path]:
 
 
 def build_redundancy(plan: Plan) -> Grid:
-    """Return CKMT* on the dev set, unpruned, and pruned by cost clusters of n-grams of each length."""
+    """Return CKMT* on the dev set, unpruned, and pruned by cost clusters of n-grams of each length.
+
+    Args:
+        plan: Gives the domain and seeds.
+    """
 
     def cell(prune: PruneSettings | None) -> dict[str, Cell]:
         systems = [plan.ckmt(plan.domain, seed, prune=prune) for seed in plan.seeds]
@@ -236,7 +282,11 @@ def build_redundancy(plan: Plan) -> Grid:
 
 
 def ngram_counts(plan: Plan) -> Redundancy:
-    """Return the row that counts the n-grams of the memory."""
+    """Return the row that counts the n-grams of the memory.
+
+    Args:
+        plan: Gives the domain.
+    """
     return Redundancy((plan.domain,), longest=max(LENGTHS))
 
 

@@ -19,8 +19,7 @@ from ibidem.reproduce.grid import (
     markdown,
     spread_of,
 )
-from ibidem.reproduce.rows.timing import Timing
-from ibidem.reproduce.rows.translation import FineTunedTranslation, Translation
+from ibidem.reproduce.rows.translation import FineTunedTranslation, Timing, Translation
 from ibidem.reproduce.stages import FineTuned
 from ibidem.reproduce.tables import Table, grid_table
 from ibidem.reproduce.tables.compact import INDEX_NOTE
@@ -28,10 +27,9 @@ from ibidem.reproduce.tables.compact import INDEX_NOTE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ibidem.reproduce.plan import Plan
+    from ibidem.reproduce.plan import Plan, System
     from ibidem.reproduce.results import Result, Results
     from ibidem.reproduce.rows import Row
-    from ibidem.reproduce.system import System
 
 NMT, ADAPTIVE, CKMT, GENERAL, TUNED = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*", "fine-tuned"
 DOMAIN_PAIRS = ((NMT, ADAPTIVE), (ADAPTIVE, CKMT), (CKMT, GENERAL), (ADAPTIVE, GENERAL))
@@ -44,7 +42,12 @@ OPTIMAL_BATCH = 64
 
 
 def build_domains(plan: Plan, index: str) -> Grid:
-    """Return four systems by the domains, with one kind of search."""
+    """Return four systems by the domains, with one kind of search.
+
+    Args:
+        plan: Gives the domains and seeds.
+        index: "exact", or a setting of `ibidem index`.
+    """
 
     def systems(label: str, domain: str) -> list[System]:
         if label == NMT:
@@ -85,7 +88,12 @@ def grid_of_domains(
 
 
 def averages(grid: Grid, results: Results) -> dict[str, float | None]:
-    """Return the mean of each line over the columns that every line was run in; None where there is none."""
+    """Return the mean of each line over the columns that every line was run in; None where there is none.
+
+    Args:
+        grid: Lines and columns.
+        results: Results folder to read.
+    """
     spreads = {label: {c: cell.spread(results) for c, cell in cells.items()} for label, cells in grid.lines.items()}
     shared = [column for column in grid.columns if all(found[column] is not None for found in spreads.values())]
     means: dict[str, float | None] = {}
@@ -96,7 +104,16 @@ def averages(grid: Grid, results: Results) -> dict[str, float | None]:
 
 
 def lay_out_domains(grid: Grid, results: Results, printed: Mapping[str, float]) -> str:
-    """Lay out our scores by domain with their average, the paper's below each line, then the differences."""
+    """Lay out our scores by domain with their average, the paper's below each line, then the differences.
+
+    Args:
+        grid: Systems by domain.
+        results: Results folder to read.
+        printed: The paper's average of each line.
+
+    Returns:
+        Markdown.
+    """
     means = averages(grid, results)
     lines = []
     for label, cells in grid.lines.items():
@@ -132,7 +149,11 @@ def _domain_differences(plan: Plan, results: Results) -> list[dict[str, Any]]:
 
 
 def build_limited_data(plan: Plan) -> Grid:
-    """Return a line for each share of the entries, and adaptive kNN-MT to compare with."""
+    """Return a line for each share of the entries, and adaptive kNN-MT to compare with.
+
+    Args:
+        plan: Gives the domain, shares and seeds.
+    """
     printed = {share: bleu for share, (_, bleu) in paper.LIMITED_DATA.items()}
     lines = {}
     for share in plan.shares:
@@ -149,12 +170,20 @@ def build_limited_data(plan: Plan) -> Grid:
 
 
 def name_share(share: float) -> str:
-    """Return the label of a share, such as 20 %."""
+    """Return the label of a share, such as 20 %.
+
+    Args:
+        share: Share of the entries, from 0 to 1.
+    """
     return f"{share * 100:g} %"
 
 
 def trained_entries(result: Result) -> float | None:
-    """Return the number of entries that the compactor of a row was trained on."""
+    """Return the number of entries that the compactor of a row was trained on.
+
+    Args:
+        result: Result of a row that translates.
+    """
     entries = result.get("stages", {}).get("trained", {}).get("entries")
     return None if entries is None else float(entries)
 
@@ -174,7 +203,13 @@ def _lay_out_limited_data(plan: Plan, results: Results) -> str:
 
 
 class Variant(NamedTuple):
-    """A memory of the large corpus: adaptive, CKMT* or PCKMT*, with its k and pruning rate."""
+    """A system with the large memory.
+
+    Attributes:
+        kind: "adaptive", "CKMT*" or "PCKMT*".
+        k: Number of neighbours.
+        rate: Pruning rate of PCKMT*, from 0 to 1.
+    """
 
     kind: str
     k: int
@@ -187,7 +222,12 @@ class Variant(NamedTuple):
         return f"{self.kind}, k = {self.k}{pruned}"
 
     def system(self, plan: Plan, seed: int) -> System:
-        """Return its system for a seed."""
+        """Return its system for a seed.
+
+        Args:
+            plan: Gives the large memory and its test domain.
+            seed: Seed of what is trained and pruned.
+        """
         domain = plan.large_test
         if self.kind == LARGE_ADAPTIVE:
             return plan.on_large(plan.adaptive(domain, seed, k=self.k))
@@ -197,7 +237,11 @@ class Variant(NamedTuple):
 
 
 def variants(plan: Plan) -> list[Variant]:
-    """Return for every k adaptive kNN-MT, CKMT*, and PCKMT* at the rates of the paper's two tables."""
+    """Return for every k adaptive kNN-MT, CKMT*, and PCKMT* at the rates of the paper's two tables.
+
+    Args:
+        plan: Gives the ks.
+    """
     found = []
     for k in sorted(plan.ks, reverse=True):
         rates = sorted({paper.LATENCY_RATES[k], optimal_rate(k)})
@@ -206,30 +250,53 @@ def variants(plan: Plan) -> list[Variant]:
 
 
 def optimal_rate(k: int) -> float:
-    """Return the pruning rate at which the paper's PCKMT* was best."""
+    """Return the pruning rate at which the paper's PCKMT* was best.
+
+    Args:
+        k: Number of neighbours, one of the paper's.
+    """
     return paper.OPTIMAL[PCKMT, k][4]
 
 
 def large_timing(plan: Plan, batch: int) -> Timing:
-    """Return the row that times all systems with the large memory in turn, the base model first."""
+    """Return the row that times all systems with the large memory in turn, the base model first.
+
+    Args:
+        plan: Gives the systems, and the numbers of batches and rounds.
+        batch: Sentences in a batch.
+    """
     systems = (plan.base(), *(variant.system(plan, plan.seeds[0]) for variant in variants(plan)))
     return Timing(systems, plan.large_test, batch, plan.timed_batches, plan.rounds)
 
 
 def large_speeds(plan: Plan, results: Results, batch: int) -> dict[str, dict[str, Any]]:
-    """Return the speed and size of each system with the large memory, by label; empty where they were not run."""
+    """Return the speed and size of each system with the large memory, by label; empty where they were not run.
+
+    Args:
+        plan: Gives the systems.
+        results: Results folder to read.
+        batch: Sentences in a batch.
+    """
     found = results.find(large_timing(plan, batch))
     labels = [BASE, *(variant.label for variant in variants(plan))]
     return {} if found is None else dict(zip(labels, found["speeds"], strict=True))
 
 
 def optimal_variants(plan: Plan) -> list[Variant]:
-    """Return the paper's lines for the plan's k, and adaptive kNN-MT for every k."""
+    """Return the paper's lines for the plan's k, and adaptive kNN-MT for every k.
+
+    Args:
+        plan: Gives the ks.
+    """
     return [v for v in variants(plan) if v.kind != PCKMT or v.rate == optimal_rate(v.k)]
 
 
 def build_optimal(plan: Plan) -> Grid:
-    """Return a line for each system; neighbouring lines of the same k are compared."""
+    """Return a line for each system; neighbouring lines of the same k are compared.
+
+    Args:
+        plan: Gives the large memory, the ks and the seeds.
+    """
     lines, pairs = {}, []
     for variant in optimal_variants(plan):
         rows = tuple(Translation(variant.system(plan, seed), plan.large_test) for seed in plan.seeds)
@@ -264,7 +331,11 @@ def _lay_out_optimal(plan: Plan, results: Results) -> str:
 
 
 def build_fine_tuning(plan: Plan) -> Grid:
-    """Return four systems, adapted to one domain, on its test set and on others."""
+    """Return four systems, adapted to one domain, on its test set and on others.
+
+    Args:
+        plan: Gives the domain, the other test sets and the seeds.
+    """
     columns = tuple(dict.fromkeys((plan.domain, *plan.elsewhere)))
     lines: dict[str, dict[str, Cell]] = {label: {} for label in (NMT, ADAPTIVE, CKMT, TUNED)}
     for test in columns:
@@ -280,12 +351,24 @@ def build_fine_tuning(plan: Plan) -> Grid:
 
 
 def fine_tuned(plan: Plan, seed: int) -> FineTuned:
-    """Return the fine-tuned model of a seed."""
+    """Return the fine-tuned model of a seed.
+
+    Args:
+        plan: Gives the domain and the settings.
+        seed: Seed of the training.
+    """
     return FineTuned((plan.domain,), plan.domain, replace(plan.fine_tuning, seed=seed))
 
 
 def learning_seconds(result: Result) -> float | None:
-    """Return the seconds of all stages of a row's system."""
+    """Return the seconds of all stages of a row's system.
+
+    Args:
+        result: Result of a row that translates.
+
+    Returns:
+        None where the row has no stages.
+    """
     stages = result.get("stages")
     return sum(notes["seconds"] for notes in stages.values()) if stages else None
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN, Cell, Grid, format_number, format_spread, lay_out_pairs, markdown
-from ibidem.reproduce.rows.timing import Timing
-from ibidem.reproduce.rows.translation import Translation
+from ibidem.reproduce.rows.translation import Timing, Translation
 from ibidem.reproduce.tables import Table, grid_table
 from ibidem.reproduce.tables.quality import BASE, LARGE_ADAPTIVE, PCKMT, Variant, large_speeds, large_timing, variants
 
@@ -25,13 +24,21 @@ COLUMN = "BLEU"
 
 
 def intro_timing(plan: Plan) -> Timing:
-    """Return the row that times the base model and adaptive kNN-MT in turn."""
+    """Return the row that times the base model and adaptive kNN-MT in turn.
+
+    Args:
+        plan: Gives the domain, the first seed, and the numbers of batches and rounds.
+    """
     systems = (plan.base(), plan.adaptive(plan.domain, plan.seeds[0]))
     return Timing(systems, plan.domain, INTRO_BATCH, plan.timed_batches, plan.rounds)
 
 
 def intro_cells(plan: Plan) -> dict[str, Cell]:
-    """Return the rows of quality of both systems."""
+    """Return the rows of quality of both systems.
+
+    Args:
+        plan: Gives the domain and seeds.
+    """
     adaptive = [plan.adaptive(plan.domain, seed) for seed in plan.seeds]
     return {
         "base": Cell((Translation(plan.base(), plan.domain),), paper.INTRO_SPEED["base"][1]),
@@ -65,6 +72,11 @@ class Saving(NamedTuple):
     """The share of adaptive kNN-MT's loss of speed that a system avoids.
 
     The paper's latency is the loss in sentences (or tokens) a second; `time` is the loss in seconds a token.
+
+    Attributes:
+        sentences: Share of the loss in sentences a second.
+        tokens: Share of the loss in tokens a second.
+        time: Share of the loss in seconds a token.
     """
 
     sentences: float
@@ -73,7 +85,18 @@ class Saving(NamedTuple):
 
 
 def saving(base: Mapping[str, float], adaptive: Mapping[str, float], system: Mapping[str, float]) -> Saving | None:
-    """Return the saving of a system; None where adaptive kNN-MT is not slower than the base model."""
+    """Return the saving of a system; None where adaptive kNN-MT is not slower than the base model.
+
+    Args:
+        base: Speed of the base model: "sentences_per_second" and "tokens_per_second".
+        adaptive: Speed of adaptive kNN-MT with the same k.
+        system: Speed of the system.
+
+    Examples:
+        >>> speeds = [{"sentences_per_second": n, "tokens_per_second": 10 * n} for n in (100, 50, 75)]
+        >>> saving(*speeds).tokens
+        0.5
+    """
 
     def share(name: str) -> float | None:
         behind = base[name] - adaptive[name]
@@ -87,7 +110,11 @@ def saving(base: Mapping[str, float], adaptive: Mapping[str, float], system: Map
 
 
 def build_latency(plan: Plan) -> Grid:
-    """Return the quality of all systems; each is compared with adaptive kNN-MT of the same k."""
+    """Return the quality of all systems; each is compared with adaptive kNN-MT of the same k.
+
+    Args:
+        plan: Gives the large memory, the ks and the seeds.
+    """
     lines = {BASE: {COLUMN: Cell((Translation(plan.base(), plan.large_test),))}}
     pairs = []
     for variant in variants(plan):

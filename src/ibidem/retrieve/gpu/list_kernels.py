@@ -176,7 +176,15 @@ def score_lists(queries: Tensor, centroids: Tensor, squares: Tensor) -> Tensor:
 
 
 def limit_scores(scores: Tensor, nprobe: int) -> Tensor:
-    """Find the score [q] of the last list that each query probes, by the scores [q, lists]."""
+    """Find the score of the last list that each query probes.
+
+    Args:
+        scores: [q, lists] float32, lower is nearer.
+        nprobe: lists that each query probes, at most the number of lists.
+
+    Returns:
+        [q] float32.
+    """
     rows, lists = scores.shape
     limits = torch.empty(rows, device=scores.device)
     block = triton.next_power_of_2(lists)

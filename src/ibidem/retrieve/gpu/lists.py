@@ -124,7 +124,12 @@ class ListIndex:
         return f"{self.lists} lists of {codes}, nprobe {self.nprobe}, {keys} on {self._device}{recall}"
 
     def with_nprobe(self, nprobe: int, recall: float | None = None) -> ListIndex:
-        """Return an index of the same lists with another nprobe, and its recall@16 where it was measured."""
+        """Return an index of the same lists with another nprobe.
+
+        Args:
+            nprobe: lists probed for each query; at most all are probed.
+            recall: recall@16 with this nprobe; None if it was not measured.
+        """
         other = copy(self)
         other.nprobe, other.recall = min(nprobe, self.lists), recall
         return other

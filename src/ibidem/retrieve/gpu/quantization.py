@@ -48,12 +48,27 @@ class Int8Codes(NamedTuple):
     scale: Tensor
 
     def encode(self, vectors: Tensor) -> Tensor:
-        """Return the codes [n, d] int8 of vectors [n, d]."""
+        """Encode vectors like the keys.
+
+        Args:
+            vectors: [n, d].
+
+        Returns:
+            [n, d] int8.
+        """
         return _encode(vectors, self.mean, self.scale)
 
 
 def encode_keys(keys: Tensor, squares: Tensor) -> Int8Codes:
-    """Encode keys [n, d] as int8, with their squared lengths [n], inf where there is no key."""
+    """Encode keys as int8.
+
+    Args:
+        keys: [n, d].
+        squares: [n], squared lengths, inf where there is no key.
+
+    Returns:
+        The codes, whose mean and scale are fitted to the keys.
+    """
     mean, scale = _fit_int8(keys[torch.isfinite(squares)])
     codes = torch.empty(keys.shape, dtype=torch.int8, device=keys.device)
     lengths = torch.empty(len(keys), dtype=torch.int32, device=keys.device)
@@ -84,7 +99,16 @@ def cluster(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def assign(keys: Tensor, entries: Tensor, centres: Tensor) -> Tensor:
-    """Return the nearest centre [n] of the keys of some entries [n]."""
+    """Find the nearest centre of some keys.
+
+    Args:
+        keys: [all, d].
+        entries: [n] int64, the keys to assign.
+        centres: [m, d] float32.
+
+    Returns:
+        [n] int64, numbers of centres.
+    """
     if len(entries) == 0:
         return entries
     half_squares = centres.square().sum(1) / 2

@@ -109,7 +109,11 @@ class ScanIndex:
 
 
 def has_kernels(keys: Tensor) -> bool:
-    """Return whether Triton kernels can search keys of this type, dimension and device."""
+    """Return whether Triton kernels can search keys of this type, dimension and device.
+
+    Args:
+        keys: [n, d], on the device where they are searched.
+    """
     if not runs_triton(keys) or keys.dtype != torch.float16:
         return False
     from ibidem.retrieve.gpu import scan_kernels
@@ -118,20 +122,37 @@ def has_kernels(keys: Tensor) -> bool:
 
 
 def fits_kernels(k: int) -> bool:
-    """Return whether the kernels can find this many neighbours."""
+    """Return whether the kernels can find this many neighbours.
+
+    Args:
+        k: neighbours for each query.
+    """
     from ibidem.retrieve.gpu import scan_kernels
 
     return k <= scan_kernels.MOST_NEIGHBOURS
 
 
 def concatenate(parts: list[Neighbours], device: torch.device) -> Neighbours:
-    """Concatenate the results of consecutive queries on one device."""
+    """Concatenate the results of consecutive queries on one device.
+
+    Args:
+        parts: the results, in the order of the queries; at least one.
+        device: where the whole result is moved to.
+    """
     whole = parts[0] if len(parts) == 1 else Neighbours(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
     return Neighbours(*(column.to(device) for column in whole))
 
 
 def round_queries(queries: Tensor, kind: torch.dtype) -> Tensor:
-    """Round queries to the type of the keys, clamped to its range."""
+    """Round queries to the type of the keys, clamped to its range.
+
+    Args:
+        queries: [q, d].
+        kind: the type of the keys, float16 or float32.
+
+    Returns:
+        [q, d] of that type.
+    """
     most = torch.finfo(kind).max
     return queries.clamp(-most, most).to(kind)
 
@@ -157,14 +178,32 @@ def tile_minima(queries: Tensor, keys: Tensor, squares: Tensor) -> Tensor:
 
 
 def code_minima(queries: Tensor, codes: Int8Codes) -> Tensor:
-    """Compute the same minima from int8 codes, in units of the codes; queries: [q, d], not yet encoded."""
+    """Compute the minima of `tile_minima` from int8 codes, in units of the codes.
+
+    Args:
+        queries: [q, d], not yet encoded.
+        codes: of n keys, n a multiple of TILE.
+
+    Returns:
+        [q, n / TILE] float32.
+    """
     squares = codes.squares.float().masked_fill(codes.squares >= NO_CODE, torch.inf)
     # Integers below 2^24: float32 products of codes are exact.
     return tile_minima(codes.encode(queries).float(), codes.codes.float(), squares)
 
 
 def measure_tiles(queries: Tensor, keys: Tensor, squares: Tensor, tiles: Tensor) -> Tensor:
-    """Compute the squared distances [q, w, TILE] of the keys of some tiles [q, w] to queries [q, d] float32."""
+    """Compute the squared distances of the keys of some tiles.
+
+    Args:
+        queries: [q, d] float32.
+        keys: [n, d], n a multiple of TILE.
+        squares: [n] float32, squared lengths, inf where there is no key.
+        tiles: [q, w] int64, the tiles of each query.
+
+    Returns:
+        [q, w, TILE] float32, inf where there is no key.
+    """
     distances = torch.empty(*tiles.shape, TILE, device=keys.device)
     tiled, lengths = keys.view(-1, TILE, keys.shape[1]), squares.view(-1, TILE)
     for column in range(tiles.shape[1]):

@@ -46,7 +46,11 @@ class Launch(NamedTuple):
 
 
 def supports(dimension: int) -> bool:
-    """Return whether keys of this dimension can be scanned: matrix units need 16, 32 or a multiple of 64."""
+    """Return whether keys of this dimension can be scanned: matrix units need 16, 32 or a multiple of 64.
+
+    Args:
+        dimension: the number of components of a key.
+    """
     return dimension in (16, 32) or dimension % PIECE == 0
 
 
@@ -54,6 +58,10 @@ def launches(rows: int, dimension: int) -> list[Launch]:
     """Return launch parameters for this many queries, the default first; benchmarks/gpu_search.py compares them.
 
     The queries and the tiles in flight must fit into shared memory, 99 KiB on most devices and 227 KiB on large ones.
+
+    Args:
+        rows: the number of queries.
+        dimension: the number of components of a key.
     """
     block = 16 if rows <= 16 else 32 if rows <= 32 else 64
     if dimension > PIECE:
@@ -67,7 +75,18 @@ def launches(rows: int, dimension: int) -> list[Launch]:
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def usable_rows(queries, row, inside, dimension: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Find the usable queries: finite ones whose squared length is below 2^120."""
+    """Find the usable queries: finite ones whose squared length is below 2^120.
+
+    Args:
+        queries: pointer to [q, d] float32.
+        row: [block], the query of each row.
+        inside: [block] bool, whether the row is a query.
+        dimension: d.
+        step: components loaded at once; divides d.
+
+    Returns:
+        [block] bool.
+    """
     component = tl.arange(0, step)
     place = queries + row[:, None].to(tl.int64) * dimension + component[None, :]
     part = tl.load(place, mask=inside[:, None], other=0.0)
@@ -80,7 +99,16 @@ def usable_rows(queries, row, inside, dimension: tl.constexpr, step: tl.constexp
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def load_float16(queries, row, usable, start, dimension: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load a piece [block, step] of queries, rounded to float16; zeros where a query is not usable."""
+    """Load a piece [block, step] of queries, rounded to float16; zeros where a query is not usable.
+
+    Args:
+        queries: pointer to [q, d] float32.
+        row: [block], the query of each row.
+        usable: [block] bool, see `usable_rows`.
+        start: the first component of the piece.
+        dimension: d.
+        step: components of the piece.
+    """
     component = start + tl.arange(0, step)
     part = tl.load(
         queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0
@@ -90,7 +118,18 @@ def load_float16(queries, row, usable, start, dimension: tl.constexpr, step: tl.
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def load_int8(queries, row, usable, start, mean, scale, dimension: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Load a piece [block, step] of queries as int8 codes."""
+    """Load a piece [block, step] of queries as int8 codes.
+
+    Args:
+        queries: pointer to [q, d] float32.
+        row: [block], the query of each row.
+        usable: [block] bool; the row of another query has the codes of zeros.
+        start: the first component of the piece.
+        mean: pointer to [d] float32, see `Int8Codes`.
+        scale: pointer to [1] float32, see `Int8Codes`.
+        dimension: d.
+        step: components of the piece.
+    """
     component = start + tl.arange(0, step)
     part = tl.load(
         queries + row[:, None].to(tl.int64) * dimension + component[None, :], mask=usable[:, None], other=0.0
@@ -197,7 +236,12 @@ def _int8_minima(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def lowest(values, numbers):  # type: ignore[no-untyped-def]
-    """Find the lowest of some values, and the first number among those that have it."""
+    """Find the lowest of some values, and the first number among those that have it.
+
+    Args:
+        values: [n].
+        numbers: [n] int32, a number for each value.
+    """
     low = tl.min(values, axis=0)
     return low, tl.min(tl.where(values == low, numbers, 2147483647), axis=0)
 
@@ -335,7 +379,17 @@ def float16_minima(
 
 
 def int8_minima(queries: Tensor, codes: Int8Codes, size: int, launch: Launch | None = None) -> tuple[Tensor, Tensor]:
-    """Compute the same minima from int8 codes, in units of the codes."""
+    """Compute the minima of `float16_minima` from int8 codes, in units of the codes.
+
+    Args:
+        queries: [q, d] float32, not yet encoded.
+        codes: of n keys, n a multiple of size.
+        size: keys in a tile.
+        launch: launch parameters; None for the default.
+
+    Returns:
+        The minima of all tiles [q, n / size] and of all groups of tiles [q, groups], float32.
+    """
     minima, groups, grid, shape = _prepare(queries, len(codes.codes) // size, launch)
     _int8_minima[grid](
         queries,

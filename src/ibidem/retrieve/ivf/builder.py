@@ -18,8 +18,7 @@ import torch
 
 from ibidem.errors import MemoryFolderError
 from ibidem.native import LANES, Centroids, Coding, Ivf, arrange, pack_centroids
-from ibidem.retrieve.ivf.file import NativeFile, Shape, create, offsets_of_means
-from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.ivf.index import NativeFile, NativeIndex, Shape, create, offsets_of_means
 from ibidem.retrieve.keys import check_complete, draw_sample, finite
 from ibidem.retrieve.recall import draw_probe, recall_at
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.retrieve.index_settings import NativeSettings
     from ibidem.retrieve.keys import Floats, Keys
-    from ibidem.retrieve.settings import NativeSettings
 
 # Keys to train on for each list: the most, and the fewest where those do not fit into TRAIN_BYTES. With fewer keys the
 # means are less accurate, and a search reads more for the same recall.
@@ -104,7 +103,16 @@ def build_native(
 
 
 def train_centroids(sample: Floats, lists: int, seed: int) -> Centroids:
-    """Train the centroids of this many lists on a sample [n, d], n >= lists."""
+    """Train the centroids of the lists on a sample of the keys.
+
+    Args:
+        sample: [n, d], n >= lists.
+        lists: the number of lists.
+        seed: of k-means.
+
+    Returns:
+        The centroids, in the layout of the native library.
+    """
     generator = torch.Generator().manual_seed(seed)
     points = torch.from_numpy(sample)
     tree = CentroidTree(fit_coding(sample), _cluster_in_cells(points, lists, generator), generator)
@@ -115,7 +123,11 @@ def train_centroids(sample: Floats, lists: int, seed: int) -> Centroids:
 
 @contextmanager
 def limit_torch_threads(threads: int | None) -> Iterator[None]:
-    """Limit the threads of torch and of the native library inside the block; None for no change."""
+    """Limit the threads of torch and of the native library inside the block.
+
+    Args:
+        threads: the most threads; None for no change.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(before if threads is None else threads)
     try:
@@ -151,7 +163,11 @@ class CentroidTree:
         return pack_centroids(self._coding, *(each.numpy() for each in points))
 
     def smooth(self, points: Tensor) -> None:
-        """Move every centroid to the mean of the points [n, d] that are assigned to its list."""
+        """Move every centroid to the mean of the points that are assigned to its list.
+
+        Args:
+            points: [n, d].
+        """
         ivf = Ivf(self.packed())
         near = [ivf.assign(part.float().numpy(), ASSIGN_GROUPS) for part in _parts(points, points.shape[1])]
         numbers = self._number_of_place[torch.from_numpy(np.concatenate(near)).long()]
@@ -161,7 +177,14 @@ class CentroidTree:
 
 
 def fit_coding(sample: Floats) -> Coding:
-    """Fit codes that span nearly all components of a sample [n, d]."""
+    """Fit codes that span nearly all components of a sample.
+
+    Args:
+        sample: [n, d], n at least 1.
+
+    Returns:
+        The mean of the sample and a scale, for codes from -127 to 127.
+    """
     some = sample[:: max(1, len(sample) // _CODING_KEYS)].astype(np.float32)
     mean = some.mean(axis=0, dtype=np.float64).astype(np.float32)
     deviations = np.abs(some - mean).reshape(-1)
@@ -171,7 +194,17 @@ def fit_coding(sample: Floats) -> Coding:
 
 
 def cluster(points: Tensor, count: int, rounds: int, generator: torch.Generator) -> Tensor:
-    """Compute k-means centres [count, d] of points [n, d], n >= count."""
+    """Compute k-means centres.
+
+    Args:
+        points: [n, d], n >= count.
+        count: the number of centres.
+        rounds: of k-means.
+        generator: draws the initial centres, and a new point for a centre that has none.
+
+    Returns:
+        [count, d].
+    """
     centres = points[torch.randperm(len(points), generator=generator)[:count]].clone()
     for _ in range(rounds):
         assigned = _nearest(points, centres)
@@ -180,7 +213,15 @@ def cluster(points: Tensor, count: int, rounds: int, generator: torch.Generator)
 
 
 def apportion(counts: list[int], total: int) -> list[int]:
-    """Divide a total in proportion to counts, with no share above its count; the sum of counts is at least total."""
+    """Divide a total in proportion to counts, with no share above its count.
+
+    Args:
+        counts: the most that each share can be.
+        total: to divide; at most the sum of the counts.
+
+    Returns:
+        A share for each count; their sum is the total.
+    """
     exact = np.array(counts) * (total / sum(counts))
     shares = np.floor(exact).astype(np.int64)
     # The remainder goes to the shares that lost most by rounding; a share below its count has room for one more.
@@ -229,7 +270,15 @@ def assign_places(points: Tensor, groups: Tensor) -> NDArray[np.int64]:
 
 
 def ranks(bins: NDArray[np.integer], sizes: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return how many earlier items [n] are in the same bin; bins: [n], sizes: [bins]."""
+    """Count, for each item, the earlier items in the same bin.
+
+    Args:
+        bins: [n], the bin of each item.
+        sizes: [bins], the number of items in each bin.
+
+    Returns:
+        [n] int64.
+    """
     order = np.argsort(bins, kind="stable")
     begins = np.cumsum(sizes) - sizes
     found = np.empty(len(bins), np.int64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
+
 NATIVE = "native"
 
 # Where 'auto' changes from one kind of index to another, by the number of keys.
@@ -156,7 +157,11 @@ class NativeSettings:
         return max(1.0, 0.85 * self.prune_ratio)
 
     def rerank_for(self, k: int) -> int:
-        """Return how many candidates are reranked for k neighbours."""
+        """Return how many candidates are reranked for k neighbours.
+
+        Args:
+            k: neighbours for each query.
+        """
         return max(LEAST_CANDIDATES * k, self.rerank * (16 + k) // 32)
 
     @property
@@ -213,12 +218,30 @@ def resolve(setting: str, size: int, dimension: int, *, device: str | torch.devi
 
 
 def is_for_gpu(setting: str) -> bool:
-    """Return whether a setting has a form of its own on a GPU, which is built when a memory is opened."""
+    """Return whether a setting has a form of its own on a GPU, which is built when a memory is opened.
+
+    Args:
+        setting: an index setting, see `resolve`.
+
+    Returns:
+        True for 'int8', 'lists' and 'paper', with or without parameters.
+
+    Examples:
+        >>> is_for_gpu("lists;nprobe=8"), is_for_gpu("native")
+        (True, False)
+    """
     return setting.partition(";")[0].strip() in ("int8", "lists", "paper")
 
 
 def prune_ratio_for(nprobe: int) -> float:
-    """Return the prune ratio that belongs to nprobe: along this curve a given recall costs least."""
+    """Return the prune ratio that belongs to nprobe: along this curve a given recall costs least.
+
+    Args:
+        nprobe: lists searched for each query.
+
+    Returns:
+        A ratio of squared distances, at least 1.
+    """
     return max(1.0, 1.18 * math.pow(nprobe / NATIVE_NPROBE, 1 / _PRUNE_ROOT))
 
 
@@ -227,13 +250,20 @@ def native_lists(size: int) -> int:
 
     The neighbours of a query lie in about as many lists whatever their number, so many short lists are less to read
     than a few long ones.
+
+    Args:
+        size: the number of keys.
     """
     wanted = 1 << round(math.log2(16 * math.sqrt(max(1, size))))
     return min(wanted, _power_of_two_below(size // _NATIVE_KEYS_PER_LIST), _NATIVE_MOST_LISTS)
 
 
 def gpu_lists(size: int) -> int:
-    """Return the number of lists on a GPU: about one for 512 keys, a power of two."""
+    """Return the number of lists on a GPU: about one for 512 keys, a power of two.
+
+    Args:
+        size: the number of keys.
+    """
     return min(_GPU_MOST_LISTS, _power_of_two_below(round(size / _GPU_KEYS_PER_LIST)))
 
 

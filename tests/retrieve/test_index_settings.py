@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
 from ibidem.retrieve import ArrayKeys, ExactIndex, FaissSettings, build_index, resolve
-from ibidem.retrieve.settings import ExactSettings, ListSettings, native_lists
+from ibidem.retrieve.index_settings import ExactSettings, ListSettings, native_lists
 
 
 def test_paper() -> None:
@@ -57,7 +57,7 @@ def test_auto_with_the_native_library() -> None:
 
 @pytest.mark.parametrize("triton", [False, True])
 def test_auto_on_a_gpu(triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.retrieve.settings.has_triton", lambda: triton)
+    monkeypatch.setattr("ibidem.retrieve.index_settings.has_triton", lambda: triton)
     assert resolve("auto", 7_999_999, 64, device="cuda:0") == ExactSettings()
     assert resolve("auto", 10**8, 512, device="cuda:0") == ExactSettings()
     large = resolve("auto", 10**8, 64, device="cuda:0")
