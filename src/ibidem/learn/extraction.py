@@ -12,7 +12,7 @@ import numpy as np
 from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
-from ibidem.learn.digests import contents, extracted, given_digest
+from ibidem.learn.provenance import contents, extracted, given_digest
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory, ModelIdentity, SegmentData, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import LockedMemoryError
-from ibidem.learn.card import write_card
-from ibidem.learn.digests import digest
+from ibidem.learn.provenance import digest, write_card
 from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, build_index, with_compactor

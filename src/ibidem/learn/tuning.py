@@ -12,10 +12,9 @@ from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, stor
 from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
-from ibidem.learn.card import write_card
 from ibidem.learn.combiner_training import MetaKSettings, fixed_loss, train_by_temperature, tune_fixed
-from ibidem.learn.digests import contents, digest, is_done, stored
 from ibidem.learn.examples import gather_examples
+from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,

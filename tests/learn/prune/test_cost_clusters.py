@@ -23,7 +23,7 @@ from ibidem.learn.prune.cost_clusters import (
     cluster_with_dbscan,
     find_windows,
 )
-from ibidem.learn.prune.settings import METHODS
+from ibidem.learn.prune.pruning import METHODS
 
 from .samples import as_sets, bounds_of, zipf_entries
 

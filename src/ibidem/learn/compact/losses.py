@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.learn.compact.settings import CompactSettings
+    from ibidem.learn.compact.compaction import CompactSettings
 
 # Two keys may be equal, and 1 / 0 would make the loss of the whole batch infinite: smaller distances count as this.
 LEAST_DISTANCE = 1e-3

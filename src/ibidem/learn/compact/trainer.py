@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ibidem.compact import NetworkCompactor
+from ibidem.compact import Compactor, NetworkCompactor
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.cluster import centroids
 from ibidem.learn.compact.key_source import open_source, run_ahead
 from ibidem.learn.compact.losses import CompactTriplets, build_loss
-from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.compact.triplets import (
     BatchLoader,
     Clusters,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.compact.settings import CompactSettings
+    from ibidem.learn.compact.compaction import CompactSettings
     from ibidem.retrieve import Keys
 
 
@@ -57,6 +56,19 @@ _EAGER_UPDATES = 3
 _MODULES = ("network", "objective", "optimizer", "scheduler")
 _FIELDS = ("update", "best", "best_loss", "best_update", "stale", "history", "seconds")
 _DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True)
+class TrainedCompactor:
+    """Hold the result of training.
+
+    Args:
+        compactor: The compactor, on the CPU.
+        report: Figures of the training, as JSON.
+    """
+
+    compactor: Compactor
+    report: dict[str, object]
 
 
 @dataclass

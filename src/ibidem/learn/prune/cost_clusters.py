@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.prune.settings import PruneSettings
+    from ibidem.learn.prune.pruning import PruneSettings
 
     Splitter = Callable[..., EntryGroups]
 

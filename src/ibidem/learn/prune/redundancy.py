@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.combine import Combiner
-    from ibidem.learn.prune.settings import PruneSettings
+    from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.memory import Memory
     from ibidem.progress import Progress
 

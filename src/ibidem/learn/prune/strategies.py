@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.learn.prune.redundancy import Predictor
-    from ibidem.learn.prune.settings import PruneSettings
 
 
 @dataclass(frozen=True, eq=False)
