@@ -15,6 +15,7 @@ import pytest
         "combine.mixture",
         "compact.compactors",
         "decode.beam_search",
+        "decode.explain",
         "decode.loaded_memory",
         "decode.logits_processor",
         "decode.text_splitter",

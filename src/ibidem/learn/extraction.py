@@ -47,7 +47,11 @@ class ExtractSettings:
     batch_tokens: int = 4096
 
     def segment_entries(self, dimension: int) -> int:
-        """Return the number of entries of a segment with float16 keys of this dimension."""
+        """Return the number of entries of a segment with float16 keys of this dimension.
+
+        Args:
+            dimension: The dimension of the keys.
+        """
         return max(1, self.segment_bytes // (2 * dimension))
 
 
@@ -68,7 +72,13 @@ class Chunk:
     entries: int = 0
 
     def add(self, pair: Pair, source: list[int], target: list[int]) -> None:
-        """Append a pair."""
+        """Append a pair.
+
+        Args:
+            pair: The sentence pair.
+            source: The token ids of its source.
+            target: The token ids of its target, each of which becomes an entry.
+        """
         self.pairs.append(pair)
         self.sources.append(source)
         self.targets.append(target)
@@ -145,7 +155,11 @@ def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
 
 
 def identify_model(model: BaseModel) -> ModelIdentity:
-    """Return the identity of a model as a memory stores it."""
+    """Return the identity of a model as a memory stores it.
+
+    Args:
+        model: The base model.
+    """
     return ModelIdentity(
         name=model.name,
         model_fingerprint=model.fingerprint,

@@ -26,18 +26,35 @@ UNPRUNED = "unpruned"
 
 
 def digest(*parts: object) -> str:
-    """Return the SHA-256 digest of settings, lists, strings, numbers and other digests."""
+    """Return the SHA-256 digest of settings, lists, strings, numbers and other digests.
+
+    Args:
+        parts: Dataclasses, or values that JSON can represent.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     plain = [asdict(part) if is_dataclass(part) and not isinstance(part, type) else part for part in parts]
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def given_digest(sha256: str, base: str) -> str:
-    """Return the digest of compact keys made by a given compactor's file from an extraction with the digest `base`."""
+    """Return the digest of compact keys that a given compactor makes.
+
+    Args:
+        sha256: The digest of the compactor's file.
+        base: The digest of the extraction.
+    """
     return digest("given", sha256, base)
 
 
 def stored(memory: Memory, stage: str) -> str | None:
-    """Return the digest of a stage of the memory; None where the stage was not run."""
+    """Return the digest of a stage of the memory; None where the stage was not run.
+
+    Args:
+        memory: The memory.
+        stage: The name of the stage, such as "prune".
+    """
     found = memory.manifest.stages.get(stage, {}).get("digest")
     return None if found is None else str(found)
 
@@ -46,6 +63,9 @@ def contents(memory: Memory) -> list[int]:
     """Return numbers that change whenever pairs or entries are added to a sealed memory or removed from it.
 
     They are the next id, which never decreases, and the numbers of pairs and of entries.
+
+    Args:
+        memory: A sealed memory.
     """
     return [memory.tail.next_id, memory.pairs, memory.entries]
 
@@ -69,12 +89,20 @@ def is_done(memory: Memory, stage: str, request: str, *artefacts: str) -> bool:
 
 
 def extracted(memory: Memory) -> str:
-    """Return the digest of the extraction."""
+    """Return the digest of the extraction.
+
+    Args:
+        memory: A memory that was extracted.
+    """
     return digest(memory.identity, memory.manifest.seed, memory.manifest.stages.get("extract"))
 
 
 def space(memory: Memory) -> str:
-    """Return the digest of the keys that are searched, before any pruning."""
+    """Return the digest of the keys that are searched, before any pruning.
+
+    Args:
+        memory: A memory that was extracted.
+    """
     return stored(memory, "compact") or extracted(memory)
 
 
@@ -84,6 +112,9 @@ _OMITTED = ("digest", "request", "contents", "index_digest", "settings", "bleu_s
 
 def write_card(memory: Memory) -> None:
     """Write the card into the memory's folder; it is derived from the manifest and not part of the memory.
+
+    Args:
+        memory: A committed memory.
 
     Raises:
         CommittedError: The card cannot be written; the generation that it describes is already committed.
@@ -99,7 +130,11 @@ def write_card(memory: Memory) -> None:
 
 
 def describe_memory(memory: Memory) -> str:
-    """Return the text of the card in Markdown."""
+    """Return the text of the card in Markdown.
+
+    Args:
+        memory: The memory; only its manifest and the sizes of its files are read.
+    """
     manifest, identity = memory.manifest, memory.identity
     size = sum(memory.bytes_by_array().values())
     space = f"{memory.dimension} dimensions"

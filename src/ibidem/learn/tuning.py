@@ -62,7 +62,14 @@ class TuneSettings:
         neighbour_counts(self.k)
 
     def check(self, dev: object | None) -> None:
-        """Raise UsageError, before any work is done, if the objective needs a dev set and there is none."""
+        """Check, before any work is done, that the objective has the dev set that it needs.
+
+        Args:
+            dev: The dev set; None if none was given.
+
+        Raises:
+            UsageError: The objective is "bleu", and there is no dev set.
+        """
         if self.objective == "bleu" and dev is None:
             raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
 
@@ -84,7 +91,14 @@ class DevSet(NamedTuple):
 
 
 def read_dev(corpus: Corpus) -> DevSet:
-    """Read a dev set from a corpus; raise TextError if it has no pair."""
+    """Read a dev set from a corpus.
+
+    Args:
+        corpus: The corpus; it is read once.
+
+    Raises:
+        TextError: The corpus has no pair.
+    """
     pairs = list(corpus)
     if not pairs:
         raise TextError(
@@ -99,6 +113,10 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
 
     Only pairs that share neither side with another pair are sampled: the entries of a duplicate would contain the
     reference.
+
+    Args:
+        memory: The memory, whose own entries of the sampled pairs are hidden in tuning.
+        count: The most pairs to sample.
 
     Raises:
         UsageError: The memory has fewer than two such pairs.
@@ -124,7 +142,14 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
 
 
 def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
-    """Return the digest of the combiners: of the settings, the dev set, the named index, and the pruning."""
+    """Return the digest of the combiners: of the settings, the dev set, the named index, and the pruning.
+
+    Args:
+        settings: The settings of tuning.
+        dev: The dev set; None samples one from the memory.
+        setting: The named index; None for the memory's own.
+        pruned: The digest of the pruning; None for an unpruned memory.
+    """
     return digest(settings, None if dev is None else [dev.sources, dev.targets], setting, pruned)
 
 

@@ -63,7 +63,7 @@ class ClusterSettings:
     Distances are in the units of the model's own keys. The authors' distances fit the 1024-dimensional keys of their
     model only, so by default they are derived from the memory.
 
-    Args:
+    Attributes:
         method: "dbscan", "birch", "auto" (the paper's choice, section 4.2: DBSCAN below 100 million entries, BIRCH
             above), or "none" (each family is one cluster).
         eps: Radius of DBSCAN's neighbourhoods (the authors': 10). None derives it from the keys: `derive_eps`.
@@ -110,6 +110,9 @@ class ClusterSettings:
     def choose_method(self, entries: int) -> str:
         """Resolve "auto" for a memory of this many entries.
 
+        Args:
+            entries: The number of entries of the memory.
+
         Returns:
             "dbscan", "birch" or "none".
         """
@@ -122,7 +125,7 @@ class ClusterSettings:
 class Clustering:
     """Hold the cluster of every entry.
 
-    Args:
+    Attributes:
         labels: [entries] int32: clusters numbered from 0, family by family in the order of values, or NOISE,
             UNSAMPLED, EXCLUDED.
         eps: The radius of DBSCAN, or the one that BIRCH's threshold was derived from; None if it was not needed.
@@ -283,7 +286,18 @@ def _cluster(
 def plan_batches(
     sizes: NDArray[np.int64], families: NDArray[np.int64], dimension: int, method: str, device: torch.device
 ) -> Iterator[list[int]]:
-    """Order families by size, and group small ones into batches within the bytes allowed."""
+    """Order families by size, and group small ones into batches within the bytes allowed.
+
+    Args:
+        sizes: [all families] the number of entries of each family that are clustered.
+        families: [f] the numbers of the families to cluster.
+        dimension: The dimension of the keys.
+        method: "dbscan" or "birch"; BIRCH clusters one family at a time.
+        device: Device of the computation, which determines the bytes allowed.
+
+    Yields:
+        The family numbers of each batch; a family above SMALL entries is a batch of its own.
+    """
     room = _CUDA_BATCH_BYTES if device.type == "cuda" else _CPU_BATCH_BYTES
     batch: list[int] = []
     for family in families[np.argsort(sizes[families], kind="stable")].tolist():
@@ -364,7 +378,12 @@ def _count_members(labels: NDArray[np.int32], clusters: int) -> NDArray[np.int64
 
 
 def cluster_digest(settings: ClusterSettings, base: str) -> str:
-    """Compute the digest of all that the clusters depend on; `base` is the digest of the extraction."""
+    """Return the digest of all that the clusters depend on.
+
+    Args:
+        settings: The settings of the clustering.
+        base: The digest of the extraction.
+    """
     return digest(settings, base)
 
 

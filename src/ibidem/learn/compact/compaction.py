@@ -63,7 +63,7 @@ class CompactSettings:
     PCA uses `dimension`, `share` and `seed`, and SVD uses `dimension` and `svd_rows`; all others belong to the network.
     "paper" and "code" name the readings of the paper and of the authors' code.
 
-    Args:
+    Attributes:
         method: "network" (the Compact Network, section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
         dimension: Dimension c of the compact space (64 in section 4.3).
         activation: "sigmoid" (paper, section 3.1) or "tanh" (code).
@@ -145,7 +145,11 @@ class CompactSettings:
         return self.method == "network" and self.clusters
 
     def hidden_size(self, input_dimension: int) -> int:
-        """Return the number of hidden units for keys of `input_dimension` dimensions."""
+        """Return the number of hidden units for keys of `input_dimension` dimensions.
+
+        Args:
+            input_dimension: The dimension of the model's own keys.
+        """
         if isinstance(self.hidden, int):
             return self.hidden
         return 4 * self.dimension if self.hidden == "4x-output" else max(1, input_dimension // 4)
@@ -165,7 +169,14 @@ class CompactSettings:
 
 
 def check_objectives(objectives: tuple[tuple[str, float], ...]) -> None:
-    """Raise UsageError for objectives that are unknown, named twice, or without a weight above 0."""
+    """Check the names and weights of objectives.
+
+    Args:
+        objectives: Name and weight of each objective.
+
+    Raises:
+        UsageError: An objective is unknown or named twice, or its weight is not above 0.
+    """
     names = [name for name, _ in objectives]
     for name, weight in objectives:
         if name not in OBJECTIVES:
@@ -180,6 +191,12 @@ def check_objectives(objectives: tuple[tuple[str, float], ...]) -> None:
 
 def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
     """Parse objectives such as "nce", "nce+ranking" or "nce:1,prediction:0.5"; the default weight is 1.
+
+    Args:
+        text: Names separated by "+" or ",", each with an optional weight after ":".
+
+    Returns:
+        Name and weight of each objective, in the given order.
 
     Raises:
         UsageError: An objective is unknown or named twice, or a weight is invalid.
@@ -205,7 +222,7 @@ def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
 class GivenCompactor:
     """Hold a compactor that was read from a file.
 
-    Args:
+    Attributes:
         compactor: The compactor.
         name: Name of the file.
         payload: The bytes that a memory stores.
@@ -249,7 +266,7 @@ def read_given(path: Path, model: str, fingerprint: str) -> GivenCompactor:
 class TrainingData:
     """Hold the data that compactors are trained on; each method uses a part of it.
 
-    Args:
+    Attributes:
         keys: The keys of the memory, [entries, d].
         values: [entries], the token id of each entry; for the network.
         labels: [entries], the cluster of each entry; for the network. None if the memory is not clustered.
@@ -413,6 +430,9 @@ def compact_memory(
 def drop_keys(memory: Memory) -> Memory:
     """Drop the model's own keys from a compacted memory; it cannot be clustered or compacted again afterwards.
 
+    Args:
+        memory: A compacted memory that still holds the model's own keys.
+
     Returns:
         The memory, in its new generation.
     """
@@ -425,6 +445,9 @@ def drop_keys(memory: Memory) -> Memory:
 
 def uncompact_memory(memory: Memory) -> Memory:
     """Remove the compact keys and the compactor, so that searches use the model's own keys again.
+
+    Args:
+        memory: An unpruned, compacted memory that still holds the model's own keys.
 
     Returns:
         The memory, in its new generation.

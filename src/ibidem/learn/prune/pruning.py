@@ -243,6 +243,12 @@ def prune_memory(
 def restore_memory(memory: Memory) -> Memory:
     """Restore the entries that pruning removed, as a new generation.
 
+    Args:
+        memory: A pruned memory with the snapshot that `prune_memory` took.
+
+    Returns:
+        The memory, in its new generation.
+
     Raises:
         UsageError: The memory was not pruned, or was pruned without a snapshot.
     """
