@@ -251,7 +251,7 @@ def select_running(extensions: Extensions, rules: Rules) -> Extensions:
     """Return the `beam` best extensions that do not end.
 
     Args:
-        extensions: The best extensions [n, m], of which at least `beam` a sentence do not end.
+        extensions: The best extensions [n, m]; those that end get the lowest scores.
         rules: The rules of the search.
 
     Returns:

@@ -253,7 +253,7 @@ class MemoryWriter:
             target: The target that replaces the stored one.
 
         Returns:
-            The result for the new pair, which has a new id.
+            The result for the new pair.
 
         Raises:
             UsageError: The id is unknown, or the target is invalid (see `add_pair`).

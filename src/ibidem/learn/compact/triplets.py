@@ -228,7 +228,7 @@ class TripletSampler:
         """Draw the batch of this number; it does not depend on earlier draws.
 
         Args:
-            number: The number of the batch, from 0.
+            number: The number of the batch, at least 0; the same number gives the same batch.
         """
         random = np.random.default_rng([*self._seed, number])
         places = random.choice(len(self._eligible), self.batch, replace=False)
@@ -308,7 +308,7 @@ class BatchLoader:
         """Draw and read the batch of this number, without using the device.
 
         Args:
-            number: The number of the batch, from 0.
+            number: The number of the batch, at least 0; the same number gives the same batch.
         """
         drawn = self._sampler.draw(number)
         return TripletBatch(
