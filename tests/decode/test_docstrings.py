@@ -18,6 +18,7 @@ import pytest
         "decode.explain",
         "decode.loaded_memory",
         "decode.logits_processor",
+        "decode.scorer",
         "decode.text_splitter",
         "decode.translator",
     ],

@@ -112,6 +112,9 @@ def beam_search(
         best: Finds the best tokens of the mixture; another function than ours is for benchmarks.
         check: Called before the sources are encoded and before every step; an exception that it raises ends the search.
 
+    Returns:
+        At most `settings.n_best` hypotheses for each source.
+
     Raises:
         UsageError: If a prefix is too long for the model.
     """

@@ -87,6 +87,16 @@ class MemoryScorer:
         values: The token id of every entry, [n].
         combiner: The combiner.
         memory: The memory that the entries belong to, where they can be looked up.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ibidem.combine import FixedCombiner
+        >>> from ibidem.retrieve import ArrayKeys, ExactIndex
+        >>> index = ExactIndex(ArrayKeys(np.array([[0, 0], [3, 4]], np.float16)))
+        >>> scorer = MemoryScorer(index, torch.tensor([7, 9]), FixedCombiner(k=1, weight=0.5, temperature=10.0))
+        >>> found = scorer.retrieve(torch.zeros(1, 2))
+        >>> found.values.tolist(), found.weights.neighbours.tolist()
+        ([[7]], [[0.5]])
     """
 
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:

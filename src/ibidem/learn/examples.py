@@ -114,6 +114,9 @@ def gather_examples(
         batch_tokens: The most padded tokens of a batch.
         progress: Receives the number of tokens that are done.
 
+    Returns:
+        An example for each target token; those of one sentence are consecutive.
+
     Raises:
         TextError: All pairs exceed the length limit of the model.
     """

@@ -93,6 +93,9 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
         tokens: The tokenizer of the base model.
         entries: The least target tokens of a chunk; only the last chunk may have fewer.
         counts: Receives the number of pairs that are dropped because they exceed the length limit of the model.
+
+    Yields:
+        The chunks, in corpus order.
     """
     chunk = Chunk()
     for block in _encoding_blocks(pairs):

@@ -54,6 +54,10 @@ class LearnSettings:
 
     Raises:
         UsageError: A setting is invalid.
+
+    Examples:
+        >>> LearnSettings(compact=CompactSettings(dimension=64), prune=PruneSettings(rate=0.3)).compacts
+        True
     """
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)

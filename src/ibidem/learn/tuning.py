@@ -48,6 +48,10 @@ class TuneSettings:
 
     Raises:
         UsageError: A setting is invalid.
+
+    Examples:
+        >>> TuneSettings(k=16, metak=MetaKSettings(updates=2000)).metak.updates
+        2000
     """
 
     k: int = 8

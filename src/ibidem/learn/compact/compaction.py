@@ -91,6 +91,10 @@ class CompactSettings:
 
     Raises:
         UsageError: A setting is unknown or out of its range.
+
+    Examples:
+        >>> CompactSettings(dimension=64).hidden_size(input_dimension=512)
+        256
     """
 
     method: str = "network"

@@ -267,6 +267,11 @@ def label_dbscan(
 
     Returns:
         [m] cluster numbers from 0 in each group, -1 for noise.
+
+    Examples:
+        >>> costs, bounds = np.array([0.1, 5.0, 0.2], np.float32), np.array([0, 3])
+        >>> label_dbscan(costs, bounds, epsilon=1.5, min_samples=2).tolist()
+        [0, -1, 0]
     """
     windows = find_windows(costs, bounds, epsilon)
     cores = np.flatnonzero(windows.right - windows.left >= min_samples)

@@ -55,6 +55,9 @@ def build_neighbour_graph(
         count: Neighbours of each entry.
         device: Where to search.
         progress: Receives the number of entries that are done.
+
+    Returns:
+        The graph, with K = `count`.
     """
     index = _open_index(memory, device)
     keys, size = memory.search_keys, memory.entries
