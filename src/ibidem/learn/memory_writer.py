@@ -115,7 +115,7 @@ class MemoryWriter:
         check_identity(memory, model)
         self._memory = memory
         self._model = model
-        self._patience = lock_timeout
+        self._lock_timeout = lock_timeout
         self._compactor: tuple[object, Compactor | None] = (None, None)
 
     @property
@@ -191,7 +191,7 @@ class MemoryWriter:
         Raises:
             UsageError: An id is unknown; nothing is removed.
         """
-        return remove_pairs(self._memory, ids=ids, lock_timeout=self._patience)
+        return remove_pairs(self._memory, ids=ids, lock_timeout=self._lock_timeout)
 
     def remove_pair(self, source: str, target: str) -> list[int]:
         """Remove every pair with these texts.
@@ -207,7 +207,7 @@ class MemoryWriter:
             UsageError: The memory has no such pair.
         """
         texts = join_lines(source), join_lines(target)
-        return remove_pairs(self._memory, texts=texts, lock_timeout=self._patience)
+        return remove_pairs(self._memory, texts=texts, lock_timeout=self._lock_timeout)
 
     def remove_origin(self, origin: str) -> list[int]:
         """Remove every pair of an origin.
@@ -221,7 +221,7 @@ class MemoryWriter:
         Raises:
             UsageError: The memory has no pair of this origin.
         """
-        return remove_pairs(self._memory, origin=origin, lock_timeout=self._patience)
+        return remove_pairs(self._memory, origin=origin, lock_timeout=self._lock_timeout)
 
     def replace_pair(self, source: str, old_target: str, new_target: str) -> Added:
         """Replace a translation in one step.
@@ -311,7 +311,7 @@ class MemoryWriter:
             known = _find_known(memory, texts, outdated(memory))
             new = [i for i, text in enumerate(texts) if text not in known and text not in texts[:i]]
             data = self._compute(chunk, new, memory)
-            with memory.writing(self._patience) as writer:
+            with memory.writing(self._lock_timeout) as writer:
                 removed = outdated(writer.memory)
                 known = _find_known(writer.memory, texts, removed)
                 computed = {texts[i] for i in new}

@@ -104,11 +104,11 @@ def test_a_given_neighbour_graph_gives_the_same_result(learnt: Memory, tmp_path:
     # A graph with more neighbours than needed is cut.
     for name, count in (("now", None), ("before", 40)):
         memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
-        surroundings = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
-        found.append(prune_memory(memory, settings, surroundings=surroundings))
+        graph = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
+        found.append(prune_memory(memory, settings, graph=graph))
     np.testing.assert_array_equal(found[0].rows(), found[1].rows())
     with pytest.raises(UsageError, match="build it again"):
-        prune_memory(found[1], settings, surroundings=surroundings, again=True)
+        prune_memory(found[1], settings, graph=graph, again=True)
 
 
 def test_pruning_without_a_snapshot_cannot_be_restored(learnt: Memory, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def prune_memory(
     *,
     keep_unpruned: bool = True,
     again: bool = False,
-    surroundings: NeighbourGraph | None = None,
+    graph: NeighbourGraph | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
@@ -173,8 +173,7 @@ def prune_memory(
         settings: The strategy, the rate and their details.
         keep_unpruned: Keep a snapshot of the unpruned memory for `restore_memory`.
         again: Prune the remaining entries and the entries added since, even with the same settings.
-        surroundings: The neighbours of every entry, for the strategy redundant and for consistent groups. They are
-            searched where none are given.
+        graph: The neighbours of every entry, for the strategy redundant and for consistent groups; None searches them.
         device: Where to search and compute.
         progress: Receives the progress.
 
@@ -211,7 +210,7 @@ def prune_memory(
             write_card(memory)
             return memory
         progress("Pruning", None, before, "entries")
-        entries = _read_entries(memory, settings, surroundings, torch.device(device), progress)
+        entries = _read_entries(memory, settings, graph, torch.device(device), progress)
         result = prune_entries(entries, settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
