@@ -176,7 +176,12 @@ class Explanation:
 
 
 class Part(NamedTuple):
-    """The token ids of a part of a text, and the translation that was found for it."""
+    """A part of a text, and its translation.
+
+    Attributes:
+        source: The token ids of the part.
+        hypothesis: The translation that was found for it.
+    """
 
     source: list[int]
     hypothesis: Hypothesis
@@ -221,7 +226,12 @@ def explain(
 
 
 def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explanation:
-    """Join the explanations of the pieces of a text to the explanation of the whole text."""
+    """Join the explanations of the pieces of a text to the explanation of the whole text.
+
+    Args:
+        text: The whole source text.
+        explanations: The explanations of its pieces, in order; their translations are joined by spaces.
+    """
     words: list[Word] = []
     scores: list[float] = []
     place = 0
@@ -396,7 +406,14 @@ class _Citations:
 
 
 def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Word:
-    """Make a word of these tokens, with its summary."""
+    """Make a word of these tokens, with its summary.
+
+    Args:
+        text: The word; "" for the end of a part.
+        start: The first character of the word in the translation.
+        end: The character after its last one.
+        tokens: Its tokens, at least one.
+    """
     share = sum(token.memory_share for token in tokens) / len(tokens)
     agreeing, retrieved = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
     summary = describe(share, agreeing, retrieved)
@@ -404,7 +421,17 @@ def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Wor
 
 
 def describe(memory_share: float, agreeing: int, retrieved: int) -> str:
-    """Describe in one line where a word comes from."""
+    """Describe in one line where a word comes from.
+
+    Args:
+        memory_share: The share of the memory in the probability, 0 to 1.
+        agreeing: The number of neighbours with the token of the translation.
+        retrieved: The number of all neighbours.
+
+    Examples:
+        >>> describe(0.8, agreeing=3, retrieved=4)
+        'from memory: 80 %, 3 of 4 neighbours'
+    """
     if not retrieved:
         return "from the base model: no neighbour"
     neighbours = f"{agreeing} of {retrieved} neighbours"

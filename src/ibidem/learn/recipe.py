@@ -15,9 +15,9 @@ from ibidem.learn.compact import (
     read_given,
     uncompact_memory,
 )
-from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.maintenance import index_digest, index_memory
+from ibidem.learn.provenance import UNPRUNED, extracted, stored
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
@@ -54,6 +54,10 @@ class LearnSettings:
 
     Raises:
         UsageError: A setting is invalid.
+
+    Examples:
+        >>> LearnSettings(compact=CompactSettings(dimension=64), prune=PruneSettings(rate=0.3)).compacts
+        True
     """
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)

@@ -21,7 +21,7 @@ from ibidem.learn.prune import (
 )
 from ibidem.learn.prune import groups as groups_module
 from ibidem.learn.prune.cost_clusters import EPSILONS
-from ibidem.learn.prune.settings import METHODS, STRATEGIES
+from ibidem.learn.prune.pruning import METHODS, STRATEGIES
 from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
 
 from .samples import as_lists, zipf_entries

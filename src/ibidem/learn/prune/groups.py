@@ -36,7 +36,12 @@ class EntryGroups:
 
     @classmethod
     def from_starts(cls, order: NDArray[np.int64], starts: NDArray[np.bool_]) -> EntryGroups:
-        """Build groups from an order [entries] and a mask [entries] of the positions where a group begins."""
+        """Build groups from an order [entries] and a mask [entries] of the positions where a group begins.
+
+        Args:
+            order: [entries] entry numbers, group after group.
+            starts: [entries] true at the first position of each group; the first must be true.
+        """
         return cls(order, np.append(np.flatnonzero(starts), len(order)))
 
     def __len__(self) -> int:
@@ -80,7 +85,15 @@ def refine(
 
 
 def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> EntryGroups:
-    """Split groups by a number [m] of each entry; every entry with a negative number (noise) becomes its own group."""
+    """Split groups by a number [m] of each entry; every entry with a negative number (noise) becomes its own group.
+
+    Args:
+        numbers: [m] the number of each entry, group after group.
+        bounds: [groups + 1] where each group begins, and m.
+
+    Returns:
+        The smaller groups, over the positions 0 to m - 1.
+    """
     outer = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     order = np.lexsort((numbers, outer))
     sorted_numbers = numbers[order]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.learn.prune.redundancy import Predictor
-    from ibidem.learn.prune.settings import PruneSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,12 @@ def prune_entries(entries: PruneEntries, settings: PruneSettings) -> PruneResult
 
 
 def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Keep a uniform sample of every cluster of similar cost inside a group (the paper's Algorithm 1)."""
+    """Keep a uniform sample of every cluster of similar cost inside a group (the paper's Algorithm 1).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     if settings.epsilon is None:
         groups, settings = _fit_groups(entries, settings)
         clusters, epsilon = fit_cost_clusters(entries.costs, groups, settings)
@@ -135,19 +140,34 @@ def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> Prun
 
 
 def sample_groups(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Keep a uniform sample of every group (the paper's RP: step 2 of Algorithm 1 alone)."""
+    """Keep a uniform sample of every group (the paper's RP: step 2 of Algorithm 1 alone).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_sample(groups, _allocate(groups, settings), settings.seed), groups, groups, settings)
 
 
 def drop_low_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries of highest cost of every group, which are probably poor translations (the paper's LTP)."""
+    """Drop the entries of highest cost of every group, which are probably poor translations (the paper's LTP).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_keep_lowest(groups, _allocate(groups, settings), entries.costs), groups, groups, settings)
 
 
 def drop_high_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries of lowest cost of every group, which the base model predicts anyway (the paper's HTP)."""
+    """Drop the entries of lowest cost of every group, which the base model predicts anyway (the paper's HTP).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_keep_lowest(groups, _allocate(groups, settings), -entries.costs), groups, groups, settings)
 
@@ -156,6 +176,13 @@ def drop_distant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
     """Drop the entries farthest from the centre of their spatial cluster (the paper's SP).
 
     A cluster lies inside one family. An entry in no cluster is its own cluster and is therefore kept.
+
+    Args:
+        entries: The entries of a memory, with `distances` and `clusters`.
+        settings: The settings of pruning.
+
+    Raises:
+        UsageError: `entries` has no clusters or distances.
     """
     if entries.distances is None or entries.clusters is None:
         raise UsageError(
@@ -169,7 +196,15 @@ def drop_distant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
 
 
 def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters."""
+    """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters.
+
+    Args:
+        entries: The entries of a memory, with a `predictor`.
+        settings: The settings of pruning.
+
+    Raises:
+        UsageError: `entries` has no predictor.
+    """
     if entries.predictor is None:
         raise UsageError(
             "The strategy redundant needs the neighbours of every entry: call prune_memory with a memory, or give a "
