@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
-from ibidem.combine import AdaptiveCombiner, MetaK, place_combiner
+from ibidem.combine import AdaptiveCombiner, EntryTable, MetaK, place_combiner
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator
 from ibidem.decode.scorer import make_scorer
@@ -157,7 +157,7 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     combiner = place_combiner(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     return {
         "memory" if len(indexes) == 1 else f"memory, {setting}": FixedStatesScorer(
-            make_scorer(CompactedIndex(index, compactor), values, combiner), states
+            make_scorer(CompactedIndex(index, compactor), EntryTable(values), combiner), states
         )
         for setting, index in indexes.items()
     }

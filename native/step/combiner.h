@@ -14,6 +14,11 @@ struct NeighbourRow {
   int64_t count;
   const float* distances;  // squared; not finite where a neighbour is absent
   const int64_t* values;   // tokens
+  // The rest is null for a combiner that does not need it.
+  const float* base_log_probs;    // of the tokens, in the base model at this step
+  const float* stored_log_probs;  // of the tokens, in the base model when the entries were stored
+  const float* source_distances;  // 1 - cosine between the sources
+  const float* top_log_probs;     // [2], the highest ones of the base model among allowed tokens
 };
 
 // Weights that sum to 1 in a row.
@@ -23,7 +28,7 @@ struct RowWeights {
 };
 
 // As in ibidem/native/step.py.
-enum class CombinerKind : int64_t { kFixed = 0, kMetaK = 1, kDistanceDecay = 2 };
+enum class CombinerKind : int64_t { kFixed = 0, kMetaK = 1, kDistanceDecay = 2, kContextual = 3 };
 
 struct Combiner {
   CombinerKind kind;
@@ -63,6 +68,23 @@ struct DistanceDecayData {
   int64_t agreement;  // exponent of the largest share that one token has
 };
 void weigh_distance_decay(const DistanceDecayData& data, const NeighbourRow& row, const RowWeights& weights);
+
+// A network that sees the context of each neighbour: as combine.ContextualCombiner, which describes the features.
+constexpr int64_t kNeighbourFeatures = 12, kRowFeatures = 4;
+struct ContextualData {
+  int64_t k;
+  int64_t hidden, neighbour_hidden;  // multiples of 16, padded with zeros
+  const float* row_weight;           // [12 k + 4, hidden]
+  const float* row_bias;             // [hidden]
+  const float* base_weight;          // [hidden]
+  const float* temperature_weight;   // [hidden]
+  const float* neighbour_weight;     // [12, neighbour_hidden]
+  const float* neighbour_bias;       // [neighbour_hidden]
+  const float* context_weight;       // [hidden, neighbour_hidden]
+  const float* score_weight;         // [neighbour_hidden]
+  float base_bias, temperature_bias, score_bias, scale;
+};
+void weigh_contextual(const ContextualData& data, const NeighbourRow& row, const RowWeights& weights);
 
 // exp(-d / temperature) up to one factor, 0 for absent neighbours; kernel: [count]. Returns the sum, 0 where all are absent.
 float evaluate_kernel(const NeighbourRow& row, int64_t count, float temperature, float* kernel);

@@ -202,6 +202,19 @@ const Mixture::RowStats& Mixture::ranked(int64_t row) {
   return stats_[row];
 }
 
+float Mixture::log_prob(int64_t row, int64_t token) {
+  if (token < 0 || token >= size_) return -std::numeric_limits<float>::infinity();
+  return static_cast<float>(logits_[row * stride_ + token] - ranked(row).lse);
+}
+
+void Mixture::top_log_probs(int64_t row, float* out) {
+  const double lse = ranked(row).lse;
+  for (int64_t i = 0; i < 2; ++i) {
+    const double score = candidates_[row * wanted_ + i].score - lse;
+    out[i] = std::isfinite(lse) ? static_cast<float>(score) : -std::numeric_limits<float>::infinity();
+  }
+}
+
 void Mixture::mix(int64_t row, const WeightedNeighbours& neighbours, float* scores, int64_t* tokens) {
   const double lse = ranked(row).lse;
   Row(*this).mix(row, lse, candidates_ + row * wanted_, neighbours, scores, tokens);

@@ -52,6 +52,10 @@ class Mixture {
   int64_t unranked() const { return rows_ - next_; }
   // The probability of a row's best token, 0 where the row has no distribution.
   float max_prob(int64_t row) { return ranked(row).max_prob; }
+  // The log-probability of a token, -inf where it is not in the vocabulary.
+  float log_prob(int64_t row, int64_t token);
+  // The two highest log-probabilities of tokens that are not banned; wanted must be at least 2.
+  void top_log_probs(int64_t row, float* out);
   // Finds the best tokens of the mixture in a row; scores, tokens: [wanted].
   void mix(int64_t row, const WeightedNeighbours& neighbours, float* scores, int64_t* tokens);
 

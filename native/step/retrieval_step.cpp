@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kRowsOfPart = 16;
 // Rows of logits that are left for threads which would otherwise wait.
 constexpr int64_t kRankedLater = 8;
+// The length of stored source vectors.
+constexpr float kVectorLength = 127.0f;
 
 float* compact_buffer(const RetrievalContext& context, int64_t rows) {
   static thread_local Scratch<float> buffer;
@@ -101,7 +103,7 @@ void RetrievalStep::search_groups(IvfSearcher& searcher) {
   for (QueryGroup* group = groups_.take_group(); group != nullptr; group = groups_.take_group()) {
     const int64_t row = group->representative();
     groups_.search_representative(searcher, *group, settings_of(row));
-    fetch_values(row);
+    fetch_entries(row);
     search_members(searcher, *group);
   }
 }
@@ -109,7 +111,7 @@ void RetrievalStep::search_groups(IvfSearcher& searcher) {
 void RetrievalStep::search_members(IvfSearcher& searcher, QueryGroup& group) {
   for (int64_t row = groups_.take_member(group); row >= 0; row = groups_.take_member(group)) {
     if (!groups_.search_member(searcher, group, row)) groups_.search(searcher, row, settings_of(row));
-    fetch_values(row);
+    fetch_entries(row);
   }
 }
 
@@ -138,31 +140,81 @@ bool RetrievalStep::use_reduced(int64_t row) const {
   return beam_->score_gaps[row] > beam_->policy.reduced_gap || beam_->mixture->max_prob(row) > beam_->policy.reduced_above;
 }
 
-// The values are scattered: they are loaded while other rows are searched for.
-void RetrievalStep::fetch_values(int64_t row) const {
+// The table's rows are scattered: they are loaded while other rows are searched for.
+void RetrievalStep::fetch_entries(int64_t row) const {
+  const EntryTable& table = context_.entries;
   const int64_t* entries = out_.entries + row * k();
-  for (int64_t i = 0; i < k(); ++i)
-    if (entries[i] >= 0) __builtin_prefetch(context_.values + entries[i]);
+  for (int64_t i = 0; i < k(); ++i) {
+    if (entries[i] < 0) continue;
+    __builtin_prefetch(table.values + entries[i]);
+    if (!uses_context()) continue;
+    __builtin_prefetch(table.log_probs + entries[i]);
+    __builtin_prefetch(table.sentences + entries[i]);
+  }
 }
 
 // Weighs and mixes rows until none is left; other threads may still be searching for some of them.
 void RetrievalStep::finish() {
   for (int64_t row = next_row_++; row < states_.rows; row = next_row_++) {
     while (!groups_.done(row)) std::this_thread::yield();
-    if (!weigh_row(row)) {
+    if (!look_up(row)) {
       unknown_entry_ = true;
       continue;
     }
-    if (beam_ != nullptr) mix_row(row);
+    if (beam_ == nullptr) continue;
+    weigh_row(row);
+    mix_row(row);
   }
 }
 
-bool RetrievalStep::weigh_row(int64_t row) {
+bool RetrievalStep::look_up(int64_t row) {
   const int64_t first = row * k();
-  int64_t* values = out_.values + first;
-  if (!look_up_values(context_.values, context_.value_count, out_.entries + first, k(), values)) return false;
-  weigh(*context_.combiner, {k(), out_.distances + first, values}, {out_.base + row, out_.weights + first});
-  return true;
+  const EntryTable& table = context_.entries;
+  return look_up_values(table.values, table.count, out_.entries + first, k(), out_.values + first);
+}
+
+void RetrievalStep::weigh_row(int64_t row) {
+  const int64_t first = row * k();
+  const RowWeights weights{out_.base + row, out_.weights + first};
+  NeighbourRow neighbours{k(), out_.distances + first, out_.values + first, nullptr, nullptr, nullptr, nullptr};
+  if (uses_context()) return weigh_with_context(row, neighbours);
+  weigh(*context_.combiner, neighbours, weights);
+}
+
+void RetrievalStep::weigh_with_context(int64_t row, NeighbourRow& neighbours) {
+  static thread_local Scratch<float> buffer;
+  float* base = buffer.of(3 * k() + 2);
+  float *stored = base + k(), *distances = stored + k(), *top = distances + k();
+  fetch_vectors(row);
+  const int64_t* entries = out_.entries + row * k();
+  for (int64_t i = 0; i < k(); ++i) {
+    base[i] = beam_->mixture->log_prob(row, neighbours.values[i]);
+    stored[i] = entries[i] < 0 ? 0.0f : context_.entries.log_probs[entries[i]];
+    distances[i] = entries[i] < 0 ? 0.0f : source_distance(row, entries[i]);
+  }
+  beam_->mixture->top_log_probs(row, top);
+  neighbours.base_log_probs = base;
+  neighbours.stored_log_probs = stored;
+  neighbours.source_distances = distances;
+  neighbours.top_log_probs = top;
+  weigh(*context_.combiner, neighbours, {out_.base + row, out_.weights + row * k()});
+}
+
+void RetrievalStep::fetch_vectors(int64_t row) const {
+  const EntryTable& table = context_.entries;
+  const int64_t* entries = out_.entries + row * k();
+  for (int64_t i = 0; i < k(); ++i)
+    if (entries[i] >= 0) fetch(table.vectors + table.sentences[entries[i]] * table.dimension, table.dimension);
+}
+
+// 1 - cosine between the source that is translated and the source of an entry.
+float RetrievalStep::source_distance(int64_t row, int64_t entry) const {
+  const EntryTable& table = context_.entries;
+  const float* mine = beam_->source_vectors + beam_->sentence_numbers[row / states_.group_size] * table.dimension;
+  const int8_t* stored = table.vectors + table.sentences[entry] * table.dimension;
+  float product = 0.0f;
+  for (int64_t i = 0; i < table.dimension; ++i) product += mine[i] * static_cast<float>(stored[i]);
+  return 1.0f - product / kVectorLength;
 }
 
 void RetrievalStep::mix_row(int64_t row) {
@@ -172,27 +224,28 @@ void RetrievalStep::mix_row(int64_t row) {
 
 }  // namespace ibidem
 
-// Retrieves and weighs the neighbours of states [rows, inputs], of which each group_size are of one sentence; a row that begins
-// with NaN does not retrieve. For the rest see Retrieved. Returns 1, 0 when out of memory, -1 where an entry has no value.
+// Retrieves the neighbours of states [rows, inputs], of which each group_size are of one sentence; a row that begins with NaN
+// does not retrieve. For the rest see Retrieved. Returns 1, 0 when out of memory, -1 where an entry has no value.
 IBIDEM_EXPORT int ibidem_retrieve(const ibidem::RetrievalContext* context, const float* states, int64_t rows,
-                                  int64_t group_size, float* distances, int64_t* entries, int64_t* values, float* base,
-                                  float* weights, int threads) {
+                                  int64_t group_size, float* distances, int64_t* entries, int64_t* values, int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
     std::vector<uint8_t> skipped(rows);
     for (int64_t row = 0; row < rows; ++row) skipped[row] = std::isnan(states[row * context->inputs]);
     const StateBatch batch{states, rows, group_size, skipped.data()};
-    const Retrieved out{distances, entries, values, base, weights};
+    const Retrieved out{distances, entries, values, nullptr, nullptr};
     return RetrievalStep(*context, batch, out, nullptr).run(threads) ? 1 : -1;
   });
 }
 
-// Retrieves for the hypotheses of `beams` and returns the best tokens of the mixture, as ibidem_best_of_mixture does. Returns
-// 1, 0 or -1 as above.
+// Retrieves for the hypotheses of `beams` and returns the best tokens of the mixture, as ibidem_best_of_mixture does;
+// source_vectors: [sentences of the batch, dimension of source vectors], of length 1, null where the combiner does not need
+// them. Returns 1, 0 or -1 as above.
 IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* context, const ibidem::RetrievalPolicy* policy,
                                           void* beams, const float* states, int64_t rows, int64_t group_size,
-                                          const float* logits, int64_t size, const uint8_t* banned, int64_t banned_count,
-                                          int64_t wanted, float* scores, int64_t* tokens, int threads) {
+                                          const float* source_vectors, const float* logits, int64_t size,
+                                          const uint8_t* banned, int64_t banned_count, int64_t wanted, float* scores,
+                                          int64_t* tokens, int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
     static thread_local Scratch<float> floats;
@@ -201,7 +254,7 @@ IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* contex
     auto& hypotheses = *static_cast<Beams*>(beams);
     const int64_t k = context->settings->k;
     float* distances = floats.of(rows * (2 * k + 2));
-    int64_t* entries = numbers.of(2 * rows * k);
+    int64_t* entries = numbers.of(2 * rows * k + rows);
     const Retrieved out{distances, entries, entries + rows * k, distances + 2 * rows * k, distances + rows * k};
     float* score_gaps = out.base + rows;
     uint8_t* skipped = flags.of(rows);
@@ -211,7 +264,9 @@ IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* contex
     std::fill_n(skipped, rows, 0);
     if (policy->margin < std::numeric_limits<float>::infinity()) hypotheses.mask_lagging(policy->margin, skipped);
     const StateBatch batch{states, rows, group_size, skipped};
-    const BeamMixture beam{*policy, score_gaps, &mixture, wanted, scores, tokens};
+    int64_t* sentence_numbers = entries + 2 * rows * k;
+    hypotheses.numbers(sentence_numbers);
+    const BeamMixture beam{*policy, score_gaps, &mixture, source_vectors, sentence_numbers, wanted, scores, tokens};
     return RetrievalStep(*context, batch, out, &beam).run(threads) ? 1 : -1;
   });
 }

@@ -13,6 +13,17 @@
 
 namespace ibidem {
 
+// What a memory stores about its entries and sentences; the layout is that of ibidem/native/step.py, which keeps it alive. All
+// but the values are null where the combiner does not need them.
+struct EntryTable {
+  int64_t count;
+  const int64_t* values;      // [count], tokens
+  const float* log_probs;     // [count], of the tokens in the base model when they were stored
+  const int32_t* sentences;   // [count], rows of `vectors`
+  const int8_t* vectors;      // [sentences, dimension], of the sources, 127 long
+  int64_t dimension;          // of source vectors
+};
+
 // The parts of a memory; the layout is that of ibidem/native/step.py, which keeps them alive.
 struct RetrievalContext {
   const Compactor* compactor;  // null: the states are the queries
@@ -20,8 +31,7 @@ struct RetrievalContext {
   const Ivf* ivf;
   const SearchSettings *settings, *reduced;
   const uint16_t* alive_mask;
-  const int64_t* values;
-  int64_t value_count;
+  EntryTable entries;
   const Combiner* combiner;
 };
 
@@ -39,7 +49,7 @@ struct StateBatch {
   const uint8_t* skipped;  // [rows], 1 for rows that do not retrieve
 };
 
-// What was retrieved; distances, entries, values, weights: [rows, k]; base: [rows].
+// What was retrieved; distances, entries, values, weights: [rows, k]; base: [rows]. The last two are null without a mixture.
 struct Retrieved {
   float* distances;
   int64_t *entries, *values;
@@ -51,6 +61,8 @@ struct BeamMixture {
   RetrievalPolicy policy;
   const float* score_gaps;  // [rows]
   Mixture* mixture;
+  const float* source_vectors;      // of the sentences that are translated, of length 1; null where none is needed
+  const int64_t* sentence_numbers;  // [rows / group_size], rows of source_vectors
   int64_t wanted;
   float* scores;    // [rows, wanted]
   int64_t* tokens;  // [rows, wanted]
@@ -74,9 +86,14 @@ class RetrievalStep {
   void steal_members(IvfSearcher& searcher);
   const SearchSettings& settings_of(int64_t row) const;
   bool use_reduced(int64_t row) const;
-  void fetch_values(int64_t row) const;
+  void fetch_entries(int64_t row) const;
   void finish();
-  bool weigh_row(int64_t row);
+  bool look_up(int64_t row);
+  void fetch_vectors(int64_t row) const;
+  void weigh_row(int64_t row);
+  void weigh_with_context(int64_t row, NeighbourRow& neighbours);
+  float source_distance(int64_t row, int64_t entry) const;
+  bool uses_context() const { return context_.combiner->kind == CombinerKind::kContextual; }
   void mix_row(int64_t row);
 
   int64_t k() const { return context_.settings->k; }

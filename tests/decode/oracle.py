@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, EntryTable, MetaK
 from ibidem.decode import MemoryScorer, SearchSettings
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.retrieve import ArrayKeys, ExactIndex
@@ -80,7 +80,7 @@ def memory_scorer(model: BaseModel, sources: Sequence[str], targets: Sequence[st
     """Make a scorer over these pairs in RAM, with keys as a memory stores them."""
     states = model.states(model.tokens.encode_sources(sources), model.tokens.encode_targets(targets))
     keys = ArrayKeys(states.keys.numpy().astype(np.float16))
-    return MemoryScorer(ExactIndex(keys), states.values, combiner)
+    return MemoryScorer(ExactIndex(keys), EntryTable(states.values), combiner)
 
 
 def write_memory(model: BaseModel, pairs: list[Any], path: Path) -> Memory:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner, MetaK, combiners, mixture
+from ibidem.combine import AdaptiveCombiner, EntryTable, FixedCombiner, MetaK, combiners, mixture
 from ibidem.compact import NetworkCompactor, compactors
 from ibidem.decode import BaseScorer, MemoryScorer, SearchSettings, beam_search, never_stop
 from ibidem.decode.beam_search import length_limits, make_rules
@@ -59,7 +59,7 @@ def test_with_a_memory(tiny: BaseModel, short: list[Any], beam: int, margin: flo
         tiny.tokens.encode_sources(s.german for s in short), tiny.tokens.encode_targets(s.english for s in short)
     )
     index = ScanIndex(ArrayKeys(states.keys.half().numpy()), "cpu")
-    scorer = MemoryScorer(index, states.values, FixedCombiner(4, 0.6, 5.0))
+    scorer = MemoryScorer(index, EntryTable(states.values), FixedCombiner(4, 0.6, 5.0))
     sources = tiny.tokens.encode_sources(s.german for s in short)
     settings = limited(LIMIT, beam, n_best=beam, retrieval_margin=margin)
     found = search(tiny, sources, settings, scorer)
@@ -94,7 +94,7 @@ def test_the_captured_step(tiny_folder: Any, short: list[Any], beam: int) -> Non
     sources = model.tokens.encode_sources(s.german for s in short)
     states = model.states(sources, model.tokens.encode_targets(s.english for s in short))
     index = ScanIndex(ArrayKeys(states.keys.cpu().half().numpy()), "cuda")
-    scorer = MemoryScorer(index, states.values, FixedCombiner(4, 0.6, 5.0))
+    scorer = MemoryScorer(index, EntryTable(states.values), FixedCombiner(4, 0.6, 5.0))
     for settings in (limited(LIMIT, beam), limited(2 * LIMIT, beam)):
         assert_same(search(model, sources, settings, scorer), beam_search(model, sources, settings, scorer))
 
@@ -127,7 +127,7 @@ def test_a_step_by_kernels(tiny: BaseModel, short: list[Any], kind: str, monkeyp
         else ScanIndex(keys, "cpu", coded=kind == "int8")
     )
     combiner = AdaptiveCombiner(MetaK(4, 1.0).requires_grad_(False), 10.0)
-    scorer = MemoryScorer(CompactedIndex(index, compactor), states.values, combiner)
+    scorer = MemoryScorer(CompactedIndex(index, compactor), EntryTable(states.values), combiner)
     settings = limited(3, 2)
     expected = beam_search(tiny, sources[:2], settings, scorer)
 

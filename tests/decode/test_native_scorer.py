@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from ibidem.combine import AdaptiveCombiner, Candidates, FixedCombiner, MetaK, best_candidates, to_native
+from ibidem.combine import (
+    AdaptiveCombiner,
+    Candidates,
+    EntryTable,
+    FixedCombiner,
+    MetaK,
+    Sources,
+    best_candidates,
+    to_native,
+)
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode.beam_search import CandidateSelector
 from ibidem.decode.beams import NativeBeamState, Rules
@@ -45,7 +54,7 @@ def limited_scorer(parts: tuple[CompactedIndex, torch.Tensor, AdaptiveCombiner])
     inner = index.index
     assert isinstance(inner, NativeIndex)
     inner = replace(inner, settings=replace(inner.settings, nprobe=4, prune_ratio=1.0, rerank=1))
-    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    scorer = make_scorer(replace(index, index=inner), EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     return scorer
 
@@ -62,9 +71,9 @@ def test_the_step_equals_its_parts(parts, rows: int) -> None:
     index, values, combiner = parts
     states = torch.randn(rows, 48)
     states[0] = torch.nan  # has no neighbours
-    scorer = make_scorer(index, values, to_native(combiner))
+    scorer = make_scorer(index, EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
-    expected = MemoryScorer(index, values, to_native(combiner)).retrieve(states)
+    expected = MemoryScorer(index, EntryTable(values), to_native(combiner)).retrieve(states)
     assert (expected.entries[0] == -1).all()
     assert_same(scorer.retrieve(states), expected)
     assert_same(scorer.retrieve(states.double()), expected)
@@ -73,9 +82,9 @@ def test_the_step_equals_its_parts(parts, rows: int) -> None:
 def test_hidden_entries_stay_hidden(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)
-    found = make_scorer(index, values, to_native(combiner)).retrieve(states).entries
+    found = make_scorer(index, EntryTable(values), to_native(combiner)).retrieve(states).entries
     inner = index.index.without(np.unique(found.numpy()))
-    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    scorer = make_scorer(replace(index, index=inner), EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     assert not torch.isin(scorer.retrieve(states).entries, found).any()
 
@@ -83,18 +92,19 @@ def test_hidden_entries_stay_hidden(parts) -> None:
 def test_exchanged_parts_are_used(parts) -> None:
     index, values, combiner = parts
     states = torch.randn(5, 48)
-    scorer = make_scorer(index, values, to_native(combiner))
+    scorer = make_scorer(index, EntryTable(values), to_native(combiner))
     scorer.combiner = FixedCombiner(2, 0.5, 1.0)
-    assert_same(scorer.retrieve(states), MemoryScorer(index, values, FixedCombiner(2, 0.5, 1.0)).retrieve(states))
+    expected = MemoryScorer(index, EntryTable(values), FixedCombiner(2, 0.5, 1.0)).retrieve(states)
+    assert_same(scorer.retrieve(states), expected)
 
 
 def test_parts_without_native_code_are_called_one_by_one(parts) -> None:
     index, values, combiner = parts
     exact = ExactIndex(ArrayKeys(np.zeros((5, 16), np.float16)))
     for scorer in (
-        make_scorer(exact, values, combiner),
-        make_scorer(replace(index, index=exact), values, combiner),
-        make_scorer(index, values[:0], combiner),
+        make_scorer(exact, EntryTable(values), combiner),
+        make_scorer(replace(index, index=exact), EntryTable(values), combiner),
+        make_scorer(index, EntryTable(values[:0]), combiner),
     ):
         assert type(scorer) is MemoryScorer
 
@@ -102,15 +112,15 @@ def test_parts_without_native_code_are_called_one_by_one(parts) -> None:
 def test_wrong_dimensions_and_values_are_refused(parts) -> None:
     index, values, combiner = parts
     with pytest.raises(ValueError, match="47 numbers"):
-        make_scorer(index, values, to_native(combiner)).retrieve(torch.randn(5, 47))
+        make_scorer(index, EntryTable(values), to_native(combiner)).retrieve(torch.randn(5, 47))
     with pytest.raises(IndexError, match="10 whose values are known"):
-        make_scorer(index, values[:10], to_native(combiner)).retrieve(torch.randn(5, 48))
+        make_scorer(index, EntryTable(values[:10]), to_native(combiner)).retrieve(torch.randn(5, 48))
 
 
 @pytest.mark.parametrize("margin", [0.5, math.inf])
 def test_best_tokens_equal_those_of_the_parts(parts, margin: float) -> None:
     index, values, combiner = parts
-    scorer = make_scorer(index, values, to_native(combiner))
+    scorer = make_scorer(index, EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None
     torch.manual_seed(1)
@@ -148,11 +158,11 @@ def test_confident_or_lagging_hypotheses_search_less(parts) -> None:
     index, values, combiner = parts
     # A reduced search finds other neighbours: it reads one list of few keys.
     inner = replace(index.index, settings=replace(index.index.settings, nprobe=4, prune_ratio=1.0, rerank=1))
-    scorer = make_scorer(replace(index, index=inner), values, to_native(combiner))
+    scorer = make_scorer(replace(index, index=inner), EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None
     brief = make_scorer(
-        replace(index, index=replace(inner, settings=inner.settings.reduced)), values, to_native(combiner)
+        replace(index, index=replace(inner, settings=inner.settings.reduced)), EntryTable(values), to_native(combiner)
     )
     torch.manual_seed(2)
     beams = NativeBeams([9] * 20, beam=1, eos=0, force_end=True)
@@ -212,7 +222,12 @@ def test_a_prefix_of_another_sentence_changes_nothing(parts) -> None:
 
     def choose(prefixes: torch.Tensor | None) -> Candidates:
         choice = CandidateSelector(
-            SimpleNamespace(banned=[], device=torch.device("cpu")), scorer, rules, prefixes, best_candidates
+            SimpleNamespace(banned=[], device=torch.device("cpu")),
+            scorer,
+            rules,
+            Sources(torch.zeros(1, 1)),
+            prefixes,
+            best_candidates,
         )
         return choice(Step(step.states.clone(), step.logits.clone()), NativeBeamState(rules, [9] * 4))
 
@@ -247,7 +262,7 @@ def test_the_score_gap_of_reduced_searches(parts) -> None:
 
 def test_invalid_arguments_are_refused(parts) -> None:
     index, values, combiner = parts
-    scorer = make_scorer(index, values, to_native(combiner))
+    scorer = make_scorer(index, EntryTable(values), to_native(combiner))
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None
     beams = NativeBeams([9], beam=3, eos=0, force_end=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import FixedCombiner, mix
+from ibidem.combine import EntryTable, FixedCombiner, mix
 from ibidem.decode import BaseScorer, EnsembleScorer, MemoryScorer, beam_search, combine_scorers
 from ibidem.retrieve import ArrayKeys, ExactIndex
 
@@ -21,7 +21,7 @@ LIMIT = 10
 
 def test_an_empty_memory_is_the_base_model(tiny: BaseModel, short: list[Any]) -> None:
     nothing = ExactIndex(ArrayKeys(np.empty((0, tiny.dimension), np.float16)))
-    scorer = MemoryScorer(nothing, torch.empty(0, dtype=torch.long), FixedCombiner(4, 0.9, 1.0))
+    scorer = MemoryScorer(nothing, EntryTable(torch.empty(0, dtype=torch.long)), FixedCombiner(4, 0.9, 1.0))
     sources = tiny.tokens.encode_sources(s.german for s in short)
     assert beam_search(tiny, sources, limited(LIMIT), scorer) == beam_search(
         tiny, sources, limited(LIMIT), BaseScorer()
@@ -35,12 +35,13 @@ def test_k_may_be_larger_than_the_memory(tiny: BaseModel, short: list[Any]) -> N
     index = ExactIndex(ArrayKeys(states.keys[:3].numpy()))
     base = tiny.project(states.keys).log_softmax(dim=1)
     retrieved = [
-        MemoryScorer(index, states.values[:3], FixedCombiner(k, 0.8, 5.0)).retrieve(states.keys) for k in (64, 3)
+        MemoryScorer(index, EntryTable(states.values[:3]), FixedCombiner(k, 0.8, 5.0)).retrieve(states.keys)
+        for k in (64, 3)
     ]
     many, three = (mix(base, found.weights, found.values) for found in retrieved)
     torch.testing.assert_close(many, three)
     sources = tiny.tokens.encode_sources(s.german for s in short)
-    scorer = MemoryScorer(index, states.values[:3], FixedCombiner(64, 0.8, 5.0))
+    scorer = MemoryScorer(index, EntryTable(states.values[:3]), FixedCombiner(64, 0.8, 5.0))
     assert all(best[0].score > -1e3 for best in beam_search(tiny, sources, limited(LIMIT), scorer))
 
 
@@ -49,7 +50,7 @@ def test_scorers_are_combined_only_where_there_are_several(tiny: BaseModel, shor
         tiny.tokens.encode_sources(s.german for s in short), tiny.tokens.encode_targets(s.english for s in short)
     )
     index = ExactIndex(ArrayKeys(states.keys.numpy()))
-    scorer = MemoryScorer(index, states.values, FixedCombiner(4, 0.5, 10.0))
+    scorer = MemoryScorer(index, EntryTable(states.values), FixedCombiner(4, 0.5, 10.0))
     assert isinstance(combine_scorers([], []), BaseScorer)
     assert combine_scorers([scorer], [3.0]) is scorer
     both = combine_scorers([scorer, BaseScorer()], [3.0, 1.0])

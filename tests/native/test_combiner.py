@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK, NativeCombiner, to_native
+from ibidem.combine import (
+    AdaptiveCombiner,
+    ContextualCombiner,
+    ContextualNetwork,
+    DistanceDecayCombiner,
+    FixedCombiner,
+    MetaK,
+    NativeCombiner,
+    NeighbourContext,
+    to_native,
+)
+from ibidem.errors import UsageError
 from ibidem.native import Best, CombinerKernel, best_of_mixture
 
 if TYPE_CHECKING:
@@ -35,11 +46,13 @@ def draw_rows(rows: int, k: int, size: float, seed: int) -> tuple[torch.Tensor, 
     return distances, torch.randint(0, 4, (rows, k))
 
 
-def compare(combiner: Combiner, distances: torch.Tensor, values: torch.Tensor) -> None:
+def compare(
+    combiner: Combiner, distances: torch.Tensor, values: torch.Tensor, context: NeighbourContext | None = None
+) -> None:
     native = to_native(combiner)
     assert isinstance(native, NativeCombiner)
     assert native.k == combiner.k
-    found, expected = native.weigh(distances, values), combiner.weigh(distances, values)
+    found, expected = native.weigh(distances, values, context), combiner.weigh(distances, values, context)
     torch.testing.assert_close(found.base, expected.base, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found.neighbours, expected.neighbours, rtol=1e-5, atol=1e-6)
 
@@ -64,6 +77,36 @@ def test_adaptive(rows: int, k: int, size: float, seed: int) -> None:
     network = MetaK(k, scale=3.0)
     network.inner.weight.normal_()
     compare(AdaptiveCombiner(network, 10.0), *draw_rows(rows, k, size, seed))
+
+
+def draw_context(rows: int, k: int) -> NeighbourContext:
+    """Random log-probabilities, some of them very small, and distances of sources."""
+    now, stored = -3 * torch.rand(2, rows, k) / torch.rand(2, rows, k).clamp_min(1e-3)
+    top = (-2 * torch.rand(rows, 2)).sort(dim=1, descending=True).values
+    return NeighbourContext(now, stored, 2 * torch.rand(rows, k), top)
+
+
+@given(ROWS, st.sampled_from([1, 3, 8, 16]), st.sampled_from([5, 16, 64]), st.sampled_from([3, 32]), SIZES, SEEDS)
+@settings(max_examples=60, deadline=None)
+@torch.no_grad()
+def test_contextual(rows: int, k: int, hidden: int, neighbour_hidden: int, size: float, seed: int) -> None:
+    torch.manual_seed(seed)
+    network = ContextualNetwork(k, scale=3.0, hidden=hidden, neighbour_hidden=neighbour_hidden)
+    for layer in (network.base, network.temperature, network.score):
+        layer.weight.normal_()
+    compare(ContextualCombiner(network), *draw_rows(rows, k, size, seed), draw_context(rows, k))
+
+
+def test_contextual_needs_its_context() -> None:
+    combiner = ContextualCombiner(ContextualNetwork(2, scale=1.0).requires_grad_(False))
+    rows = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.long)
+    with pytest.raises(UsageError, match="needs the base model's logits"):
+        combiner.weigh(*rows)
+    with pytest.raises(ValueError, match="a context of shapes"):
+        to_native(combiner).weigh(*rows)
+    short = draw_context(2, 2)
+    with pytest.raises(ValueError, match="a context of shapes"):
+        to_native(combiner).weigh(*rows, short)
 
 
 def test_a_distance_that_overflows_the_kernel_has_no_weight() -> None:

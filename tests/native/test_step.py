@@ -11,9 +11,15 @@ import torch
 
 from ibidem.combine import (
     AdaptiveCombiner,
+    ContextualCombiner,
+    ContextualNetwork,
     DistanceDecayCombiner,
+    EntryTable,
     FixedCombiner,
     MetaK,
+    SourceProjection,
+    Sources,
+    StepContext,
     Weights,
     mix,
     to_native,
@@ -51,11 +57,33 @@ def make_combiners(typical: float) -> dict[str, Combiner]:
     torch.manual_seed(7)
     network = MetaK(8, scale=typical).requires_grad_(False)
     network.inner.weight.normal_()
+    contextual = ContextualNetwork(8, scale=typical).requires_grad_(False)
+    for layer in (contextual.base, contextual.temperature, contextual.score):
+        layer.weight.normal_(std=0.3)
     return {
         "fixed": FixedCombiner(4, 0.4, typical / 4),
         "adaptive": AdaptiveCombiner(network, typical / 4),
         "distance decay": DistanceDecayCombiner(typical, k=5),
+        "contextual": ContextualCombiner(contextual),
     }
+
+
+def make_table() -> EntryTable:
+    """Random tokens, log-probabilities and sources of all entries."""
+    vectors = torch.nn.functional.normalize(torch.randn(50, 12), dim=1).mul(127).round().to(torch.int8)
+    return EntryTable(
+        torch.randint(0, VOCABULARY, (ENTRIES,)),
+        -3 * torch.rand(ENTRIES),
+        torch.randint(0, 50, (ENTRIES,), dtype=torch.int32),
+        vectors,
+        SourceProjection(torch.randn(20), torch.randn(20, 12)),
+    )
+
+
+def make_context(logits: torch.Tensor, sentences: int) -> StepContext:
+    """A step whose rows belong to consecutive sentences, with random sources."""
+    rows = torch.arange(sentences).repeat_interleave(len(logits) // sentences)
+    return StepContext(logits, Sources(torch.randn(sentences, 20)), rows)
 
 
 def search_everything(index: Index) -> Index:
@@ -74,7 +102,7 @@ class Case:
         self.inputs = dimension if compactor is None else INPUTS
         self.states = torch.randn(ENTRIES, self.inputs)
         keys = (self.states if compactor is None else compactor(self.states)).half().numpy()
-        values = torch.randint(0, VOCABULARY, (ENTRIES,))
+        table = make_table()
         typical = float(torch.cdist(torch.tensor(keys[:50]).float(), torch.tensor(keys[50:]).float()).square().mean())
         native = search_everything(build_index(ArrayKeys(keys), "native", seed=0))
         exact: Index = ExactIndex(ArrayKeys(keys))
@@ -82,11 +110,11 @@ class Case:
             native = CompactedIndex(native, place_compactor(compactor, "cpu", int16=kind.endswith("int16")))
             exact = CompactedIndex(exact, compactor)
         chosen = make_combiners(typical / 4)[combiner]
-        scorer = make_scorer(native, values, chosen)
+        scorer = make_scorer(native, table, chosen)
         assert isinstance(scorer, NativeScorer)
         assert scorer.step is not None
         self.step, self.scorer = scorer.step, scorer
-        self.oracle = MemoryScorer(exact, values, chosen)
+        self.oracle = MemoryScorer(exact, table, chosen)
         # int16 moves a compact state by about as much as rounding to float16 does.
         self.tolerance = 2e-2 if kind.endswith("int16") else 1e-3
 
@@ -107,13 +135,14 @@ class Case:
         torch.testing.assert_close(found.weights.neighbours[same], expected.weights.neighbours[same], **close)
 
 
-@pytest.mark.parametrize("combiner", ["fixed", "adaptive", "distance decay"])
+@pytest.mark.parametrize("combiner", ["fixed", "adaptive", "distance decay", "contextual"])
 @pytest.mark.parametrize("kind", COMPACTORS)
 def test_step_equals_parts_in_torch(kind: str, combiner: str) -> None:
     case = Case(kind, 20, combiner)
     states = case.draw_states(120)
     states[3] = torch.nan
-    found, expected = case.scorer.retrieve(states, 4), case.oracle.retrieve(states)
+    context = make_context(3 * torch.randn(120, VOCABULARY), 30)
+    found, expected = case.scorer.retrieve(states, 4, context), case.oracle.retrieve(states, context=context)
     assert (found.entries[3] == -1).all()
     assert found.weights.base[3] == 1
     case.compare(found, expected)
@@ -129,16 +158,19 @@ def test_step_takes_every_dimension(kind: str, dimension: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("kind", COMPACTORS)
-def test_best_tokens_are_those_of_the_mixture(kind: str, threads: int) -> None:
-    case = Case(kind, 64, "distance decay")
+@pytest.mark.parametrize("combiner", ["distance decay", "contextual"])
+def test_best_tokens_are_those_of_the_mixture(kind: str, threads: int, combiner: str) -> None:
+    case = Case(kind, 64, combiner)
     beams = NativeBeams([9] * 8, beam=5, eos=0, force_end=True)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
         for _ in range(3):
             states, logits = case.draw_states(beams.rows), 3 * torch.randn(beams.rows, VOCABULARY)
-            found = case.step.best_tokens(states, logits, beams, IN_FULL, 6, ())
-            retrieved = case.scorer.retrieve(states, 5)
+            context = make_context(logits, 8)
+            vectors = case.scorer.source_vectors(context.sources)
+            found = case.step.best_tokens(states, logits, beams, IN_FULL, 6, (), vectors)
+            retrieved = case.scorer.retrieve(states, 5, context)
             mixed = mix(logits.log_softmax(1), Weights(*retrieved.weights), retrieved.values)
             expected = mixed.topk(6, dim=1)
             torch.testing.assert_close(found.scores, expected.values, rtol=1e-4, atol=1e-4)
@@ -154,7 +186,7 @@ def test_step_equals_native_parts_exactly(kind: str) -> None:
     case = Case(kind, 64, "fixed")
     states = case.draw_states(30)
     scorer = case.scorer
-    expected = MemoryScorer(scorer.index, scorer.values, to_native(scorer.combiner)).retrieve(states)
+    expected = MemoryScorer(scorer.index, scorer.table, to_native(scorer.combiner)).retrieve(states)
     found = scorer.retrieve(states)
     for name in ("distances", "entries", "values"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, FixedCombiner, MetaK
+from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, EntryTable, FixedCombiner, MetaK
 from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
 from ibidem.decode.scorer import NativeScorer, make_scorer
@@ -218,7 +218,7 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
     if compactor is not None:
         whole = bool(generator.random() < 0.5)
         searched = CompactedIndex(searched, place_compactor(compactor, "cpu", int16=whole))
-    scorer = make_scorer(searched, values, combiner)
+    scorer = make_scorer(searched, EntryTable(values), combiner)
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None
     totals.memories += 1
@@ -237,7 +237,7 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
             queries = queries.masked_fill(beams[1].mask_lagging(policy.margin)[:, None], math.nan)
         found = scorer.retrieve(queries, beam)
         if beam == 1:
-            apart = MemoryScorer(searched, values, combiner).retrieve(queries)
+            apart = MemoryScorer(searched, EntryTable(values), combiner).retrieve(queries)
             assert torch.equal(found.entries, apart.entries)
             for name in ("base", "neighbours"):
                 one, other = getattr(found.weights, name), getattr(apart.weights, name)

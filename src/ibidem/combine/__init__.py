@@ -14,6 +14,15 @@ from ibidem.combine.combiners import (
     to_native,
     typical_distance,
 )
+from ibidem.combine.contextual import (
+    ContextualCombiner,
+    ContextualNetwork,
+    EntryTable,
+    NeighbourContext,
+    SourceProjection,
+    Sources,
+    StepContext,
+)
 from ibidem.combine.mixture import (
     Candidates,
     Weights,
@@ -43,10 +52,17 @@ __all__ = [
     "AdaptiveCombiner",
     "Candidates",
     "Combiner",
+    "ContextualCombiner",
+    "ContextualNetwork",
     "DistanceDecayCombiner",
+    "EntryTable",
     "FixedCombiner",
     "MetaK",
     "NativeCombiner",
+    "NeighbourContext",
+    "SourceProjection",
+    "Sources",
+    "StepContext",
     "StoredCombiner",
     "Weights",
     "aggregate",

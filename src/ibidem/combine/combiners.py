@@ -7,12 +7,13 @@ the paper's section 2), and `DistanceDecayCombiner` needs no tuning. `to_native`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ibidem.combine.contextual import ContextualCombiner
 from ibidem.combine.mixture import Weights, aggregate, distance_kernel, first_occurrences, present
 from ibidem.errors import UsageError
 from ibidem.native import CombinerKernel, native, runs_triton
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import NDArray
+
+    from ibidem.combine.contextual import ContextualNetwork, NeighbourContext
 
 
 # Distances enter the Meta-k Network in units of a typical one; a missing or very far neighbour counts as this many.
@@ -44,12 +47,18 @@ class Combiner(Protocol):
         """The number of neighbours to retrieve."""
         ...
 
-    def weigh(self, distances: Tensor, values: Tensor) -> Weights:
+    @property
+    def needs_context(self) -> bool:
+        """Whether `weigh` needs a context."""
+        ...
+
+    def weigh(self, distances: Tensor, values: Tensor, context: NeighbourContext | None = None) -> Weights:
         """Compute the weights of r rows.
 
         Args:
             distances: Squared distances of the neighbours, ascending, [r, K]; infinite for an absent neighbour.
             values: Token ids of the neighbours, [r, K].
+            context: What else is known about the neighbours, where the combiner needs it.
 
         Returns:
             Weights [r] and [r, K]; a row without neighbours has weight 1 for the base model.
@@ -81,6 +90,7 @@ class FixedCombiner:
     k: int
     weight: float
     temperature: float
+    needs_context: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.k < 1 or not 0 <= self.weight <= 1 or not self.temperature > 0:
@@ -89,7 +99,7 @@ class FixedCombiner:
                 "at least 1, a weight between 0 and 1, and a temperature above 0."
             )
 
-    def weigh(self, distances: Tensor, values: Tensor) -> Weights:  # noqa: ARG002 - part of the protocol
+    def weigh(self, distances: Tensor, _values: Tensor, _context: NeighbourContext | None = None) -> Weights:
         kernel = distance_kernel(distances[:, : self.k], self.temperature)
         kernel = torch.nn.functional.pad(kernel, (0, distances.shape[1] - kernel.shape[1]))
         total = kernel.sum(dim=1, keepdim=True)
@@ -239,12 +249,13 @@ class AdaptiveCombiner:
 
     network: MetaK
     temperature: float
+    needs_context: ClassVar[bool] = False
 
     @property
     def k(self) -> int:
         return self.network.k
 
-    def weigh(self, distances: Tensor, values: Tensor) -> Weights:
+    def weigh(self, distances: Tensor, values: Tensor, _context: NeighbourContext | None = None) -> Weights:
         if runs_triton(distances) and not torch.is_grad_enabled():
             from ibidem.combine import kernels
 
@@ -298,6 +309,7 @@ class DistanceDecayCombiner:
     bandwidth: float
     k: int = 8
     weight: float = 0.9
+    needs_context: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.k < 1 or not 0 <= self.weight < 1 or not self.bandwidth > 0:
@@ -306,7 +318,7 @@ class DistanceDecayCombiner:
                 "least 1, a weight of at least 0 and below 1, and a bandwidth above 0."
             )
 
-    def weigh(self, distances: Tensor, values: Tensor) -> Weights:
+    def weigh(self, distances: Tensor, values: Tensor, _context: NeighbourContext | None = None) -> Weights:
         kernel = distance_kernel(distances, TEMPERATURE * self.bandwidth)
         parts = kernel / kernel.sum(dim=1, keepdim=True).clamp_min(1e-30)
         agreement = aggregate(parts, values).amax(dim=1)
@@ -349,10 +361,12 @@ class NativeCombiner:
     def __init__(self, kernel: CombinerKernel) -> None:
         self.kernel = kernel
         self.k = kernel.k
+        self.needs_context = kernel.needs_context
 
-    def weigh(self, distances: Tensor, values: Tensor) -> Weights:
+    def weigh(self, distances: Tensor, values: Tensor, context: NeighbourContext | None = None) -> Weights:
         """Compute the weights for squared distances [r, K], ascending, and values [r, K]."""
-        return Weights(*self.kernel.weigh(distances, values))
+        given = () if context is None or not self.needs_context else context
+        return Weights(*self.kernel.weigh(distances, values, given))
 
 
 def to_native(combiner: Combiner) -> Combiner:
@@ -385,4 +399,19 @@ def _make_kernel(combiner: Combiner) -> CombinerKernel | None:
         network = combiner.network
         inner, outer = ((layer.weight, layer.bias) for layer in (network.inner, network.outer))
         return CombinerKernel.meta_k(inner, outer, scale=float(network.scale), temperature=combiner.temperature)
+    if type(combiner) is ContextualCombiner and combiner.network.scale.is_cpu:
+        return _make_contextual_kernel(combiner.network)
     return None
+
+
+def _make_contextual_kernel(network: ContextualNetwork) -> CombinerKernel:
+    return CombinerKernel.contextual(
+        row=(network.row.weight, network.row.bias),
+        base=(network.base.weight, network.base.bias),
+        temperature=(network.temperature.weight, network.temperature.bias),
+        neighbour=(network.neighbour.weight, network.neighbour.bias),
+        context=network.context.weight,
+        score=(network.score.weight, network.score.bias),
+        k=network.k,
+        scale=float(network.scale),
+    )

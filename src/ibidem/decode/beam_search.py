@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ibidem.combine import Candidates, Weights, best_candidates, score_tokens
+from ibidem.combine import Candidates, Sources, StepContext, Weights, best_candidates, score_tokens
 from ibidem.decode.beams import Beams, Hypothesis, NativeBeamState, Rules, begin_beams, force_tokens
 from ibidem.decode.cuda_graph import CudaGraphSearch
 from ibidem.decode.retrieval_policy import default_margin, make_policy
@@ -128,9 +128,10 @@ def beam_search(
         limits = [min(limit + len(prefix), longest) for limit, prefix in zip(limits, prefixes, strict=True)]
     rules = make_rules(model, settings)
     beams = begin_beams(rules, limits, model.device)
-    select = CandidateSelector(model, scorer, rules, _pad_prefixes(prefixes, model.device), best)
     check()
     decoding = model.start(sources, settings.beam)
+    given = Sources(decoding.source_means)
+    select = CandidateSelector(model, scorer, rules, given, _pad_prefixes(prefixes, model.device), best)
     tokens = torch.tensor(model.tokens.start, device=model.device).expand(len(sources) * settings.beam, -1)
     while True:
         check()
@@ -226,14 +227,22 @@ class CandidateSelector:
         model: The base model.
         scorer: Retrieves and weights neighbours.
         rules: The settings of the search.
+        sources: The sources of the batch.
         prefixes: Forced tokens [sentences, longest], -1 after the end of each prefix; None without prefixes.
         best: Finds the best tokens of the mixture.
     """
 
     def __init__(
-        self, model: BaseModel, scorer: Scorer, rules: Rules, prefixes: Tensor | None, best: BestTokens
+        self,
+        model: BaseModel,
+        scorer: Scorer,
+        rules: Rules,
+        sources: Sources,
+        prefixes: Tensor | None,
+        best: BestTokens,
     ) -> None:
         self._scorer = scorer
+        self._sources = sources
         self._best = best
         self._rules = rules
         self._prefixes = prefixes
@@ -251,7 +260,8 @@ class CandidateSelector:
             return self._force_end(candidates, beams)
         beam, logits = self._rules.beam, step.logits
         queries = beams.mask_lagging(step.states) if self._scorer.memories else step.states
-        retrieved = self._scorer.retrieve(queries, beam)
+        rows = beams.sentences.repeat_interleave(beam)
+        retrieved = self._scorer.retrieve(queries, beam, StepContext(logits, self._sources, rows, self._banned))
         if candidates is None:
             candidates = self._best(logits, retrieved.weights, retrieved.values, 2 * beam, self._banned)
         candidates = self._force_end(candidates, beams)
@@ -270,7 +280,10 @@ class CandidateSelector:
         if native_step is None or self._best is not best_candidates:
             return None
         count = min(2 * self._rules.beam, step.logits.shape[1] - len(self._left_out))
-        best = native_step.best_tokens(step.states, step.logits, beams.native, self._policy, count, self._left_out)
+        vectors = self._scorer.source_vectors(self._sources)
+        best = native_step.best_tokens(
+            step.states, step.logits, beams.native, self._policy, count, self._left_out, vectors
+        )
         return Candidates(*best)
 
     def _force_end(self, candidates: Candidates, beams: Beams | NativeBeamState) -> Candidates:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ibidem.combine import best_candidates
+from ibidem.combine import Sources, StepContext, best_candidates
 from ibidem.decode.beams import (
     NEVER,
     Chain,
@@ -109,6 +109,7 @@ class GraphBuffers:
         self._ended_scores = torch.full((batch, beam), NEVER, device=device)
         self._ends = torch.zeros(batch, beam, 3, dtype=torch.long, device=device)
         self._done = torch.zeros(batch, dtype=torch.bool, device=device)
+        self._sentences = torch.arange(batch, device=device).repeat_interleave(beam)
         self._chain = torch.zeros(2, steps, batch, beam, dtype=torch.long, device=device)
         self._skipped = torch.zeros(steps, batch, beam, dtype=torch.bool, device=device)
         concurrent = device.type == "cuda" and len(scorer.memories) > 0
@@ -185,13 +186,27 @@ class GraphBuffers:
 
     def _retrieve(self, states: Tensor, queries: Tensor) -> tuple[Retrieved, Tensor]:
         """Retrieve neighbours and compute logits; on a GPU at the same time, since they do not depend on each other."""
+        sources = Sources(self._decoding.source_means)
         if self._side is None:
-            return self._scorer.retrieve(queries), self._decoding.project(states)
+            logits = self._decoding.project(states)
+            context = StepContext(logits, sources, self._sentences, self._banned)
+            return self._scorer.retrieve(queries, context=context), logits
         now = torch.cuda.current_stream()
+        made: list[Tensor] = []
+
+        def project() -> Tensor:
+            if not made:
+                with torch.cuda.stream(now):
+                    made.append(self._decoding.project(states))
+            torch.cuda.current_stream().wait_stream(now)
+            return made[0]
+
         self._side.wait_stream(now)
         with torch.cuda.stream(self._side):
-            retrieved = self._scorer.retrieve(queries)
-        logits = self._decoding.project(states)
+            # A combiner that needs the logits waits for them after the search.
+            context = StepContext(project, sources, self._sentences, self._banned)
+            retrieved = self._scorer.retrieve(queries, context=context)
+        logits = project()
         now.wait_stream(self._side)
         return retrieved, logits
 

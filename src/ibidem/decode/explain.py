@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ibidem.combine import Sources, StepContext
 from ibidem.decode.beam_search import never_stop
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scorer import Retrieved, Scorer
     from ibidem.memory import Memory
-    from ibidem.model import BaseModel, Spans
+    from ibidem.model import BaseModel, Spans, States
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: 
         states, base = model.force_decode([parts[i].source for i in batch], [targets[i] for i in batch], check)
         where = dict(zip(batch, accumulate(states.lengths, initial=0), strict=False))
         skipped = [start + step for i, start in where.items() for step in parts[i].hypothesis.skipped]
-        retrieved = scorer.retrieve(_mask(states.keys, skipped))
+        retrieved = scorer.retrieve(_mask(states.keys, skipped), context=_context(model, states))
         for (i, start), length in zip(where.items(), states.lengths, strict=True):
             rows = slice(start, start + length)
             results[i] = _Rows(states.values[rows], base[rows], _select(retrieved, rows))
@@ -272,6 +273,16 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: 
 def _mask(states: Tensor, rows: list[int]) -> Tensor:
     """Set the states [n, d] of rows for which retrieval was skipped to NaN, so that they have no neighbours."""
     return states.index_fill(0, torch.tensor(rows, device=states.device), torch.nan) if rows else states
+
+
+def _context(model: BaseModel, states: States) -> StepContext:
+    """Return what a combiner may need to know of forced states."""
+    device = states.keys.device
+    rows = torch.arange(len(states.lengths), device=device).repeat_interleave(
+        torch.tensor(states.lengths, device=device)
+    )
+    banned = torch.tensor(model.banned, device=device) if model.banned else None
+    return StepContext(lambda: model.project(states.keys), Sources(states.source_means), rows, banned)
 
 
 def _counted(model: BaseModel, hypothesis: Hypothesis) -> list[int]:

@@ -22,6 +22,7 @@ from ibidem.combine import (
     BANDWIDTH,
     SHORT_BANDWIDTH,
     DistanceDecayCombiner,
+    EntryTable,
     load_combiner,
     place_combiner,
     typical_distance,
@@ -328,7 +329,7 @@ class LoadedMemory:
         """Make a scorer over parts of the index that takes the model's states."""
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
-        return make_scorer(whole, self._values.table, combiner, memory)
+        return make_scorer(whole, EntryTable(self._values.table), combiner, memory)
 
 
 def load_memory_scorer(

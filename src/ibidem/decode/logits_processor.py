@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ibidem.combine import mix
+from ibidem.combine import Sources, StepContext, mix
+from ibidem.model import mean_states
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +21,7 @@ class MemoryLogitsProcessor:
     """A logits processor for `generate(logits_processor=[…])` that mixes in the neighbours of a memory.
 
     It is for programs that call `generate()` of transformers themselves; `Translator` is much faster. The processor
-    reads the decoder states with a hook on the model's output projection; leaving the context removes the hook.
+    reads the decoder states and the encoder states with hooks on the model; leaving the context removes the hooks.
 
     `generate()` passes raw logits in greedy search and log-probabilities in beam search, and earlier processors may
     have changed both. The neighbours are mixed with the model's own distribution, and the changes of earlier
@@ -46,10 +47,34 @@ class MemoryLogitsProcessor:
         self._model = model
         self._scorer = scorer
         self._states: Tensor | None = None
-        self._hook = model.projection.register_forward_pre_hook(self._remember)
+        self._sources: Sources | None = None
+        self._mask: Tensor | None = None
+        encoder = model.network.get_encoder()
+        self._hooks = [
+            model.projection.register_forward_pre_hook(self._remember),
+            encoder.register_forward_pre_hook(self._remember_mask, with_kwargs=True),
+            encoder.register_forward_hook(self._remember_sources),
+        ]
 
     def _remember(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._states = inputs[0][:, -1]
+
+    def _remember_mask(self, _: nn.Module, __: object, arguments: dict[str, Any]) -> None:
+        self._mask = arguments.get("attention_mask")
+
+    def _remember_sources(self, _: nn.Module, __: object, encoded: Any) -> None:
+        states = encoded[0]
+        mask = states.new_ones(states.shape[:2]) if self._mask is None else self._mask
+        self._sources = Sources(mean_states(states, mask))
+
+    def _context(self, logits: Tensor) -> StepContext | None:
+        """Return the step for combiners that need it; the rows of a source are adjacent."""
+        if self._sources is None:
+            return None
+        count = len(self._sources.means)
+        rows = torch.arange(len(logits), device=logits.device) // max(1, len(logits) // count)
+        banned = torch.tensor(self._model.banned, device=logits.device) if self._model.banned else None
+        return StepContext(logits, self._sources, rows, banned)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002 - generate()'s protocol
         """Mix the neighbours of the last decoder states into scores [r, V].
@@ -65,7 +90,7 @@ class MemoryLogitsProcessor:
         log_probs = logits.log_softmax(dim=1)
         # In greedy search the scores are logits, so the changes are off by a constant, which changes no maximum.
         changes = scores.float() - log_probs
-        retrieved = self._scorer.retrieve(states)
+        retrieved = self._scorer.retrieve(states, context=self._context(logits))
         changed = (mix(log_probs, retrieved.weights, retrieved.values) + changes).to(scores.dtype)
         forced = torch.isfinite(scores).sum(dim=1, keepdim=True) == 1
         return torch.where(forced, scores, changed)
@@ -79,5 +104,6 @@ class MemoryLogitsProcessor:
         self.close()
 
     def close(self) -> None:
-        """Remove the hook from the model."""
-        self._hook.remove()
+        """Remove the hooks from the model."""
+        for hook in self._hooks:
+            hook.remove()

@@ -12,14 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ibidem.combine import Combiner, NativeCombiner, Weights, average_weights, overlay_weights, to_native
+from ibidem.combine import (
+    Combiner,
+    EntryTable,
+    NativeCombiner,
+    Weights,
+    average_weights,
+    overlay_weights,
+    to_native,
+)
 from ibidem.compact import NativeCompactor
-from ibidem.native import Ivf, RetrievalStep, look_up, native
+from ibidem.native import Ivf, RetrievalStep, SentenceTable, look_up, native
 from ibidem.retrieve import CompactedIndex, NativeIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ibidem.combine import Sources, StepContext
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
@@ -55,13 +64,14 @@ class Scorer(Protocol):
         """Whether `retrieve` can be captured in a CUDA graph."""
         ...
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
+    def retrieve(self, states: Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
         """Retrieve the neighbours of decoder states.
 
         Args:
             states: Decoder states [r, d]; a state of NaN has no neighbours.
             group_size: This many consecutive rows are hypotheses of one sentence. A scorer may search once for those
                 of a group whose states are nearly equal.
+            context: The decoding step, for combiners that need it.
 
         Returns:
             The neighbours and the weights of the mixture.
@@ -75,7 +85,12 @@ class BaseScorer:
     memories: Sequence[Memory | None] = ()
     supports_cuda_graph = True
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
+    def retrieve(
+        self,
+        states: Tensor,
+        group_size: int = 1,  # noqa: ARG002 - part of the protocol
+        context: StepContext | None = None,  # noqa: ARG002 - part of the protocol
+    ) -> Retrieved:
         return no_neighbours(states)
 
 
@@ -84,7 +99,7 @@ class MemoryScorer:
 
     Args:
         index: The index of the entries' keys; it takes decoder states.
-        values: The token id of every entry, [n].
+        table: The token id of every entry, and what the combiner needs beside it.
         combiner: The combiner.
         memory: The memory that the entries belong to, where they can be looked up.
 
@@ -93,26 +108,38 @@ class MemoryScorer:
         >>> from ibidem.combine import FixedCombiner
         >>> from ibidem.retrieve import ArrayKeys, ExactIndex
         >>> index = ExactIndex(ArrayKeys(np.array([[0, 0], [3, 4]], np.float16)))
-        >>> scorer = MemoryScorer(index, torch.tensor([7, 9]), FixedCombiner(k=1, weight=0.5, temperature=10.0))
+        >>> table = EntryTable(torch.tensor([7, 9]))
+        >>> scorer = MemoryScorer(index, table, FixedCombiner(k=1, weight=0.5, temperature=10.0))
         >>> found = scorer.retrieve(torch.zeros(1, 2))
         >>> found.values.tolist(), found.weights.neighbours.tolist()
         ([[7]], [[0.5]])
     """
 
-    def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
+    def __init__(self, index: Index, table: EntryTable, combiner: Combiner, memory: Memory | None = None) -> None:
         self.index = index
         self.memories: Sequence[Memory | None] = (memory,)
         self.supports_cuda_graph = index.supports_cuda_graph
-        self.values = values
+        self.table = table
         self.combiner = combiner
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:  # noqa: ARG002 - part of the protocol
+    def retrieve(
+        self,
+        states: Tensor,
+        group_size: int = 1,  # noqa: ARG002 - part of the protocol
+        context: StepContext | None = None,
+    ) -> Retrieved:
         # An index may still hold entries, all hidden, of a memory from which the last pair was removed.
-        if self.index.size == 0 or len(self.values) == 0:
+        if self.index.size == 0 or len(self.table) == 0:
             return no_neighbours(states)
         distances, entries = self.index.search(states, self.combiner.k)
-        values = values_of(self.values, entries)
-        return Retrieved(distances, entries, values, self.combiner.weigh(distances, values), only_source(entries))
+        return self._weigh(distances, entries, values_of(self.table.values, entries), context)
+
+    def _weigh(self, distances: Tensor, entries: Tensor, values: Tensor, context: StepContext | None) -> Retrieved:
+        known = None
+        if self.combiner.needs_context and context is not None:
+            known = context.of(self.table, entries, values)
+        weights = self.combiner.weigh(distances, values, known)
+        return Retrieved(distances, entries, values, weights, only_source(entries))
 
 
 class OverlayScorer:
@@ -129,8 +156,9 @@ class OverlayScorer:
         self._under = under
         self._over = over
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
-        under, over = self._under.retrieve(states, group_size), self._over.retrieve(states, group_size)
+    def retrieve(self, states: Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
+        under = self._under.retrieve(states, group_size, context)
+        over = self._over.retrieve(states, group_size, context)
         return _concatenate([under, over], [self._under, self._over], overlay_weights(under.weights, over.weights))
 
 
@@ -148,8 +176,8 @@ class EnsembleScorer:
         self._scorers = scorers
         self._memory_weights = memory_weights
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
-        found = [scorer.retrieve(states, group_size) for scorer in self._scorers]
+    def retrieve(self, states: Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
+        found = [scorer.retrieve(states, group_size, context) for scorer in self._scorers]
         weights = average_weights([retrieved.weights for retrieved in found], self._memory_weights)
         return _concatenate(found, self._scorers, weights)
 
@@ -239,69 +267,82 @@ class NativeScorer(MemoryScorer):
 
     Args:
         index: The index of the entries' keys.
-        values: The token id of every entry, [n].
+        table: The token id of every entry, and what the combiner needs beside it.
         combiner: The combiner.
         memory: The memory that the entries belong to, where they can be looked up.
         step: The native step that was made of these parts.
     """
 
     def __init__(
-        self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None, step: RetrievalStep
+        self, index: Index, table: EntryTable, combiner: Combiner, memory: Memory | None, step: RetrievalStep
     ) -> None:
         """Take the parts, and the step that was made of them."""
-        super().__init__(index, values, combiner, memory)
-        self._parts = (index, values, combiner)
+        super().__init__(index, table, combiner, memory)
+        self._parts = (index, table, combiner)
         self._step = step
 
     @property
     def step(self) -> RetrievalStep | None:
         """The parts as one step; None where one of them was exchanged."""
-        index, values, combiner = self._parts
-        same = self.index is index and self.values is values and self.combiner is combiner
+        index, table, combiner = self._parts
+        same = self.index is index and self.table is table and self.combiner is combiner
         return self._step if same else None
 
-    def retrieve(self, states: Tensor, group_size: int = 1) -> Retrieved:
+    def retrieve(self, states: Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
         step = self.step
         if step is None:
-            return super().retrieve(states)
-        found = step(states, group_size)
-        weights = Weights(found.base, found.weights)
-        return Retrieved(found.distances, found.entries, found.values, weights, only_source(found.entries))
+            return super().retrieve(states, group_size, context)
+        return self._weigh(*step(states, group_size), context)
+
+    def source_vectors(self, sources: Sources) -> Tensor | None:
+        """Return the vectors of the sources of a batch [n, m] for `step`; None where the combiner does not need them.
+
+        Args:
+            sources: The sources.
+        """
+        if not self.combiner.needs_context or self.table.projection is None:
+            return None
+        return sources.vectors(self.table.projection)
 
 
-def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
+def make_scorer(index: Index, table: EntryTable, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
     """Make a scorer in the fastest form that its parts allow.
 
     Args:
         index: The index of the entries' keys; it takes decoder states.
-        values: The token id of every entry, [n].
+        table: The token id of every entry, and what the combiner needs beside it.
         combiner: The combiner; it is replaced by its native form where the values are on the CPU.
         memory: The memory that the entries belong to, where they can be looked up.
     """
-    if values.is_cpu:
+    if table.values.is_cpu:
         combiner = to_native(combiner)
-    step = _make_step(index, values, combiner)
+    step = _make_step(index, table, combiner)
     if step is None:
-        return MemoryScorer(index, values, combiner, memory)
-    return NativeScorer(index, values, combiner, memory, step)
+        return MemoryScorer(index, table, combiner, memory)
+    return NativeScorer(index, table, combiner, memory, step)
 
 
-def _make_step(index: Index, values: Tensor, combiner: Combiner) -> RetrievalStep | None:
+def _make_step(index: Index, table: EntryTable, combiner: Combiner) -> RetrievalStep | None:
     """Join the parts; None where one of them is not native, or the index is empty."""
     inner, compactor = (index.index, index.compactor) if isinstance(index, CompactedIndex) else (index, None)
     if not isinstance(combiner, NativeCombiner) or not isinstance(inner, NativeIndex):
         return None
     if not (compactor is None or isinstance(compactor, NativeCompactor)) or not isinstance(inner.ivf, Ivf):
         return None
-    if inner.size == 0 or len(values) == 0:
+    if inner.size == 0 or len(table) == 0:
         return None
+    sentences = None
+    if combiner.needs_context and table.log_probs is not None and table.sentences is not None:
+        assert table.source_vectors is not None
+        sentences = SentenceTable(table.log_probs, table.sentences, table.source_vectors)
     return RetrievalStep(
         None if compactor is None else compactor.kernel,
         inner.ivf,
         inner.probing(combiner.k),
         inner.probing(combiner.k, reduced=True),
-        values,
+        table.values,
         combiner.kernel,
+        sentences=sentences,
         alive_mask=inner.live,
         threads=inner.threads,
     )

@@ -2,7 +2,7 @@
 
 from ibidem.model.base import BaseModel, States
 from ibidem.model.cuda_static import CudaStaticDecoding, StaticShape
-from ibidem.model.decoding import Decoding, Spans, Step, pad_ids
+from ibidem.model.decoding import Decoding, Spans, Step, mean_states, pad_ids
 from ibidem.model.fast_marian import FastMarian
 from ibidem.model.loading import SHIPPED, load_model, resolve_device
 from ibidem.model.tokens import LanguagePair, Tokens
@@ -20,6 +20,7 @@ __all__ = [
     "Step",
     "Tokens",
     "load_model",
+    "mean_states",
     "pad_ids",
     "resolve_device",
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from ibidem.model.decoding import mean_states
 from ibidem.model.fast_marian import Sources, additive_mask
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class CudaStaticDecoding:
 
     Attributes:
         number: [1] the number of the current step, on the device.
+        source_means: [batch, d] the mean encoder state of each source, float32.
     """
 
     def __init__(self, network: FastMarian, shape: StaticShape) -> None:
@@ -63,6 +65,7 @@ class CudaStaticDecoding:
         self._self_mask = slots % beam == torch.arange(beam, device=like.device)[:, None]
         self._places = slots[:beam]
         self.number = torch.zeros(1, dtype=torch.long, device=like.device)
+        self.source_means = torch.zeros(batch, network.width, device=like.device)
 
     @torch.inference_mode()
     def load(self, ids: Tensor, mask: Tensor) -> None:
@@ -78,6 +81,8 @@ class CudaStaticDecoding:
         for kept, new in zip(self._sources.keys_and_values, self._network.attend_sources(encoded), strict=True):
             kept.zero_()
             kept[:, :count, :, :length] = new
+        self.source_means.zero_()
+        self.source_means[:count] = mean_states(encoded, mask)
         shown = torch.zeros(batch, longest, dtype=torch.bool, device=ids.device)
         shown[:, 0] = True
         shown[:count, :length] = mask.bool()

@@ -31,7 +31,7 @@ from ibidem.native.ivf import (
     pack_centroids,
 )
 from ibidem.native.library import has_triton, loaded_instructions, native, runs_triton
-from ibidem.native.step import RetrievalPolicy, RetrievalStep, look_up
+from ibidem.native.step import RetrievalPolicy, RetrievalStep, SentenceTable, look_up
 
 __all__ = [
     "COARSE_BITS",
@@ -59,6 +59,7 @@ __all__ = [
     "RetrievalPolicy",
     "RetrievalStep",
     "SearchLimits",
+    "SentenceTable",
     "arrange",
     "best_of_mixture",
     "block_bytes",

@@ -51,7 +51,7 @@ class NativeBeams:
             force_end: Whether the end of sentence is forced at the limit.
         """
         self.beam = beam
-        self._sentences = len(limits)
+        self.sentences = len(limits)
         self._longest = max(limits, default=0)
         self.open = len(limits)
         library = require()
@@ -149,7 +149,7 @@ class NativeBeams:
             return Finished(tokens[:count], score.value, bool(cut.value), positions)
 
         found = []
-        for sentence in range(self._sentences):
+        for sentence in range(self.sentences):
             finished = [one for rank in range(n_best) if (one := read(sentence, rank)) is not None]
             if not finished:
                 read(sentence, 0)

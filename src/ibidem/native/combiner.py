@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LANES = 16
 # As CombinerKind of native/step/combiner.h.
-_FIXED, _META_K, _DISTANCE_DECAY = range(3)
+_FIXED, _META_K, _DISTANCE_DECAY, _CONTEXTUAL = range(4)
 # A thread gets at least this many logits.
 _LEAST_LOGITS = 1 << 15
 
@@ -62,11 +62,22 @@ class _DistanceDecay(ctypes.Structure):
     )
 
 
+class _Contextual(ctypes.Structure):
+    _fields_ = (
+        ("k", ctypes.c_int64),
+        ("hidden", ctypes.c_int64),
+        ("neighbour_hidden", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("row_weight", "row_bias", "base_weight", "temperature_weight")),
+        *((name, ctypes.c_void_p) for name in ("neighbour_weight", "neighbour_bias", "context_weight", "score_weight")),
+        *((name, ctypes.c_float) for name in ("base_bias", "temperature_bias", "score_bias", "scale")),
+    )
+
+
 class CombinerKernel:
-    """The weights of the base model and of k neighbours; made by `fixed`, `meta_k` or `distance_decay`."""
+    """The weights of the base model and of k neighbours; made by `fixed`, `meta_k` and the like."""
 
     def __init__(self, kind: int, k: int, data: Any, tensors: tuple[Tensor, ...] = ()) -> None:
-        """Take the data of a kind; callers use `fixed`, `meta_k` or `distance_decay`.
+        """Take the data of a kind; callers use `fixed`, `meta_k`, `distance_decay` or `contextual`.
 
         Args:
             kind: CombinerKind of native/step/combiner.h.
@@ -79,7 +90,8 @@ class CombinerKernel:
         self._data, self._tensors = data, tensors
         self._parts = _Combiner(kind, k, ctypes.addressof(data))
         self.address = ctypes.addressof(self._parts)
-        self._exact_width = kind == _META_K
+        self._exact_width = kind in (_META_K, _CONTEXTUAL)
+        self.needs_context = kind == _CONTEXTUAL
 
     @classmethod
     def fixed(cls, k: int, weight: float, temperature: float) -> Self:
@@ -134,18 +146,66 @@ class CombinerKernel:
         """
         return cls(_DISTANCE_DECAY, k, _DistanceDecay(bandwidth, slope, temperature, weight, agreement))
 
-    def weigh(self, distances: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    @classmethod
+    def contextual(
+        cls,
+        *,
+        row: tuple[Tensor, Tensor],
+        base: tuple[Tensor, Tensor],
+        temperature: tuple[Tensor, Tensor],
+        neighbour: tuple[Tensor, Tensor],
+        context: Tensor,
+        score: tuple[Tensor, Tensor],
+        k: int,
+        scale: float,
+    ) -> Self:
+        """Score base model and neighbours by a network that sees their context; see `combine.ContextualNetwork`.
+
+        Args:
+            row: Weight [hidden, 12 k + 4] and bias [hidden].
+            base: Weight [1, hidden] and bias [1].
+            temperature: Weight [1, hidden] and bias [1].
+            neighbour: Weight [neighbour hidden, 12] and bias [neighbour hidden].
+            context: Weight [neighbour hidden, hidden].
+            score: Weight [1, neighbour hidden] and bias [1].
+            k: Neighbours.
+            scale: A typical squared distance.
+        """
+        spare, inner_spare = -len(row[1]) % _LANES, -len(neighbour[1]) % _LANES
+        tensors = (
+            dense(pad(row[0].T, (0, spare))),
+            dense(pad(row[1], (0, spare))),
+            dense(pad(base[0][0], (0, spare))),
+            dense(pad(temperature[0][0], (0, spare))),
+            dense(pad(neighbour[0].T, (0, inner_spare))),
+            dense(pad(neighbour[1], (0, inner_spare))),
+            dense(pad(context.T, (0, inner_spare, 0, spare))),
+            dense(pad(score[0][0], (0, inner_spare))),
+        )
+        data = _Contextual(
+            k,
+            len(row[1]) + spare,
+            len(neighbour[1]) + inner_spare,
+            *(tensor.data_ptr() for tensor in tensors),
+            *(float(bias) for _, bias in (base, temperature, score)),
+            scale,
+        )
+        return cls(_CONTEXTUAL, k, data, tensors)
+
+    def weigh(self, distances: Tensor, values: Tensor, context: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
         """Compute the weights of the base model [r] and of the neighbours [r, K].
 
         Args:
             distances: Squared distances [r, K], ascending; not finite where a neighbour is absent.
             values: Tokens [r, K].
+            context: For a contextual combiner the base model's log-probabilities of the tokens now and when they were
+                stored, and the distances of sources, all [r, K], and the two highest log-probabilities [r, 2].
 
         Returns:
             The weights of the base model [r] and of the neighbours [r, K].
 
         Raises:
-            ValueError: The shapes differ, or are not [r, k] where the combiner needs that.
+            ValueError: The shapes differ or are not those that the combiner needs.
         """
         if distances.shape != values.shape or (self._exact_width and distances.shape[1] != self.k):
             raise ValueError(
@@ -153,11 +213,17 @@ class CombinerKernel:
             )
         near, tokens = dense(distances), dense(values, torch.int64)
         rows, width = near.shape
+        shapes = [(rows, width)] * 3 + [(rows, 2)] if self.needs_context else []
+        if [tuple(part.shape) for part in context] != shapes:
+            raise ValueError(f"a context of shapes {[list(part.shape) for part in context]} was given, not {shapes}")
+        parts = [dense(part) for part in context]
+        addresses = [part.data_ptr() for part in parts] if parts else [None] * 4
         base, neighbours = torch.empty(rows), torch.empty(rows, width)
         done = require().combiner_weigh(
             self.address,
             near.data_ptr(),
             tokens.data_ptr(),
+            *addresses,
             rows,
             width,
             base.data_ptr(),

@@ -53,11 +53,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_compactor_new_linear": (_POINTER, [_POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
-    "ibidem_retrieve": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 5, _INT]),
+    "ibidem_retrieve": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 3, _INT]),
     "ibidem_retrieve_and_mix": (
         _INT,
         [
-            *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
+            *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER),
             *(_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
             _INT,
         ],
@@ -69,7 +69,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_beams_mask_lagging": (_INT, [_POINTER, _FLOAT, _POINTER]),
     "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
     "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 4]),
-    "ibidem_combiner_weigh": (_INT, [*[_POINTER] * 3, _LONG, _LONG, _POINTER, _POINTER, _INT]),
+    "ibidem_combiner_weigh": (_INT, [*[_POINTER] * 7, _LONG, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         _INT,
         [

@@ -31,15 +31,11 @@ class StepResult(NamedTuple):
         distances: Squared distances [rows, k] float32.
         entries: Entry numbers [rows, k] int64, -1 where there is no neighbour.
         values: Tokens of the neighbours [rows, k] int64.
-        base: The base model's weight [rows].
-        weights: Of the neighbours [rows, k].
     """
 
     distances: Tensor
     entries: Tensor
     values: Tensor
-    base: Tensor
-    weights: Tensor
 
 
 class RetrievalPolicy(NamedTuple):
@@ -62,6 +58,33 @@ class _Policy(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_float) for name in RetrievalPolicy._fields)
 
 
+class _EntryTable(ctypes.Structure):
+    """EntryTable of native/step/retrieval_step.h."""
+
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("values", ctypes.c_void_p),
+        ("log_probs", ctypes.c_void_p),
+        ("sentences", ctypes.c_void_p),
+        ("vectors", ctypes.c_void_p),
+        ("dimension", ctypes.c_int64),
+    )
+
+
+class SentenceTable(NamedTuple):
+    """What a contextual combiner needs to know of n entries and their sentences.
+
+    Attributes:
+        log_probs: The base model's log-probability of each entry's token when it was stored [n].
+        sentences: The sentence of each entry [n], a row of `source_vectors`.
+        source_vectors: The vector of each source [sentences, m] int8, of length 127.
+    """
+
+    log_probs: Tensor
+    sentences: Tensor
+    source_vectors: Tensor
+
+
 class _Context(ctypes.Structure):
     """RetrievalContext of native/step/retrieval_step.h."""
 
@@ -72,8 +95,7 @@ class _Context(ctypes.Structure):
         ("settings", ctypes.c_void_p),
         ("reduced", ctypes.c_void_p),
         ("alive_mask", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("value_count", ctypes.c_int64),
+        ("entries", _EntryTable),
         ("combiner", ctypes.c_void_p),
     )
 
@@ -94,6 +116,7 @@ class RetrievalStep:
         values: Tensor,
         combiner: CombinerKernel,
         *,
+        sentences: SentenceTable | None = None,
         alive_mask: NDArray[np.uint16] | None = None,
         threads: int | None = None,
     ) -> None:
@@ -106,13 +129,21 @@ class RetrievalStep:
             reduced: How far a reduced search goes.
             values: The token of each entry [n].
             combiner: Weighs the neighbours.
+            sentences: What a contextual combiner needs to know of the entries; None for other combiners.
             alive_mask: As for `Ivf.search`.
             threads: The most threads; None: all that torch has.
+
+        Raises:
+            ValueError: A contextual combiner was given without `sentences`, or their sizes differ from that of values.
         """
         # The library points to these.
         self._compactor, self._ivf, self._combiner, self._alive_mask = compactor, ivf, combiner, alive_mask
         self._settings, self._reduced = search_settings(combiner.k, probing), search_settings(combiner.k, reduced)
         self._values = dense(values, torch.int64)
+        self._sentences = None if sentences is None else _dense_table(sentences, len(values))
+        if combiner.needs_context and self._sentences is None:
+            raise ValueError("a contextual combiner needs a table of sentences")
+        self._source_dimension = 0 if self._sentences is None else self._sentences.source_vectors.shape[1]
         self._threads = threads
         self._inputs = ivf.dimension if compactor is None else compactor.inputs
         self._parts = _Context(
@@ -122,15 +153,19 @@ class RetrievalStep:
             ctypes.addressof(self._settings),
             ctypes.addressof(self._reduced),
             None if alive_mask is None else alive_mask.ctypes.data,
-            self._values.data_ptr(),
-            len(self._values),
+            _EntryTable(
+                len(self._values),
+                self._values.data_ptr(),
+                *([None] * 3 if self._sentences is None else [part.data_ptr() for part in self._sentences]),
+                self._source_dimension,
+            ),
             combiner.address,
         )
         self._address = ctypes.addressof(self._parts)
         self._retrieve, self._retrieve_and_mix = require().retrieve, require().retrieve_and_mix
 
     def __call__(self, states: Tensor, group_size: int = 1) -> StepResult:
-        """Retrieve and weigh the neighbours of states [rows, d].
+        """Retrieve the neighbours of states [rows, d].
 
         Args:
             states: Decoder states; a row that begins with NaN has no neighbours.
@@ -143,17 +178,17 @@ class RetrievalStep:
         plain, k = self._checked(states), self._combiner.k
         rows = len(plain)
         near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
-        values, base, weights = torch.empty_like(entries), torch.empty(rows), torch.empty_like(near)
+        values = torch.empty_like(entries)
         done = self._retrieve(
             self._address,
             plain.data_ptr(),
             rows,
             group_size,
-            *(one.data_ptr() for one in (near, entries, values, base, weights)),
+            *(one.data_ptr() for one in (near, entries, values)),
             search_threads(rows, self._threads),
         )
         self._check(done, rows)
-        return StepResult(near, entries, values, base, weights)
+        return StepResult(near, entries, values)
 
     def best_tokens(
         self,
@@ -163,6 +198,7 @@ class RetrievalStep:
         policy: RetrievalPolicy,
         count: int,
         banned: Sequence[int],
+        source_vectors: Tensor | None = None,
     ) -> Best:
         """Find the best tokens of the mixture for the hypotheses of `beams`; see `best_of_mixture`.
 
@@ -173,6 +209,8 @@ class RetrievalStep:
             policy: Which of them retrieve.
             count: The number of tokens.
             banned: Tokens that are never returned.
+            source_vectors: The vector of each sentence of the batch [sentences, m], of length 1, where the combiner
+                needs it.
 
         Returns:
             Log-probabilities and tokens, each [rows, count].
@@ -186,6 +224,7 @@ class RetrievalStep:
         if len(plain) != rows or rows != beams.rows:
             raise ValueError(f"{len(plain)} states and {rows} rows of logits were given of {beams.rows} hypotheses")
         mask, banned_count = check_count(count, size, banned)
+        vectors = self._checked_vectors(source_vectors, beams, count)
         scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
         done = self._retrieve_and_mix(
             self._address,
@@ -194,6 +233,7 @@ class RetrievalStep:
             plain.data_ptr(),
             rows,
             beams.beam,
+            None if vectors is None else vectors.data_ptr(),
             given.data_ptr(),
             size,
             mask.data_ptr(),
@@ -211,11 +251,29 @@ class RetrievalStep:
             raise ValueError(f"States of {states.shape[1]} numbers were given; this memory takes {self._inputs}.")
         return dense(states)
 
+    def _checked_vectors(self, vectors: Tensor | None, beams: NativeBeams, count: int) -> Tensor | None:
+        if not self._combiner.needs_context:
+            return None
+        wanted = [beams.sentences, self._source_dimension]
+        if vectors is None or list(vectors.shape) != wanted or count < 2:
+            raise ValueError(f"a contextual combiner needs source vectors {wanted} and at least two tokens")
+        return dense(vectors)
+
     def _check(self, done: int, rows: int) -> None:
         if done < 0:
             raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
         if not done:
             raise MemoryError(f"Out of memory to search for {rows} states.")
+
+
+def _dense_table(table: SentenceTable, entries: int) -> SentenceTable:
+    log_probs, sentences = dense(table.log_probs), dense(table.sentences, torch.int32)
+    vectors = dense(table.source_vectors, torch.int8)
+    if len(log_probs) != entries or len(sentences) != entries or vectors.ndim != 2:
+        raise ValueError(f"log-probabilities or sentences of other entries than the {entries} whose values are known")
+    if entries and not 0 <= int(sentences.min()) <= int(sentences.max()) < len(vectors):
+        raise ValueError(f"an entry belongs to none of the {len(vectors)} sentences")
+    return SentenceTable(log_probs, sentences, vectors)
 
 
 def look_up(table: Tensor, entries: Tensor) -> Tensor:

@@ -212,7 +212,7 @@ def measure_shares(model: BaseModel, scorer: MemoryScorer, batches: Batches, bea
     timed_model: Any = _Timed(model, {"start": watch.timed("encoder", start)})
     index: Any = _Timed(scorer.index, {"search": watch.timed("search", scorer.index.search)})
     combiner: Any = _Timed(scorer.combiner, {"weigh": watch.timed("combiner", scorer.combiner.weigh)})
-    timed_scorer = MemoryScorer(index, scorer.values, combiner)
+    timed_scorer = MemoryScorer(index, scorer.table, combiner)
     best = watch.timed("mixture", best_candidates)
     settings = SearchSettings(beam=beam)
     translate = watch.timed("all", lambda batch: beam_search(timed_model, batch, settings, timed_scorer, best=best))
