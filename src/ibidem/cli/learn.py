@@ -29,8 +29,11 @@ def learn(
     target_language: options.TargetLanguage = None,
     compact: Annotated[
         str,
-        typer.Option("--compact", help="Search in fewer dimensions: network (the paper's), pca or svd; or none."),
-    ] = "none",
+        typer.Option(
+            "--compact",
+            help="Fewer dimensions: general (the model's own), network (the paper's, trained here), pca, svd; or none.",
+        ),
+    ] = "general",
     prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
     format: options.Format = None,
     seed: options.Seed = 0,

@@ -1,25 +1,48 @@
-"""Stored combiners: JSON for a fixed one, safetensors for an adaptive one, and the combiner that a memory holds."""
+"""Stored combiners: JSON for a fixed one, safetensors for trained ones, and the combiner that a memory holds."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ibidem.combine.combiners import AdaptiveCombiner, FixedCombiner, MetaK, to_native
-from ibidem.errors import DamagedMemoryError, UsageError
-from ibidem.memory import ADAPTIVE_COMBINER_ARTEFACT, FIXED_COMBINER_ARTEFACT
+from ibidem.combine.contextual import (
+    FEATURES,
+    ROW_FEATURES,
+    ContextualCombiner,
+    ContextualNetwork,
+    EntryTable,
+    SourceProjection,
+)
+from ibidem.errors import DamagedMemoryError, ModelError, UsageError
+from ibidem.memory import (
+    ADAPTIVE_COMBINER_ARTEFACT,
+    CONTEXTUAL_COMBINER_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    SOURCE_PROJECTION_ARTEFACT,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
     from ibidem.combine.combiners import Combiner
     from ibidem.memory import Memory
 
-_ADAPTIVE, _FIXED, _DISTANCE_DECAY = "adaptive", "fixed", "distance-decay"
-_NAMES = (_ADAPTIVE, _FIXED, _DISTANCE_DECAY)
-_ARTEFACTS = {_ADAPTIVE: ADAPTIVE_COMBINER_ARTEFACT, _FIXED: FIXED_COMBINER_ARTEFACT}
+_CONTEXTUAL, _ADAPTIVE, _FIXED, _DISTANCE_DECAY = "contextual", "adaptive", "fixed", "distance-decay"
+_NAMES = (_CONTEXTUAL, _ADAPTIVE, _FIXED, _DISTANCE_DECAY)
+_ARTEFACTS = {
+    _CONTEXTUAL: CONTEXTUAL_COMBINER_ARTEFACT,
+    _ADAPTIVE: ADAPTIVE_COMBINER_ARTEFACT,
+    _FIXED: FIXED_COMBINER_ARTEFACT,
+}
 
 
 class StoredCombiner(NamedTuple):
@@ -72,6 +95,43 @@ def store_adaptive(combiner: AdaptiveCombiner) -> StoredCombiner:
     return StoredCombiner("safetensors", save(tensors), summary)
 
 
+def store_contextual(combiner: ContextualCombiner) -> StoredCombiner:
+    """Turn a contextual combiner into safetensors.
+
+    Args:
+        combiner: The combiner.
+    """
+    network = combiner.network
+    summary: dict[str, object] = {
+        "k": network.k,
+        "hidden": network.row.out_features,
+        "neighbour_hidden": network.neighbour.out_features,
+        "scale": float(network.scale),
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    return StoredCombiner("safetensors", save(tensors), summary)
+
+
+def restore_contextual(tensors: Mapping[str, Tensor]) -> ContextualCombiner:
+    """Make a contextual combiner of its tensors, on the CPU.
+
+    Args:
+        tensors: The tensors that `store_contextual` wrote, by name.
+
+    Raises:
+        ValueError, KeyError, RuntimeError: If the tensors are others, or a weight is not finite.
+    """
+    row, neighbour = tensors["row.weight"], tensors["neighbour.weight"]
+    k, rest = divmod(row.shape[1] - ROW_FEATURES, FEATURES)
+    if rest or k < 1:
+        raise ValueError(f"its first layer has {row.shape[1]} inputs")
+    network = ContextualNetwork(k, float(tensors["scale"]), row.shape[0], neighbour.shape[0])
+    network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise ValueError("some of its weights are not finite")
+    return ContextualCombiner(network.eval().requires_grad_(False))
+
+
 def restore_fixed(payload: bytes) -> FixedCombiner:
     """Read a fixed combiner that `store_fixed` wrote.
 
@@ -110,12 +170,13 @@ def restore_adaptive(payload: bytes, temperature: float) -> AdaptiveCombiner:
     return AdaptiveCombiner(network.eval().requires_grad_(False), temperature)
 
 
-def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
+def load_combiner(memory: Memory, name: str | None = None, *, context: bool = True) -> Combiner | None:
     """Load a combiner of a memory.
 
     Args:
         memory: The memory.
-        name: "adaptive", "fixed" or "distance-decay"; None for the best one of the memory, adaptive before fixed.
+        name: "contextual", "adaptive", "fixed" or "distance-decay"; None for the best one of the memory, in this order.
+        context: Whether a combiner is returned, where none is named, that needs a context.
 
     Returns:
         The combiner, on the CPU. None stands for the `DistanceDecayCombiner`, which needs no tuning: it was named, or
@@ -127,19 +188,85 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
     """
     if name is not None and name not in _NAMES:
         raise UsageError(f"Unknown combiner '{name}': use one of {', '.join(_NAMES)}.")
-    for kind in (_ADAPTIVE, _FIXED) if name is None else (name,):
+    for kind in _ARTEFACTS if name is None else (name,):
         artefact = memory.artefact(_ARTEFACTS[kind]) if kind in _ARTEFACTS else None
-        if artefact is None:
+        if artefact is None or (name is None and kind == _CONTEXTUAL and not context):
             continue
         payload = artefact.path.read_bytes()
         if kind == _FIXED:
             return restore_fixed(payload)
-        return restore_adaptive(payload, float(str(artefact.info["temperature"])))
+        if kind == _ADAPTIVE:
+            return restore_adaptive(payload, float(str(artefact.info["temperature"])))
+        return _read_contextual(payload)
     if name in (None, _DISTANCE_DECAY):
         return None
     raise UsageError(
         f"{memory.path} has no {name} combiner yet: run `ibidem tune -m {memory.path} --dev …`, "
         "or give --k, --weight and --temperature."
+    )
+
+
+def _read_contextual(payload: bytes) -> ContextualCombiner:
+    try:
+        return restore_contextual(load(payload))
+    except (SafetensorError, KeyError, IndexError, RuntimeError, ValueError, UsageError) as error:
+        raise DamagedMemoryError(
+            f"The contextual combiner cannot be read ({error}): run `ibidem tune` again."
+        ) from error
+
+
+def load_general_combiner(folder: Path) -> ContextualCombiner:
+    """Load the contextual combiner that was trained for all memories of a model.
+
+    Args:
+        folder: The folder `BaseModel.general`.
+
+    Raises:
+        ModelError: If it cannot be read.
+    """
+    path = folder / "combiner.safetensors"
+    try:
+        return restore_contextual(load(path.read_bytes()))
+    except (OSError, SafetensorError, KeyError, IndexError, RuntimeError, ValueError, UsageError) as error:
+        raise ModelError(f"The combiner {path} cannot be read ({error}): install the model again.") from error
+
+
+def load_source_projection(memory: Memory) -> SourceProjection | None:
+    """Load the projection of a memory's source vectors; None where it has none.
+
+    Args:
+        memory: The memory.
+
+    Raises:
+        DamagedMemoryError: If it cannot be read.
+    """
+    artefact = memory.artefact(SOURCE_PROJECTION_ARTEFACT)
+    if artefact is None:
+        return None
+    try:
+        tensors = load(artefact.path.read_bytes())
+        return SourceProjection(tensors["source_mean"].float(), tensors["source_projection"].float())
+    except (SafetensorError, KeyError) as error:
+        raise DamagedMemoryError(f"{artefact.path} cannot be read ({error}): learn the memory again.") from error
+
+
+def load_entry_table(memory: Memory, device: torch.device) -> EntryTable:
+    """Load what a memory stores about its sealed entries.
+
+    Args:
+        memory: The memory.
+        device: Where the table is used.
+    """
+    values = torch.from_numpy(memory.values().astype(np.int64)).to(device)
+    projection = load_source_projection(memory)
+    if projection is None:
+        return EntryTable(values)
+    return EntryTable(
+        values,
+        torch.from_numpy(memory.log_probs().astype(np.float32)).to(device),
+        torch.from_numpy(memory.sentence_of_entries()).to(device),
+        torch.from_numpy(memory.source_vectors()).to(device),
+        SourceProjection(projection.mean.to(device), projection.matrix.to(device)),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ibidem.combine import (
     AdaptiveCombiner,
+    ContextualCombiner,
+    ContextualNetwork,
     FixedCombiner,
     MetaK,
     aggregate,
@@ -315,6 +318,143 @@ def train_by_temperature(
     return best
 
 
+@dataclass(frozen=True)
+class ContextualSettings:
+    """Settings of the contextual combiner's training.
+
+    Attributes:
+        hidden: The width of the layer that sees all neighbours.
+        neighbour_hidden: The width of the layer of each neighbour.
+        batch: Tokens of a batch.
+        learning_rate: The initial learning rate of Adam; it falls linearly to 0.
+        start_learning_rate: The same, if training starts from a trained network.
+        clip: The largest norm of a gradient.
+        updates: The number of updates.
+        validate_every: Updates between two validations; the weights of the lowest validation loss are kept.
+        held_out: The share of sentences for validation.
+        seed: The seed of initialisation, split and batches.
+    """
+
+    hidden: int = 64
+    neighbour_hidden: int = 32
+    batch: int = 2048
+    learning_rate: float = 1e-3
+    start_learning_rate: float = 3e-4
+    clip: float = 1.0
+    updates: int = 2000
+    validate_every: int = 100
+    held_out: float = 0.15
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrainedContextual:
+    """A trained contextual combiner.
+
+    Attributes:
+        combiner: The combiner with the weights of the lowest validation loss.
+        loss: That validation loss, in nats per token.
+        start_loss: The validation loss of the network that training started from; None without one.
+        updates: The update at which the lowest loss was reached; 0 for the network that training started from.
+    """
+
+    combiner: ContextualCombiner
+    loss: float
+    start_loss: float | None
+    updates: int
+
+
+class _ContextualInputs(NamedTuple):
+    """The inputs of the loss, [n, …] each: features of neighbours and rows, matches, absent neighbours, p_NMT(gold)."""
+
+    features: Tensor
+    row_features: Tensor
+    matching: Tensor
+    absent: Tensor
+    base_gold: Tensor
+
+    @classmethod
+    def of(cls, network: ContextualNetwork, examples: Examples) -> _ContextualInputs:
+        assert examples.context is not None
+        features = network.features(examples.distances, examples.values, examples.context)
+        matching = (examples.values == examples.gold[:, None]).to(features[0].dtype)
+        return cls(*features, matching, ~examples.distances.isfinite(), examples.base_gold.exp())
+
+    def select(self, rows: Tensor) -> _ContextualInputs:
+        return _ContextualInputs(*(column[rows] for column in self))
+
+
+def _contextual_loss(network: ContextualNetwork, inputs: _ContextualInputs) -> Tensor:
+    """Return the mean of -log p(gold) in the mixture."""
+    scores = network(inputs.features, inputs.row_features)
+    hidden = torch.nn.functional.pad(inputs.absent, (1, 0))
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=1)
+    mixed: Tensor = weights[:, 0] * inputs.base_gold + (weights[:, 1:] * inputs.matching).sum(dim=1)
+    return -mixed.clamp_min(1e-12).log().mean()
+
+
+def train_contextual(
+    examples: Examples,
+    settings: ContextualSettings | None = None,
+    *,
+    start: ContextualNetwork | None = None,
+    progress: Progress = silent,
+) -> TrainedContextual:
+    """Train a contextual combiner on the K nearest neighbours of the examples.
+
+    Args:
+        examples: The examples of a dev set, with K neighbours and their context.
+        settings: The settings of training.
+        start: A trained network to start from, for the same K; its scale is set to that of the examples' space. Its
+            own weights are returned where no update lowers the validation loss.
+        progress: Receives the number of updates.
+
+    Raises:
+        UsageError: The examples have no context, or `start` takes another number of neighbours.
+    """
+    settings = settings or ContextualSettings()
+    width = examples.distances.shape[1]
+    if examples.context is None:
+        raise UsageError("The contextual combiner needs examples of a memory with source vectors: learn it again.")
+    if start is not None and start.k != width:
+        raise UsageError(f"The combiner to start from takes {start.k} neighbours, not {width}: use that k.")
+    generator = torch.Generator().manual_seed(settings.seed)
+    training, validation = _hold_out(examples, settings.held_out, generator)
+    if start is None:
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            network = ContextualNetwork(width, examples.typical_distance(), settings.hidden, settings.neighbour_hidden)
+    else:
+        network = copy.deepcopy(start).requires_grad_(True)
+    rate = settings.learning_rate if start is None else settings.start_learning_rate
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, settings.updates)
+    inputs, held_out = _ContextualInputs.of(network, training), _ContextualInputs.of(network, validation)
+    start_loss = None
+    best, best_loss, best_update = copy.deepcopy(network), math.inf, 0
+    if start is not None:
+        with torch.no_grad():
+            start_loss = best_loss = float(_contextual_loss(network, held_out))
+    with _one_thread():
+        for update in range(1, settings.updates + 1):
+            rows = torch.randint(len(inputs.base_gold), (settings.batch,), generator=generator)
+            loss = _contextual_loss(network, inputs.select(rows))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
+            optimizer.step()
+            schedule.step()
+            if update % settings.validate_every and update != settings.updates:
+                continue
+            with torch.no_grad():
+                current = float(_contextual_loss(network, held_out))
+            progress("Training the combiner", update / settings.updates, update, "updates")
+            if current < best_loss:
+                best, best_loss, best_update = copy.deepcopy(network), current, update
+    best.eval().requires_grad_(False)
+    return TrainedContextual(ContextualCombiner(best), best_loss, start_loss, best_update)
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Use one thread: for a network this small, a second one costs more time than it saves."""
@@ -328,10 +468,17 @@ def _one_thread() -> Iterator[None]:
 
 def _split(examples: Examples, settings: MetaKSettings, generator: torch.Generator) -> tuple[Examples, Examples]:
     """Split the examples by sentence into training and validation examples."""
-    numbers = torch.unique(examples.sentences)
-    if settings.validation == "same" or len(numbers) < 2:
+    if settings.validation == "same":
         return examples, examples
-    size = max(1, int(len(numbers) * settings.held_out))
+    return _hold_out(examples, settings.held_out, generator)
+
+
+def _hold_out(examples: Examples, share: float, generator: torch.Generator) -> tuple[Examples, Examples]:
+    """Hold out a share of the sentences; of a single sentence, all examples are in both parts."""
+    numbers = torch.unique(examples.sentences)
+    if len(numbers) < 2:
+        return examples, examples
+    size = max(1, int(len(numbers) * share))
     chosen = numbers[torch.randperm(len(numbers), generator=generator)[:size]]
     out = torch.isin(examples.sentences, chosen)
     return examples.select(~out), examples.select(out)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ibidem.combine import NeighbourContext, Sources, StepContext
 from ibidem.errors import TextError
 from ibidem.learn.extraction import make_batches
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ibidem.combine import EntryTable
     from ibidem.model import BaseModel, States
     from ibidem.retrieve import Index
+
+
+_COLUMNS = ("distances", "values", "base_neighbours", "gold", "base_gold", "base_sum", "sentences")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Examples:
         base_sum: [n] the sum of the base model's log-probabilities over the vocabulary, for label smoothing.
         sentences: [n] sentence numbers.
         vocabulary_size: The size of the vocabulary.
+        context: What a contextual combiner needs to know of the neighbours; None without source vectors.
     """
 
     distances: Tensor
@@ -42,6 +48,7 @@ class Examples:
     base_sum: Tensor
     sentences: Tensor
     vocabulary_size: int
+    context: NeighbourContext | None = None
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -52,16 +59,7 @@ class Examples:
         Args:
             rows: [m] int64 row numbers, or [n] booleans.
         """
-        return Examples(
-            self.distances[rows],
-            self.values[rows],
-            self.base_neighbours[rows],
-            self.gold[rows],
-            self.base_gold[rows],
-            self.base_sum[rows],
-            self.sentences[rows],
-            self.vocabulary_size,
-        )
+        return self._map(lambda column: column[rows])
 
     def nearest(self, k: int) -> Examples:
         """Return the same examples with only their k nearest neighbours.
@@ -69,16 +67,27 @@ class Examples:
         Args:
             k: The number of neighbours to keep; all are kept if there are fewer.
         """
-        return Examples(
-            self.distances[:, :k],
-            self.values[:, :k],
-            self.base_neighbours[:, :k],
-            self.gold,
-            self.base_gold,
-            self.base_sum,
-            self.sentences,
-            self.vocabulary_size,
+        context = self.context
+        if context is not None:
+            now, stored, apart, top = context
+            context = NeighbourContext(now[:, :k], stored[:, :k], apart[:, :k], top)
+        return replace(
+            self,
+            distances=self.distances[:, :k],
+            values=self.values[:, :k],
+            base_neighbours=self.base_neighbours[:, :k],
+            context=context,
         )
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Examples:
+        """Change all columns."""
+        columns = {name: change(getattr(self, name)) for name in _COLUMNS}
+        context = None if self.context is None else NeighbourContext(*map(change, self.context))
+        return Examples(**columns, vocabulary_size=self.vocabulary_size, context=context)
+
+    def to_cpu(self) -> Examples:
+        """Return the examples on the CPU."""
+        return self._map(Tensor.cpu)
 
     def typical_distance(self) -> float:
         """Return the median of the squared distances to the farthest neighbour, the scale of the space."""
@@ -90,7 +99,7 @@ class Examples:
 def gather_examples(
     model: BaseModel,
     index: Index,
-    values: Tensor,
+    table: EntryTable,
     sources: Sequence[str],
     targets: Sequence[str],
     k: int,
@@ -106,7 +115,7 @@ def gather_examples(
     Args:
         model: The base model.
         index: The index to search; it accepts states of the model.
-        values: [entries] the token ids of the memory's entries.
+        table: What the memory stores about its entries.
         sources: The sources of the dev set.
         targets: The targets of the dev set.
         k: Neighbours of each token.
@@ -144,13 +153,12 @@ def gather_examples(
         if hidden is not None:
             own = [(hidden[row].start, hidden[row].stop) for row in rows]
             distances, entries = _hide(distances, entries, own, states.lengths, k)
-        part = _make_examples(model, states, distances, values[entries.clamp_min(0)], rows)
+        part = _make_examples(model, states, (distances, entries), table, rows)
         parts.append(part)
         done += len(part)
         progress("Searching the dev set", done / max(1, sum(len(target_ids[i]) for i in usable)), done, "tokens")
-    joined = [torch.cat(column) for column in zip(*(_columns(part) for part in parts), strict=True)]
-    order = joined[-1].argsort(stable=True)
-    return _from_columns([column[order] for column in joined], model.vocabulary_size)
+    joined = join_examples(parts)
+    return joined.select(joined.sentences.argsort(stable=True))
 
 
 def _hide(
@@ -167,41 +175,46 @@ def _hide(
 
 
 def _make_examples(
-    model: BaseModel, states: States, distances: Tensor, values: Tensor, rows: Sequence[int]
+    model: BaseModel, states: States, found: tuple[Tensor, Tensor], table: EntryTable, rows: Sequence[int]
 ) -> Examples:
-    neighbours, gold, total = [], [], []
+    distances, entries = found
+    values = table.values[entries.clamp_min(0)]
+    lengths = torch.tensor(states.lengths, device=values.device)
+    of_states = torch.arange(len(rows), device=values.device).repeat_interleave(lengths)
+    sources = Sources(states.source_means)
+    banned = torch.tensor(model.banned, device=values.device) if model.banned else None
+    blocks: list[Examples] = []
     start = 0
     for logits, tokens in model.logit_blocks(states):
-        log_probs = logits.log_softmax(dim=1)
-        neighbours.append(log_probs.gather(1, values[start : start + len(tokens)]))
-        gold.append(log_probs.gather(1, tokens[:, None]).squeeze(1))
-        total.append(log_probs.sum(dim=1))
+        here = slice(start, start + len(tokens))
+        step = StepContext(logits, sources, of_states[here], banned)
+        known = step.of(table, entries[here], values[here]) if table.source_vectors is not None else None
+        log_probs = step.log_probs
+        block = Examples(
+            distances[here],
+            values[here],
+            log_probs.gather(1, values[here]),
+            tokens,
+            log_probs.gather(1, tokens[:, None]).squeeze(1),
+            log_probs.sum(dim=1),
+            torch.tensor(rows, device=values.device)[of_states[here]],
+            model.vocabulary_size,
+            known,
+        )
+        blocks.append(block.to_cpu())
         start += len(tokens)
-    numbers = torch.tensor(rows).repeat_interleave(torch.tensor(states.lengths))
-    columns = (
-        distances,
-        values,
-        torch.cat(neighbours),
-        states.values,
-        torch.cat(gold),
-        torch.cat(total),
-        numbers,
-    )
-    return _from_columns([column.cpu() for column in columns], model.vocabulary_size)
+    return join_examples(blocks)
 
 
-def _from_columns(columns: Sequence[Tensor], vocabulary_size: int) -> Examples:
-    distances, values, base_neighbours, gold, base_gold, base_sum, sentences = columns
-    return Examples(distances, values, base_neighbours, gold, base_gold, base_sum, sentences, vocabulary_size)
+def join_examples(parts: Sequence[Examples]) -> Examples:
+    """Join examples of several texts.
 
-
-def _columns(examples: Examples) -> tuple[Tensor, ...]:
-    return (
-        examples.distances,
-        examples.values,
-        examples.base_neighbours,
-        examples.gold,
-        examples.base_gold,
-        examples.base_sum,
-        examples.sentences,
-    )
+    Args:
+        parts: The examples, at least one, with the same number of neighbours.
+    """
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    contexts = [part.context for part in parts if part.context is not None]
+    context = None
+    if len(contexts) == len(parts):
+        context = NeighbourContext(*(torch.cat(column) for column in zip(*contexts, strict=True)))
+    return Examples(**columns, vocabulary_size=parts[0].vocabulary_size, context=context)

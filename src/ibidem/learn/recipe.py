@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import ClusterSettings, cluster_digest, cluster_memory
 from ibidem.learn.compact import (
+    GENERAL_COMPACTOR,
     CompactSettings,
     compact_digest,
     compact_memory,
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     from ibidem.text import Corpus
 
 TUNED_ON = ("unpruned", "pruned")
+# Dimensions of the PCA of a model without a general compactor.
+_PCA_DIMENSION = 96
 
 
 @dataclass(frozen=True)
 class LearnSettings:
-    """Settings of all stages; by default nothing is compacted or pruned.
+    """Settings of all stages; by default keys are compacted by the model's general compactor, and nothing is pruned.
 
     Attributes:
         extract: The settings of extraction.
@@ -62,7 +65,7 @@ class LearnSettings:
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
-    compact: CompactSettings = field(default_factory=lambda: CompactSettings(method="none"))
+    compact: CompactSettings = field(default_factory=lambda: CompactSettings(method="general"))
     compactor: Path | None = None
     keep_keys: bool = False
     tune: TuneSettings = field(default_factory=TuneSettings)
@@ -95,6 +98,23 @@ class LearnSettings:
         """Whether a later stage needs clusters."""
         trained = self.compactor is None and self.compact.needs_clusters
         return trained or (self.prune.rate > 0 and self.prune.strategy == "spatial")
+
+
+def resolve_general(settings: LearnSettings, model: BaseModel) -> LearnSettings:
+    """Replace the compaction method "general" by what it means for a model.
+
+    Args:
+        settings: The settings; any other method is kept.
+        model: The base model. One without a general compactor gets a PCA of the memory's own keys, or none where its
+            states are small already.
+    """
+    if settings.compactor is not None or settings.compact.method != "general":
+        return settings
+    if model.general is not None:
+        none = replace(settings.compact, method="none")
+        return replace(settings, compactor=model.general / GENERAL_COMPACTOR, compact=none)
+    method = "pca" if model.dimension >= 2 * _PCA_DIMENSION else "none"
+    return replace(settings, compact=replace(settings.compact, method=method, dimension=_PCA_DIMENSION))
 
 
 @dataclass(frozen=True)
@@ -160,7 +180,7 @@ def learn(
         ['extract', 'index', 'tune']
         >>> translations = Translator(model, memory).translate(["Guten Morgen"])
     """
-    settings = settings or LearnSettings()
+    settings = resolve_general(settings or LearnSettings(), model)
     settings.tune.check(dev)
     if settings.compactor is not None:
         read_given(settings.compactor, model.name, model.fingerprint)

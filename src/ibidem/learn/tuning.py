@@ -1,31 +1,56 @@
-"""Tuning: choose the fixed and the adaptive combiner on a dev set, and store both in the memory."""
+"""Tuning: choose or train the combiners of a memory on a dev set, and store them in the memory."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 
-from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, store_adaptive, store_fixed
+from ibidem.combine import (
+    FixedCombiner,
+    StoredCombiner,
+    load_entry_table,
+    load_general_combiner,
+    neighbour_counts,
+    store_adaptive,
+    store_contextual,
+    store_fixed,
+)
+from ibidem.compact import load_compactor
 from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
-from ibidem.learn.combiner_training import MetaKSettings, fixed_loss, train_by_temperature, tune_fixed
+from ibidem.learn.combiner_training import (
+    ContextualSettings,
+    MetaKSettings,
+    fixed_loss,
+    train_by_temperature,
+    train_contextual,
+    tune_fixed,
+)
+from ibidem.learn.compact import GENERAL_COMPACTOR
 from ibidem.learn.examples import gather_examples
 from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
+    COMPACTOR_ARTEFACT,
+    CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     check_complete,
     check_identity,
-    load_values,
 )
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import Index, open_index
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ibidem.learn.combiner_training import TrainedContextual
+    from ibidem.learn.examples import Examples
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.text import Corpus
@@ -45,6 +70,7 @@ class TuneSettings:
         sampled_pairs: The number of pairs that are sampled from the memory if there is no dev set; the entries of each
             pair are hidden while the pair is scored.
         metak: The settings of the adaptive combiner's training.
+        contextual: The settings of the contextual combiner's training.
 
     Raises:
         UsageError: A setting is invalid.
@@ -59,6 +85,7 @@ class TuneSettings:
     bleu_sentences: int = 500
     sampled_pairs: int = 500
     metak: MetaKSettings = field(default_factory=MetaKSettings)
+    contextual: ContextualSettings = field(default_factory=ContextualSettings)
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -168,7 +195,7 @@ def tune(
     again: bool = False,
     progress: Progress = silent,
 ) -> Memory:
-    """Tune the fixed and the adaptive combiner of a memory on a dev set, and store both.
+    """Tune the fixed, the adaptive and the contextual combiner of a memory on a dev set, and store them.
 
     The base model stays unchanged. If the memory was last tuned with the same settings, dev set and index, and nothing
     was added or removed since, nothing is done.
@@ -184,7 +211,7 @@ def tune(
         progress: Receives the progress.
 
     Returns:
-        The memory with both combiners, committed.
+        The memory with its combiners, committed.
 
     Raises:
         MismatchError: The memory belongs to another model, or another process changed its keys meanwhile.
@@ -219,7 +246,7 @@ def tune(
     examples = gather_examples(
         model,
         searched,
-        load_values(memory, model.device),
+        load_entry_table(memory, model.device),
         dev_set.sources,
         dev_set.targets,
         settings.k,
@@ -232,6 +259,7 @@ def tune(
     if settings.objective == "bleu":
         fixed, bleu = choose_by_bleu(memory, model, searched, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
+    contextual = tune_contextual(examples, model, memory, settings, sampled=dev is None, progress=progress)
     report: dict[str, object] = {
         "digest": wanted,
         "contents": contents(memory),
@@ -245,11 +273,59 @@ def tune(
         "loss_fixed": fixed_loss(examples, fixed),
         "loss_adaptive_validation": trained.loss,
         "adaptive_updates": trained.updates,
+        "loss_contextual_validation": None if contextual is None else contextual.loss,
+        "loss_general_validation": None if contextual is None else contextual.start_loss,
+        "contextual_updates": None if contextual is None else contextual.updates,
         "objective": settings.objective,
         "bleu_search": bleu,
         "settings": asdict(settings),
     }
-    return _store(memory, store_fixed(fixed), store_adaptive(trained.combiner), report)
+    combiners = {
+        FIXED_COMBINER_ARTEFACT: store_fixed(fixed),
+        ADAPTIVE_COMBINER_ARTEFACT: store_adaptive(trained.combiner),
+    }
+    if contextual is not None:
+        combiners[CONTEXTUAL_COMBINER_ARTEFACT] = store_contextual(contextual.combiner)
+    return _store(memory, combiners, report)
+
+
+def tune_contextual(
+    examples: Examples, model: BaseModel, memory: Memory, settings: TuneSettings, *, sampled: bool, progress: Progress
+) -> TrainedContextual | None:
+    """Train the contextual combiner, from the model's general one where there is one.
+
+    Args:
+        examples: The examples of the dev set.
+        model: The base model.
+        memory: The memory.
+        settings: The settings of tuning.
+        sampled: Whether the examples are pairs of the memory itself. Those have nearer neighbours than new text has,
+            so a general combiner is better than one that is trained on them, and is returned as it is.
+        progress: Receives the number of updates.
+
+    Returns:
+        The combiner; None where the memory has no source vectors.
+    """
+    if examples.context is None:
+        return None
+    start = None
+    if model.general is not None:
+        general = load_general_combiner(model.general).network
+        if general.k == settings.k:
+            start = general
+            if not _is_general(memory, model.general):
+                start.scale.fill_(examples.typical_distance())
+    updates = 0 if start is not None and sampled else settings.contextual.updates
+    return train_contextual(examples, replace(settings.contextual, updates=updates), start=start, progress=progress)
+
+
+def _is_general(memory: Memory, folder: Path) -> bool:
+    """Return whether the keys of a memory are in the space of the model's general compactor."""
+    artefact = memory.artefact(COMPACTOR_ARTEFACT)
+    if artefact is None:
+        return False
+    mine, general = (load_compactor(path).state_dict() for path in (artefact.path, folder / GENERAL_COMPACTOR))
+    return mine.keys() == general.keys() and all(torch.equal(mine[name], general[name]) for name in mine)
 
 
 def choose_by_bleu(
@@ -293,13 +369,14 @@ def choose_by_bleu(
     return max(scores, key=lambda combiner: scores[combiner]), tried
 
 
-def _store(memory: Memory, fixed: StoredCombiner, adaptive: StoredCombiner, report: dict[str, object]) -> Memory:
-    """Commit both combiners in one generation."""
+def _store(memory: Memory, combiners: Mapping[str, StoredCombiner], report: dict[str, object]) -> Memory:
+    """Commit all combiners in one generation."""
     with memory.edit() as edit:
         edit.set_fitted(memory)
-        for name, combiner in ((FIXED_COMBINER_ARTEFACT, fixed), (ADAPTIVE_COMBINER_ARTEFACT, adaptive)):
+        for name, combiner in combiners.items():
             edit.put_artefact(name, combiner.extension, combiner.payload, combiner.summary)
-        edit.set_stage("tune", {**report, "fixed": fixed.summary, "adaptive": adaptive.summary})
+        summaries = {name.removeprefix("combiner_"): combiner.summary for name, combiner in combiners.items()}
+        edit.set_stage("tune", {**report, **summaries})
         memory = edit.commit()
     write_card(memory)
     return memory

@@ -3,6 +3,7 @@
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
+    CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
     Artefact,
@@ -23,6 +24,7 @@ from ibidem.memory.tail import Tail
 __all__ = [
     "ADAPTIVE_COMBINER_ARTEFACT",
     "COMPACTOR_ARTEFACT",
+    "CONTEXTUAL_COMBINER_ARTEFACT",
     "FIXED_COMBINER_ARTEFACT",
     "INDEX_ARTEFACT",
     "LOCK",

@@ -35,6 +35,7 @@ INDEX_ARTEFACT = "index"
 COMPACTOR_ARTEFACT = "compactor"
 FIXED_COMBINER_ARTEFACT = "combiner_fixed"
 ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
+CONTEXTUAL_COMBINER_ARTEFACT = "combiner_contextual"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ibidem.text import same_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from ibidem.model.tokens import Tokens
 
@@ -69,10 +70,18 @@ class BaseModel:
     Attributes:
         name: The name or the absolute path that the model was loaded by.
         tokens: The tokenizers of both sides.
+        general: The folder of what was trained on general text for all memories of the model; None without one.
     """
 
     def __init__(
-        self, name: str, network: Any, tokens: Tokens, fingerprint: str | None = None, *, int8: bool = False
+        self,
+        name: str,
+        network: Any,
+        tokens: Tokens,
+        fingerprint: str | None = None,
+        *,
+        int8: bool = False,
+        general: Path | None = None,
     ) -> None:
         """Wrap a network and its tokenizer.
 
@@ -83,12 +92,15 @@ class BaseModel:
             fingerprint: The fingerprint of the original weights, where the network holds rounded ones.
             int8: Decode with int8 products. States for learning use them too where the native library supports the
                 model.
+            general: The folder with what was trained for this model on general text, for every memory: a compactor,
+                the projection of source vectors, and a contextual combiner. None without one.
 
         Raises:
             ModelError: The network has no linear output layer.
         """
         self.name = name
         self.tokens = tokens
+        self.general = general
         self._network = network.eval().requires_grad_(False)
         self._projection = _output_projection(network)
         self._given_fingerprint = fingerprint

@@ -37,6 +37,8 @@ _FETCHED = ("*.json", "*.txt", "*.model", "*.spm", PLAIN_FILE, "model-*.safetens
 _NOT_FETCHED = ("*/*", "adapter_*")
 _USABLE = "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
 SHIPPED = "ibidem-base-de-en"
+# The folder of a model that holds its general compactor, source projection and combiner.
+GENERAL_FOLDER = "general"
 AUTO = "auto"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
@@ -97,7 +99,15 @@ def load_model(
     fingerprint = fingerprint_network(network) if _DTYPES[dtype] != torch.float32 else None
     if dtype == "int8" and (reason := _int8_obstacle(network, chosen, torch_device)):
         raise UsageError(reason)
-    return BaseModel(chosen, network.to(torch_device, _DTYPES[dtype]), tokens, fingerprint, int8=dtype == "int8")
+    general = None if folder is None else folder / GENERAL_FOLDER
+    return BaseModel(
+        chosen,
+        network.to(torch_device, _DTYPES[dtype]),
+        tokens,
+        fingerprint,
+        int8=dtype == "int8",
+        general=general if general is not None and general.is_dir() else None,
+    )
 
 
 def resolve_device(device: str) -> torch.device:

@@ -1,6 +1,7 @@
 """Training of compactors: the Compact Network with each of the paper's objectives, PCA and SVD."""
 
 from ibidem.learn.compact.compaction import (
+    GENERAL_COMPACTOR,
     CompactSettings,
     GivenCompactor,
     TrainingData,
@@ -16,6 +17,7 @@ from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trainer import TrainedCompactor, train_network
 
 __all__ = [
+    "GENERAL_COMPACTOR",
     "CompactSettings",
     "GivenCompactor",
     "TrainedCompactor",

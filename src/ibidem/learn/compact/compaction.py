@@ -42,7 +42,9 @@ STAGE = "compact"
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
 _DEPENDENT_ARTEFACTS = (INDEX_ARTEFACT, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
-METHODS = ("network", "pca", "svd", "none")
+# The file of the compactor in `BaseModel.general`.
+GENERAL_COMPACTOR = "compactor.safetensors"
+METHODS = ("general", "network", "pca", "svd", "none")
 OBJECTIVES = ("nce", "ranking", "prediction")
 HIDDEN = ("4x-output", "quarter-input")
 
@@ -64,7 +66,8 @@ class CompactSettings:
     "paper" and "code" name the readings of the paper and of the authors' code.
 
     Attributes:
-        method: "network" (the Compact Network, section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
+        method: "general" (the compactor that comes with the base model, for `learn`), "network" (the Compact Network,
+            section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
         dimension: Dimension c of the compact space (64 in section 4.3).
         activation: "sigmoid" (paper, section 3.1) or "tanh" (code).
         hidden: Hidden units: "4x-output" (paper, appendix A), "quarter-input" (code), or a number. Both readings agree

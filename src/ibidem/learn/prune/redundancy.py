@@ -118,7 +118,7 @@ def make_predictor(
     Raises:
         UsageError: The memory has no tuned combiner.
     """
-    combiner = load_combiner(memory)
+    combiner = load_combiner(memory, context=False)
     if combiner is None:
         raise UsageError(
             f"{memory.path} has no tuned combiner, which the strategy redundant needs: run `ibidem tune -m "
