@@ -8,11 +8,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from ibidem.combine import MetaK, neighbour_counts
+from ibidem.combine import ContextualNetwork, MetaK, NeighbourContext, neighbour_counts
 from ibidem.errors import UsageError
 from ibidem.learn import Examples, MetaKSettings, train_adaptive, tune_fixed
-from ibidem.learn.combiner_training import TEMPERATURES, WEIGHTS, mixture_loss
+from ibidem.learn.combiner_training import (
+    TEMPERATURES,
+    WEIGHTS,
+    ContextualSettings,
+    mixture_loss,
+    train_contextual,
+)
 
 from .samples import Dense, neighbour_distribution, random_examples
 
@@ -170,7 +177,51 @@ def test_the_same_seed_gives_the_same_network_and_keeps_the_callers_random_state
     assert not same_weights(first.combiner.network, other.combiner.network)
 
 
-def same_weights(one: MetaK, other: MetaK) -> bool:
+def with_context(examples: Examples, seed: int = 0) -> Examples:
+    """Add a context in which only the distance between sources tells right neighbours from wrong ones."""
+    draw = torch.Generator().manual_seed(seed)
+    right = examples.values == examples.gold[:, None]
+    apart = torch.where(right, 0.1, 0.9) + 0.1 * torch.rand(right.shape, generator=draw)
+    stored = torch.full(right.shape, -1.0)
+    top = torch.full((len(examples), 2), 0.1).log()
+    context = NeighbourContext(examples.base_neighbours, stored, apart, top)
+    return replace(examples, distances=torch.ones_like(examples.distances), context=context)
+
+
+QUICK_CONTEXTUAL = ContextualSettings(updates=300, validate_every=50, batch=256, learning_rate=0.01)
+
+
+def test_contextual_training_uses_the_context() -> None:
+    examples, fresh = with_context(helpful()), with_context(helpful(seed=1), seed=1)
+    trained = train_contextual(examples, QUICK_CONTEXTUAL)
+    assert trained.start_loss is None
+    assert trained.loss < train_adaptive(examples, 1.0, QUICK).loss - 0.03
+    weights = trained.combiner.weigh(fresh.distances, fresh.values, fresh.context)
+    right = (fresh.values == fresh.gold[:, None]).any(dim=1)
+    assert float(weights.base[right].mean()) < 0.3
+    assert float(weights.base[~right].mean()) > 0.7
+
+
+def test_contextual_training_from_a_network_never_gets_worse() -> None:
+    examples = with_context(helpful())
+    start = train_contextual(examples, QUICK_CONTEXTUAL).combiner.network
+    again = train_contextual(examples, replace(QUICK_CONTEXTUAL, updates=0), start=start)
+    assert again.updates == 0
+    assert again.loss == again.start_loss
+    assert same_weights(again.combiner.network, start)
+    more = train_contextual(examples, QUICK_CONTEXTUAL, start=start)
+    assert more.start_loss is not None
+    assert more.loss <= more.start_loss
+
+
+def test_contextual_training_needs_a_context_and_the_same_k() -> None:
+    with pytest.raises(UsageError, match="source vectors"):
+        train_contextual(helpful())
+    with pytest.raises(UsageError, match="takes 8 neighbours, not 4"):
+        train_contextual(with_context(helpful()), start=ContextualNetwork(8, 1.0))
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(one.state_dict()[name], tensor) for name, tensor in other.state_dict().items())
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ibidem.combine import EntryTable
 from ibidem.errors import TextError
 from ibidem.learn import Examples, gather_examples
 from ibidem.memory import load_values
@@ -31,7 +32,7 @@ def gather(
     index = open_index(memory, "exact", model.device)
     values = load_values(memory, model.device)
     # Small batches, so that rows of many batches must be put back in order.
-    return gather_examples(model, index, values, sources, targets, k, hidden=hidden, batch_tokens=200)
+    return gather_examples(model, index, EntryTable(values), sources, targets, k, hidden=hidden, batch_tokens=200)
 
 
 def check_against_brute_force(

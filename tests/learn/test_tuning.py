@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.combine import AdaptiveCombiner, FixedCombiner, load_combiner
+from ibidem.combine import AdaptiveCombiner, EntryTable, FixedCombiner, load_combiner
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
@@ -57,7 +57,7 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     examples = gather_examples(
         tiny,
         open_index(tuned, None, tiny.device),
-        load_values(tuned, tiny.device),
+        EntryTable(load_values(tuned, tiny.device)),
         read.sources,
         read.targets,
         4,

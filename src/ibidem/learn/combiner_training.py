@@ -329,7 +329,7 @@ class ContextualSettings:
         learning_rate: The initial learning rate of Adam; it falls linearly to 0.
         start_learning_rate: The same, if training starts from a trained network.
         clip: The largest norm of a gradient.
-        updates: The number of updates.
+        updates: The number of updates; 0 returns the network that training starts from.
         validate_every: Updates between two validations; the weights of the lowest validation loss are kept.
         held_out: The share of sentences for validation.
         seed: The seed of initialisation, split and batches.
@@ -428,7 +428,7 @@ def train_contextual(
         network = copy.deepcopy(start).requires_grad_(True)
     rate = settings.learning_rate if start is None else settings.start_learning_rate
     optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, settings.updates)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(1, settings.updates))
     inputs, held_out = _ContextualInputs.of(network, training), _ContextualInputs.of(network, validation)
     start_loss = None
     best, best_loss, best_update = copy.deepcopy(network), math.inf, 0
