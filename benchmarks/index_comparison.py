@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -75,6 +76,7 @@ def main() -> None:
             command.add_argument("--queries", type=int, default=3000)
         if name == "run":
             command.add_argument("system", choices=SYSTEMS)
+            command.add_argument("--every", type=int, default=1, help="index only every n-th key")
             command.add_argument("--rounds", type=int, default=3)
             command.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads while building")
     arguments = parser.parse_args()
@@ -104,8 +106,12 @@ def prepare(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Build one index, measure every search width, and write SYSTEM.json."""
     folder: Path = arguments.output
-    keys = np.load(folder / "keys.npy")
-    queries, truth = np.load(folder / "queries.npy"), np.load(folder / "truth.npy")
+    keys, queries, truth = (np.load(folder / f"{name}.npy") for name in ("keys", "queries", "truth"))
+    name = arguments.system
+    if arguments.every > 1:
+        keys = np.ascontiguousarray(keys[:: arguments.every])
+        truth = true_distances(keys, queries)
+        name += f"-every-{arguments.every}"
     started, started_cpu = time.perf_counter(), time.process_time()
     built = SYSTEMS[arguments.system](keys, arguments.threads)
     seconds = {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - started_cpu}
@@ -117,22 +123,34 @@ def run(arguments: argparse.Namespace) -> None:
             recall = measure_recall(keys, queries, search, truth)
             microseconds = statistics.median(measure_time(queries, search) for _ in range(arguments.rounds))
             points.append({"width": width, "recall": round(recall, 4), "microseconds": round(microseconds, 1)})
-            print(f"{arguments.system:14} {width:32} recall {recall:.4f}  {microseconds:8.1f} µs", flush=True)
+            print(f"{name:14} {width:32} recall {recall:.4f}  {microseconds:8.1f} µs", flush=True)
             if recall >= ENOUGH or recall < before + LEAST_GAIN:
                 break
             before = recall
     report = {
-        "system": arguments.system,
+        "system": name,
         "library": built.library,
         "settings": built.settings,
         "keys": keys.shape,
         "queries": len(queries),
-        "build": {name: round(value, 1) for name, value in seconds.items()},
+        "build": {clock: round(value, 1) for clock, value in seconds.items()},
         "bytes_per_key": round(built.bytes / len(keys), 1),
         "points": points,
         "cpu": _cpu_name(),
     }
-    (folder / f"{arguments.system}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+def true_distances(keys: NDArray[np.float32], queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the squared distances [q, K] of the nearest keys, ascending."""
+    best = np.full((len(queries), K), np.inf, np.float32)
+    squares = np.square(queries).sum(axis=1)[:, None]
+    for start in range(0, len(keys), 50_000):
+        part = keys[start : start + 50_000]
+        distances = squares + np.square(part).sum(axis=1) - 2 * queries @ part.T
+        nearest = np.partition(distances, K - 1, axis=1)[:, :K]
+        best = np.sort(np.concatenate([best, nearest], axis=1), axis=1)[:, :K]
+    return best
 
 
 def measure_recall(
@@ -180,17 +198,12 @@ def _searched_by_torch(index: Any) -> Search:
 
 def faiss_pq(keys: NDArray[np.float32], threads: int) -> Built:
     """Build an IVF with 4-bit product codes of residuals and fast-scan; float16 keys re-rank the candidates."""
-    return _faiss(keys, threads, "OPQ32_64,IVF16384_HNSW32,PQ32x4fsr,Refine(SQfp16)", (16, 64))
+    return _faiss(keys, threads, f"OPQ32_64,IVF{_lists(keys)},PQ32x4fsr,Refine(SQfp16)", (16, 64))
 
 
 def faiss_rabitq(keys: NDArray[np.float32], threads: int) -> Built:
     """Build an IVF with 1-bit RaBitQ codes and fast-scan; float16 keys re-rank the candidates."""
-    return _faiss(keys, threads, "RR64,IVF16384_HNSW32,RaBitQfs,Refine(SQfp16)", (16, 64))
-
-
-def faiss_rabitq4(keys: NDArray[np.float32], threads: int) -> Built:
-    """Build an IVF with 4-bit RaBitQ codes, the first bit with fast-scan; float16 keys re-rank the candidates."""
-    return _faiss(keys, threads, "RR64,IVF16384_HNSW32,RaBitQfs4,Refine(SQfp16)", (2, 4))
+    return _faiss(keys, threads, f"RR64,IVF{_lists(keys)},RaBitQfs,Refine(SQfp16)", (16, 64))
 
 
 def _faiss(keys: NDArray[np.float32], threads: int, factory: str, factors: tuple[int, ...]) -> Built:
@@ -203,11 +216,10 @@ def _faiss(keys: NDArray[np.float32], threads: int, factory: str, factors: tuple
     index.train(keys[sample])
     index.add(keys)
     faiss.omp_set_num_threads(1)
-    quantizer: Any = faiss.downcast_index(inverted.quantizer)
 
     def curve(factor: int) -> Iterable[tuple[str, Search]]:
-        for nprobe in (16, 32, 64, 128, 256, 512):
-            inverted.nprobe, index.k_factor, quantizer.hnsw.efSearch = nprobe, factor, max(32, nprobe)
+        for nprobe in (32, 64, 128, 256):
+            inverted.nprobe, index.k_factor = nprobe, factor
             yield f"nprobe {nprobe}, k_factor {factor}", lambda queries: index.search(queries, K)[1]
 
     size = _file_size(lambda path: faiss.write_index(index, str(path)))
@@ -234,9 +246,9 @@ def scann(keys: NDArray[np.float32], threads: int) -> Built:
     """Build a partitioning tree with 4-bit product codes; the keys re-rank the candidates."""
     from scann import scann_ops_pybind
 
-    rotation = _rotation(keys.shape[1])
+    rotation, leaves_of_tree = _rotation(keys.shape[1]), _lists(keys)
     builder = scann_ops_pybind.builder(keys @ rotation, K, "squared_l2")
-    builder = builder.tree(num_leaves=8192, num_leaves_to_search=100, training_sample_size=400_000)
+    builder = builder.tree(num_leaves=leaves_of_tree, num_leaves_to_search=100, training_sample_size=400_000)
     builder = builder.score_ah(2).reorder(200)
     builder.set_n_training_threads(threads)
     index = builder.build()
@@ -253,7 +265,7 @@ def scann(keys: NDArray[np.float32], threads: int) -> Built:
     with tempfile.TemporaryDirectory() as folder:
         index.serialize(folder)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
-    settings = "rotation, 8192 leaves, score_ah(2)"
+    settings = f"rotation, {leaves_of_tree} leaves, score_ah(2)"
     return Built(f"scann {version('scann')}", settings, size, (curve(reorder) for reorder in (200, 1000)))
 
 
@@ -261,28 +273,23 @@ def rabitq(keys: NDArray[np.float32], threads: int) -> Built:
     """Build the IVF of the authors of RaBitQ with 7-bit codes."""
     from rabitqlib import IvfIndex, QGKMeans
 
-    clusters = QGKMeans(keys.shape[1], 16384, num_threads=threads, niter=10)
+    lists = 2 * _lists(keys)
+    clusters = QGKMeans(keys.shape[1], lists, num_threads=threads, niter=10)
     clusters.train(keys)
-    index = IvfIndex(keys.shape[1], len(keys), 16384, 7)
+    index = IvfIndex(keys.shape[1], len(keys), lists, 7)
     index.build(keys, clusters.centroids, clusters.assignments, num_threads=threads)
     curve = [(f"nprobe {n}", _searched_by_rabitq(index, n)) for n in (25, 50, 100, 200, 400, 800)]
     size = _file_size(lambda path: index.save(str(path)))
-    return Built(f"rabitqlib {version('rabitqlib')}", "IVF16384, 7 bits", size, [curve])
-
-
-def symphonyqg(keys: NDArray[np.float32], threads: int) -> Built:
-    """Build the graph of the authors of RaBitQ with quantised edges."""
-    from rabitqlib import SymqgIndex
-
-    index = SymqgIndex(keys.shape[1], 32)
-    index.build(keys, 200, num_threads=threads)
-    curve = [(f"ef {ef}", _searched_by_rabitq(index, ef)) for ef in (32, 64, 128, 256, 512, 1024)]
-    size = _file_size(lambda path: index.save(str(path)))
-    return Built(f"rabitqlib {version('rabitqlib')}", "SymphonyQG, degree 32, ef_construction 200", size, [curve])
+    return Built(f"rabitqlib {version('rabitqlib')}", f"IVF{lists}, 7 bits, 10 rounds of k-means", size, [curve])
 
 
 def _searched_by_rabitq(index: Any, width: int) -> Search:
     return lambda queries: index.search(queries, K, width)[0]
+
+
+def _lists(keys: NDArray[np.float32]) -> int:
+    """Return about 4 √n lists, a power of two."""
+    return 1 << round(math.log2(4 * math.sqrt(len(keys))))
 
 
 def _rotation(dimension: int) -> NDArray[np.float32]:
@@ -300,29 +307,29 @@ SYSTEMS: dict[str, Callable[[NDArray[np.float32], int], Built]] = {
     "ours": ours,
     "faiss-pq": faiss_pq,
     "faiss-rabitq": faiss_rabitq,
-    "faiss-rabitq4": faiss_rabitq4,
     "usearch": usearch,
     "scann": scann,
     "rabitq": rabitq,
-    "symphonyqg": symphonyqg,
 }
 
 
 def table(arguments: argparse.Namespace) -> None:
     """Print, as Markdown, the fastest point of each system with recall of at least 0.98, else its best recall."""
-    print("| library | index | search | recall@16 | µs a query | times ours | build, processor seconds | bytes a key |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| keys | library | index | search | recall@16 | µs a query | times ours | build, CPU s | bytes a key |")
+    print("|---|---|---|---|---|---|---|---|---|")
     reports = [json.loads(file.read_text()) for file in sorted(arguments.output.glob("*.json"))]
     chosen = {report["system"]: _choose(report["points"]) for report in reports}
-    for report in sorted(reports, key=lambda report: chosen[report["system"]]["microseconds"]):
+    ours_of = {report["keys"][0]: chosen[report["system"]] for report in reports if report["system"].startswith("ours")}
+    for report in sorted(reports, key=lambda each: (-each["keys"][0], chosen[each["system"]]["microseconds"])):
         point = chosen[report["system"]]
         cells = [
+            f"{report['keys'][0]:,}",
             report["library"],
             report["settings"],
             point["width"],
             f"{point['recall']:.3f}",
             f"{point['microseconds']:.1f}",
-            f"{point['microseconds'] / chosen['ours']['microseconds']:.1f}",
+            f"{point['microseconds'] / ours_of[report['keys'][0]]['microseconds']:.1f}",
             f"{report['build']['processor_seconds']:.0f}",
             f"{report['bytes_per_key']:.0f}",
         ]
