@@ -125,37 +125,55 @@ def load_model_for(
     )
 
 
-class ValueTable:
-    """The token id of every entry, sealed ones and those of the tail, in one tensor that grows with the memory.
+class GrowingTable:
+    """What a memory stores about its entries, sealed ones and those of the tail, in tensors that grow with the memory.
 
-    An added pair costs only its own entries. A `table` that was handed out is never changed: new values are written
+    An added pair costs only its own entries. A `table` that was handed out is never changed: new rows are written
     behind its end.
 
     Args:
-        device: Device of the table.
+        device: The device of the tensors.
     """
 
+    table: EntryTable
+
     def __init__(self, device: torch.device) -> None:
-        self._buffer = torch.empty(0, dtype=torch.long, device=device)
+        self._device = device
         self._generation = 0
-        self._filled = 0
-        self.table: Tensor = self._buffer
+        self._entries = self._pairs = 0
+        self._buffers: tuple[Tensor, ...] = ()
+        self._projection: SourceProjection | None = None
 
     def update(self, memory: Memory) -> None:
-        """Set the table to the values of this state of the memory.
+        """Set the table to the entries of this state of the memory.
 
         Args:
-            memory: The memory; within one generation its tail may only have grown since the last call.
+            memory: The memory.
         """
-        total = memory.entries + memory.tail.entries
-        if memory.generation != self._generation or total > len(self._buffer):
-            self._buffer = torch.empty(total + _SPARE, dtype=torch.long, device=self._buffer.device)
-            self._buffer[: memory.entries] = torch.from_numpy(memory.values().copy())
-            self._generation, self._filled = memory.generation, memory.entries
-        new = memory.tail.values[self._filled - memory.entries :]
-        self._buffer[self._filled : total] = torch.from_numpy(new)
-        self._filled = total
-        self.table = self._buffer[:total]
+        tail = memory.tail
+        entries, pairs = memory.entries + tail.entries, memory.pairs + tail.pairs
+        full = bool(self._buffers) and (entries > len(self._buffers[0]) or pairs > len(self._buffers[3]))
+        if not self._buffers or memory.generation != self._generation or full:
+            self._load(memory)
+        values, log_probs, sentences, vectors = self._buffers
+        known, known_pairs = self._entries - memory.entries, self._pairs - memory.pairs
+        of_entries = np.repeat(np.arange(memory.pairs, pairs, dtype=np.int32), np.diff(tail.offsets))
+        for buffer, new in ((values, tail.values), (log_probs, tail.log_probs), (sentences, of_entries)):
+            buffer[self._entries : entries] = torch.from_numpy(new[known:].astype(_NUMPY_TYPES[buffer.dtype]))
+        vectors[self._pairs : pairs] = torch.from_numpy(tail.source_vectors[known_pairs:].copy())
+        self._entries, self._pairs = entries, pairs
+        self.table = EntryTable(
+            values[:entries], log_probs[:entries], sentences[:entries], vectors[:pairs], self._projection
+        )
+
+    def _load(self, memory: Memory) -> None:
+        sealed = load_entry_table(memory.sealed_only(), self._device)
+        self._buffers = tuple(
+            torch.cat([part, part.new_empty(_SPARE, *part.shape[1:])])
+            for part in (sealed.values, sealed.log_probs, sealed.sentences, sealed.source_vectors)
+        )
+        self._projection = sealed.projection
+        self._generation, self._entries, self._pairs = memory.generation, memory.entries, memory.pairs
 
 
 class IndexParts(NamedTuple):
@@ -265,7 +283,7 @@ class LoadedMemory:
         whole = self._model.arithmetic == "int8"
         self._compactor = None if compactor is None else place_compactor(compactor, self._device, int16=whole)
         self._tuned = self._choose(memory, self._given_combiner)
-        self._values = ValueTable(self._device)
+        self._table = GrowingTable(self._device)
         self._index_parts = self._reloaded = None
         self._base = self._open_base(memory)
         if self._tuned is None and self._given_combiner is None and memory.entries >= EXACT_BELOW:
@@ -293,7 +311,7 @@ class LoadedMemory:
 
     def _update(self, memory: Memory) -> None:
         """Make a scorer of this state of the memory; within a generation the cost depends only on what was added."""
-        self._values.update(memory)
+        self._table.update(memory)
         self.scorer = self._make_scorer(memory, self._parts_of(memory), self._tuned)
         self.memory = memory
 
@@ -329,7 +347,7 @@ class LoadedMemory:
         """Make a scorer over parts of the index that takes the model's states."""
         index = join(parts, sum(part.index.size for part in parts), memory.dimension)
         whole = index if self._compactor is None else CompactedIndex(index, self._compactor)
-        return make_scorer(whole, EntryTable(self._values.table), combiner, memory)
+        return make_scorer(whole, self._table.table, combiner, memory)
 
 
 def load_memory_scorer(
