@@ -14,6 +14,7 @@ from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, re
 from ibidem.memory.generations import WORK
 from ibidem.memory.identity import check_complete, check_identity, load_values
 from ibidem.memory.integrity import accept_loss, verify_folder
+from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
@@ -34,6 +35,7 @@ __all__ = [
     "Damage",
     "Edit",
     "JournalWriter",
+    "KeyCoding",
     "KeyView",
     "Layout",
     "Manifest",

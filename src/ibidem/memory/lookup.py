@@ -6,7 +6,7 @@ never changes and is never given to another pair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.memory.key_coding import KeyCoding
     from ibidem.memory.segment import Segment
     from ibidem.memory.tail import Tail
 
@@ -99,6 +100,15 @@ class KeyView:
         keys = np.concatenate(parts)
         keys.flags.writeable = False
         return keys
+
+    @property
+    def coding(self) -> KeyCoding | None:
+        """The codes of int8 keys; None for others."""
+        return None
+
+    def chunks(self) -> list[NDArray[Any]]:
+        """Return all keys as they are stored: an array [entries, dimension] of each segment, verified."""
+        return [segment.array(self._name).all() for segment in self._segments]
 
     def gather(self, ids: NDArray[np.int64]) -> NDArray[np.float16]:
         """Copy the keys of given entries.
