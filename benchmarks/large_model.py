@@ -152,7 +152,7 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
     else:
         queries = {count: record_queries(arguments, count // arguments.beam) for count in rows}
     states = {count: states.to(model.device) for count, states in invert(network, queries).items()}
-    compactor = place_compactor(network, model.device, whole=model.arithmetic == "int8")
+    compactor = place_compactor(network, model.device, int16=model.arithmetic == "int8")
     values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
     combiner = place_combiner(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
     return {

@@ -71,7 +71,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     pairs = itertools.islice(Corpus(arguments.text), arguments.sentences)
     sentences = [pair.source for pair in pairs]
     few = sentences[:: max(1, len(sentences) // arguments.alone)]
-    settings = ServeSettings(Limits(rate=_RATE, burst=10**9, waiting=10**9, wait_seconds=1e9))
+    settings = ServeSettings(Limits(rate=_RATE, burst=10**9, queue_characters=10**9, wait_seconds=1e9))
     rounds = []
     with running(make_service(translator, settings)) as url:
         translator.translate(sentences[: 2 * arguments.batch_size])  # warm up

@@ -21,7 +21,13 @@ PathLike = str | os.PathLike[str]
 
 
 class Memory(memory.Memory):
-    """A memory folder: everything that was learned from one domain."""
+    """A memory folder: everything that was learned from one domain.
+
+    Examples:
+        >>> memory = Memory.open("memories/it")  # doctest: +SKIP
+        >>> memory.export("it.tmx").pairs  # doctest: +SKIP
+        3215
+    """
 
     @classmethod
     def learn(
@@ -90,7 +96,19 @@ class Memory(memory.Memory):
         return cls.open(learnt.path)
 
     def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:
-        """Write all pairs with their origins to a TMX, TSV or JSONL file that `learn` can read; see `export_pairs`."""
+        """Write all pairs with their origins to a file that `learn` can read.
+
+        Args:
+            path: The file; an existing one is replaced.
+            format: "tmx", "tsv" or "jsonl"; None takes that of the file's ending.
+            progress: Receives the number of pairs that are done.
+
+        Returns:
+            The number of pairs written, and how many of them were changed to fit the format.
+
+        Raises:
+            UsageError: The format is unknown, or the memory does not name its languages; then use `export_pairs`.
+        """
         return export_pairs(self, path, format=format, progress=progress)
 
 

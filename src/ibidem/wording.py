@@ -1,8 +1,29 @@
-"""Conversion of settings and reports to text."""
+"""Settings, reports and options as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+# Options of other commands that `ibidem learn` takes as settings.
+_LEARN_SETTINGS = {
+    "--dtype": "model.dtype",
+    "--source-prefix": "model.source_prefix",
+    "--catalogue-language": "text.catalogue_language",
+}
+
+
+def describe_option(option: str, value: str) -> str:
+    """Write an option with a value, in a form for every command that has it.
+
+    Args:
+        option: `--dtype`, `--source-prefix` or `--catalogue-language`, which are settings in `ibidem learn`.
+        value: The value to recommend, or a placeholder such as `TEXT`.
+
+    Examples:
+        >>> describe_option("--dtype", "float32")
+        '--dtype float32 (for `ibidem learn`: --set model.dtype=float32)'
+    """
+    return f"{option} {value} (for `ibidem learn`: --set {_LEARN_SETTINGS[option]}={value})"
 
 
 def describe_value(value: object, limit: int | None = None) -> str:

@@ -218,4 +218,4 @@ def test_a_memory_stores_the_prefix_of_its_sources(
     assert plain.out == given.out
     other = ibidem("translate", "-m", path, "--device", "cpu", "--source-prefix", "Anders: ", stdin="Hallo Welt\n")
     assert other.code == 1
-    assert "--source-prefix" in other.err
+    assert "--source-prefix TEXT (for `ibidem learn`: --set model.source_prefix=TEXT)" in other.err

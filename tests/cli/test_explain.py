@@ -43,11 +43,11 @@ def test_words_are_shown_with_their_sentences(ibidem: Run, memory: Path) -> None
     assert "\x1b" not in answer.out
     explanation = Translator(memory=memory, device="cpu", settings=SearchSettings(beam=2)).explain([text])[0]
     assert explanation.words
-    verdicts = [line for line in answer.lines if re.search(r"from (memory|the base model): \d+ %, \d+ of \d+ n", line)]
-    assert [line.split()[0] for line in verdicts[:-1]] == answer.lines[1].split()
-    assert verdicts[-1].split()[0] == "(end)"
+    summaries = [line for line in answer.lines if re.search(r"from (memory|the base model): \d+ %, \d+ of \d+ n", line)]
+    assert [line.split()[0] for line in summaries[:-1]] == answer.lines[1].split()
+    assert summaries[-1].split()[0] == "(end)"
     cited = re.compile(r"^ +\d+% .*\[.*\].*  \(.+:\d+, pair \d+, distance [\d.e+]+\)$")
-    assert sum(cited.match(line) is not None for line in answer.lines) >= len(verdicts)
+    assert sum(cited.match(line) is not None for line in answer.lines) >= len(summaries)
     silent = ibidem("explain", "-m", memory, *BY_HAND, "--neighbours", 0, text)
     assert not any(cited.match(line) for line in silent.lines)
 

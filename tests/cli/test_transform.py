@@ -86,7 +86,7 @@ def test_compact_prints_the_next_command(ibidem: Run, memory: Path) -> None:
         (("compact", "--set", "objectives=nce+love"), "use nce, ranking, prediction"),
         (("compact", "--compactor", "nowhere.safetensors"), "cannot be opened"),
         (("prune", "--rate", 1.5), "0.1 removes one in ten"),
-        (("prune", "--strategy", "best"), "cost-clusters, covered, random"),
+        (("prune", "--strategy", "best"), "cost-clusters, redundant, random"),
         (("prune", "--strategy", "spatial"), "run `ibidem cluster` first"),
         (("restore",), "cannot be restored"),
     ],

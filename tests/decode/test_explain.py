@@ -51,8 +51,8 @@ def score_of(tokens: list[Token], model: BaseModel, settings: SearchSettings) ->
 
 def check_sums(explanation: Explanation) -> None:
     for token in explanation.tokens:
-        total = sum(neighbour.vote for neighbour in token.neighbours)
-        agreeing = sum(neighbour.vote for neighbour in token.neighbours if neighbour.agrees)
+        total = sum(neighbour.weight for neighbour in token.neighbours)
+        agreeing = sum(neighbour.weight for neighbour in token.neighbours if neighbour.agrees)
         assert token.base_weight + total == pytest.approx(1, abs=1e-6)
         assert token.probability == pytest.approx(token.base_weight * token.base_probability + agreeing, rel=1e-9)
         assert all(neighbour.agrees == (neighbour.value == token.value) for neighbour in token.neighbours)
@@ -128,7 +128,7 @@ def test_every_probability_is_the_one_that_was_used(
         for token, used in zip(explanation.tokens, recorder.answers, strict=True):
             assert token.probability == pytest.approx(float(used[0, token.value].exp()), abs=CLOSE)
             for neighbour in token.neighbours:
-                shown = sum(other.vote for other in token.neighbours if other.value == neighbour.value)
+                shown = sum(other.weight for other in token.neighbours if other.value == neighbour.value)
                 assert shown <= float(used[0, neighbour.value].exp()) + CLOSE
 
 
@@ -200,7 +200,7 @@ def test_the_base_model_alone(tiny: BaseModel, short: list[Any]) -> None:
     for explanation in Translator(tiny, settings=settings).explain([s.german for s in short]):
         assert all(token.base_weight == 1 and token.neighbours == () for token in explanation.tokens)
         assert all(token.probability == token.base_probability for token in explanation.tokens)
-        assert all(word.verdict == "from the base model: no neighbour" for word in explanation.words)
+        assert all(word.summary == "from the base model: no neighbour" for word in explanation.words)
         assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(explanation.scores[0], abs=CLOSE)
 
 
@@ -230,7 +230,7 @@ def test_an_explanation_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memor
 
 
 @pytest.mark.parametrize(
-    ("memory_share", "agreeing", "consulted", "verdict"),
+    ("memory_share", "agreeing", "retrieved", "summary"),
     [
         (0.83, 6, 8, "from memory: 83 %, 6 of 8 neighbours"),
         (0.09, 2, 16, "from the base model: 91 %, 2 of 16 neighbours"),
@@ -238,8 +238,8 @@ def test_an_explanation_leaves_no_hook_and_counts_no_work(tiny: BaseModel, memor
         (0.0, 0, 0, "from the base model: no neighbour"),
     ],
 )
-def test_verdicts(memory_share: float, agreeing: int, consulted: int, verdict: str) -> None:
-    assert describe(memory_share, agreeing, consulted) == verdict
+def test_summaries(memory_share: float, agreeing: int, retrieved: int, summary: str) -> None:
+    assert describe(memory_share, agreeing, retrieved) == summary
 
 
 def test_a_memory_in_ram_has_no_sentences_to_show(tiny: BaseModel, short: list[Any], tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.learn import (
+    LearnSettings,
     MemoryWriter,
     MetaKSettings,
     PruneSettings,
+    TuneSettings,
     combiner_training,
     extract,
     group_entries,
+    label_dbscan,
     learn,
     make_batches,
     prune_entries,
@@ -42,8 +45,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Pa
 @pytest.mark.parametrize(
     "documented",
     [
+        LearnSettings,
         PruneSettings,
+        TuneSettings,
         group_entries,
+        label_dbscan,
         make_batches,
         prune_entries,
         translation_costs,

@@ -172,7 +172,7 @@ def test_a_correction_overlays_the_tuned_memory(
     for token in explained.tokens:  # which may weigh an entry twice, and show it once
         shown = [neighbour.entry for neighbour in token.neighbours]
         assert len(set(shown)) == len(shown)
-        assert token.base_weight + sum(neighbour.vote for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
+        assert token.base_weight + sum(neighbour.weight for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
     retrieved = translator.scorer.retrieve(step.states)
     untouched = retrieved.weights.neighbours[:, retrieved.sources == 1].sum(dim=1) < 1e-7
     assert untouched.any()

@@ -228,18 +228,18 @@ def test_pca_and_svd(tmp_path: Path, tiny: BaseModel, corpus_file: Path, method:
 
 
 def test_the_strategy_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel, corpus_file: Path) -> None:
-    covered = replace(WHOLE, prune=PruneSettings(strategy="covered", rate=0.3, seed=3))
-    memory = run(tiny, corpus_file, tmp_path / "memory", covered)
+    redundant = replace(WHOLE, prune=PruneSettings(strategy="redundant", rate=0.3, seed=3))
+    memory = run(tiny, corpus_file, tmp_path / "memory", redundant)
     assert memory.manifest.stages["prune"]["achieved"] == pytest.approx(0.3, abs=0.005)
-    assert run(tiny, corpus_file, memory.path, covered).generation == memory.generation
-    other = run(tiny, corpus_file, memory.path, replace(covered, tune=replace(TUNE, k=2)))
+    assert run(tiny, corpus_file, memory.path, redundant).generation == memory.generation
+    other = run(tiny, corpus_file, memory.path, replace(redundant, tune=replace(TUNE, k=2)))
     assert other.generation > memory.generation
     assert other.entries == memory.entries
     with pytest.raises(UsageError, match="unpruned memory first"):
-        replace(covered, tuned_on="pruned")
+        replace(redundant, tuned_on="pruned")
     untuned = extract(tiny, Corpus([corpus_file]), tmp_path / "untuned")
     with pytest.raises(UsageError, match="ibidem tune"):
-        prune_memory(untuned, covered.prune)
+        prune_memory(untuned, redundant.prune)
 
 
 def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:

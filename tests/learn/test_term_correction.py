@@ -47,7 +47,7 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
     same = sum(before[text] == after for text, after in zip(unrelated, translator.translate(unrelated), strict=True))
     assert same >= len(unrelated) - 1  # a dot, as of an ellipsis, may come from anywhere
     explained = translator.explain([terms["display"][2][0]])[0]
-    cited = {n.pair.source for token in explained.tokens for n in token.neighbours if n.agrees and n.vote > 0.2}
+    cited = {n.pair.source for token in explained.tokens for n in token.neighbours if n.agrees and n.weight > 0.2}
     assert terms["display"][0] in cited
     for source, target, _ in terms.values():
         writer.remove_pair(source, target)

@@ -47,7 +47,7 @@ def main() -> None:
         stored = [pair.location for pair in Memory.open(folder).sentences()]
         explanations = Translator(model, folder, combiner=combiner).explain([pairs[number][0] for number in numbers])
         weights = [
-            [max(n.vote * n.agrees * (n.pair.location == number) for n in token.neighbours) for token in tokens]
+            [max(n.weight * n.agrees * (n.pair.location == number) for n in token.neighbours) for token in tokens]
             for number, tokens in zip(numbers, (found.tokens for found in explanations), strict=True)
         ]
         print(json.dumps({"stored": stored, "weights": weights}), flush=True)

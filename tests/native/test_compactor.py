@@ -71,7 +71,7 @@ def test_int16_error_is_small(rows: int, inputs: int, activation: str, size: flo
     exact = network(inputs, 40, 20, activation, seed)
     states = torch.randn(rows, inputs) * size
     states[:, 0] *= peak
-    found, wanted = place_compactor(exact, "cpu", whole=True)(states), exact(states)
+    found, wanted = place_compactor(exact, "cpu", int16=True)(states), exact(states)
     rounded = (exact(states.half().float()) - wanted).half().float().abs().max() + wanted.abs().max() * 2**-11
     assert (found - wanted).abs().max() <= 2 * rounded
 
@@ -87,7 +87,7 @@ def test_no_int16_sum_overflows(inputs: int) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_row_does_not_depend_on_other_rows(whole: bool) -> None:
-    native_form = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", whole=whole)
+    native_form = place_compactor(network(512, 256, 64, "sigmoid", 1), "cpu", int16=whole)
     states = torch.randn(101, 512)
     whole_batch = native_form(states)
     assert torch.equal(whole_batch, torch.cat([native_form(row[None]) for row in states]))
@@ -97,7 +97,7 @@ def test_a_row_does_not_depend_on_other_rows(whole: bool) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_a_state_that_is_not_finite_gives_nan(whole: bool, wrong: float) -> None:
-    native_form = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", whole=whole)
+    native_form = place_compactor(network(32, 16, 8, "sigmoid", 1), "cpu", int16=whole)
     states = torch.randn(3, 32)
     states[1, 5] = wrong
     if wrong == torch.inf:

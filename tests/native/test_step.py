@@ -79,7 +79,7 @@ class Case:
         native = search_everything(build_index(ArrayKeys(keys), "native", seed=0))
         exact: Index = ExactIndex(ArrayKeys(keys))
         if compactor is not None:
-            native = CompactedIndex(native, place_compactor(compactor, "cpu", whole=kind.endswith("int16")))
+            native = CompactedIndex(native, place_compactor(compactor, "cpu", int16=kind.endswith("int16")))
             exact = CompactedIndex(exact, compactor)
         chosen = make_combiners(typical / 4)[combiner]
         scorer = make_scorer(native, values, chosen)

@@ -41,6 +41,6 @@ def test_a_scale_of_orders_of_magnitude(tmp_path: Path) -> None:
 
 def test_a_line_of_one_panel_is_named_too(tmp_path: Path) -> None:
     both = {"ours": [(0.0, 49.0), (0.5, 48.0)]}
-    curves = {"k = 4": {**both, "covered": [(0.0, 49.0)]}, "k = 8": {**both, "covered": [(0.0, 49.0), (0.5, 49.0)]}}
+    curves = {"k = 4": {**both, "redundant": [(0.0, 49.0)]}, "k = 8": {**both, "redundant": [(0.0, 49.0), (0.5, 49.0)]}}
     _, drawing = draw_curve(curves, {"k = 4": {}, "k = 8": {}}, tmp_path / "curve", smoke=False)
-    assert drawing.read_text(encoding="utf-8").count("covered") == 1
+    assert drawing.read_text(encoding="utf-8").count("redundant") == 1

@@ -237,7 +237,7 @@ def decode_steps(generator: Generator, totals: Totals) -> None:
     combiner = draw_combiner(generator, 2 * float(keys.astype(np.float64).var(axis=0).sum()) + 1e-6)
     if compactor is not None:
         whole = bool(generator.random() < 0.5)
-        searched = CompactedIndex(searched, place_compactor(compactor, "cpu", whole=whole))
+        searched = CompactedIndex(searched, place_compactor(compactor, "cpu", int16=whole))
     scorer = make_scorer(searched, values, combiner)
     assert isinstance(scorer, NativeScorer)
     assert scorer.step is not None

@@ -50,7 +50,7 @@ def decoder() -> Decoder:
 
 @pytest.fixture
 def batcher(decoder: Decoder) -> Iterator[Batcher[str]]:
-    made = Batcher(decoder, BatchSettings(size=4, max_waiting=1000, min_line_characters=10, wait_seconds=30))
+    made = Batcher(decoder, BatchSettings(size=4, queue_characters=1000, min_line_characters=10, wait_seconds=30))
     yield made
     decoder.free.set()
     made.close()
@@ -340,7 +340,7 @@ def test_closing_finishes_accepted_requests_and_refuses_new_ones(decoder: Decode
 def test_every_request_gets_its_own_results(requests: Sequence[tuple[str, list[str], bool]]) -> None:
     """For any requests in any order, some of them cancelled."""
     decoder = Decoder()
-    batcher = Batcher(decoder, BatchSettings(size=3, max_waiting=10**9, pause=0.0, max_pause=0.0))
+    batcher = Batcher(decoder, BatchSettings(size=3, queue_characters=10**9, pause=0.0, max_pause=0.0))
     decoder.hold()
     futures = [(batcher.submit(options, lines), options, lines, cancels) for options, lines, cancels in requests]
     for future, _, _, cancels in futures:

@@ -116,7 +116,7 @@ def test_explanation_probabilities_add_up(client: Client, translator: Translator
     for word in citations.words:
         assert citations.translation[word.start : word.end] == word.text
         for token in word.tokens:
-            agreeing = sum(neighbour.vote for neighbour in token.neighbours if neighbour.agrees)
+            agreeing = sum(neighbour.weight for neighbour in token.neighbours if neighbour.agrees)
             assert math.isclose(token.probability, token.base_weight * token.base_probability + agreeing, rel_tol=1e-6)
     assert len(citations.pairs) > 3
     expected = translator.explain(TEXTS)
@@ -134,7 +134,7 @@ def test_an_explanation_for_each_text(client: Client) -> None:
     found = client.post("/translate", {"q": [*TEXTS, ""], "explain": True, "memories": [], **PAIR}).json
     assert [one["translation"] for one in found["explanation"]] == found["translatedText"]
     assert found["explanation"][-1] == {"translation": "", "words": [], "pairs": []}
-    assert all(word["verdict"].startswith("from the base model") for word in found["explanation"][0]["words"])
+    assert all(word["summary"].startswith("from the base model") for word in found["explanation"][0]["words"])
 
 
 def test_settings_and_health(client: Client) -> None:

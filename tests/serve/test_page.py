@@ -134,7 +134,7 @@ def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> N
     explained = translator.explain([GERMAN])[0].words
     page.point_at(words[1])
     evidence = page["evidence-body"].text
-    assert explained[1].verdict in evidence
+    assert explained[1].summary in evidence
     neighbour = explained[1].tokens[0].neighbours[0]
     assert neighbour.pair.target in evidence
     assert neighbour.pair.source in evidence

@@ -262,7 +262,7 @@ def test_a_disconnect_removes_waiting_work(translator: Translator) -> None:
 
 
 def test_a_full_queue_responds_at_once(translator: Translator) -> None:
-    limits = replace(OPEN.limits, waiting=100)
+    limits = replace(OPEN.limits, queue_characters=100)
     with served(translator, replace(OPEN, limits=limits)) as (client, service):
         free = hold_decoder(service)
         waiting = [threading.Thread(target=client.post, args=("/translate", TEXT)) for _ in range(2)]

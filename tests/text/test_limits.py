@@ -16,9 +16,8 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.limits import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT, ReadLimits
 from ibidem.text.markup import set_attribute
-from ibidem.text.stream import Stream
+from ibidem.text.stream import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT, ReadLimits, Stream
 
 from .conftest import Write, sides
 
@@ -114,7 +113,7 @@ READ = """
 import sys
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.limits import ReadLimits
+from ibidem.text.stream import ReadLimits
 
 def peak():
     # ru_maxrss would start with the memory of the parent process.

@@ -12,8 +12,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus
-from ibidem.text.limits import MAX_TEXT
-from ibidem.text.stream import Stream
+from ibidem.text.stream import MAX_TEXT, Stream
 
 from .conftest import Write, sides
 

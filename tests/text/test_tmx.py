@@ -9,7 +9,7 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import Corpus, Pair
-from ibidem.text.limits import MAX_TEXT
+from ibidem.text.stream import MAX_TEXT
 
 from .conftest import Write, sides
 

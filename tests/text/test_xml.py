@@ -9,8 +9,8 @@ import pytest
 
 from ibidem.errors import TextError
 from ibidem.text import xml as xml_module
-from ibidem.text.limits import MAX_TEXT
 from ibidem.text.markup import XmlFile
+from ibidem.text.stream import MAX_TEXT
 from ibidem.text.xliff import read_xliff_document
 from ibidem.text.xml import Kind, read_tokens
 

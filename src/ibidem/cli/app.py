@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ibidem import __version__
-from ibidem.cli import bench, edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
+from ibidem.cli import edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,6 +84,9 @@ def _options_of(group: Any) -> list[Parameter]:
 def repeat_file_options(arguments: Sequence[str]) -> list[str]:
     """Repeat an option before its second file, so that `--train a.de a.en` works like `--train a.de --train a.en`.
 
+    Args:
+        arguments: The arguments of the process, without the name of the program.
+
     Examples:
         >>> repeat_file_options(["learn", "--train", "a.de", "a.en", "-o", "m"])
         ['learn', '--train', 'a.de', '--train', 'a.en', '-o', 'm']
@@ -119,7 +122,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "prune": transform.prune,
     "restore": transform.restore,
     "index": learn.index,
-    "bench": bench.bench,
+    "bench": evaluate.bench,
     "reproduce": reproduce.reproduce,
 }
 for _name, _command in _COMMANDS.items():

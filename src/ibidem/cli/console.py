@@ -48,7 +48,11 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def use_threads(threads: int | None) -> None:
-    """Set the number of threads of torch and faiss."""
+    """Set the number of threads of torch and, if it is installed, faiss.
+
+    Args:
+        threads: The number of threads; None leaves the defaults.
+    """
     if threads is None:
         return
     import torch
@@ -62,7 +66,14 @@ def use_threads(threads: int | None) -> None:
 
 
 def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, figures: bool = False) -> None:
-    """Print a table on stdout; with `figures`, all columns but the first are numbers."""
+    """Print a table on stdout.
+
+    Args:
+        title: The line above the table.
+        rows: The cells, [rows, columns].
+        header: The names of the columns, [columns].
+        figures: Whether all columns but the first are numbers, which are aligned to the right.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -77,12 +88,23 @@ def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, 
 
 
 def note(message: str) -> None:
-    """Print a message on stderr."""
+    """Print a message on stderr.
+
+    Args:
+        message: One line.
+    """
     print(message, file=sys.stderr)
 
 
 def open_input(path: Path) -> BinaryIO:
-    """Open a file for reading; raises TextError if that fails."""
+    """Open a file for reading.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TextError: The file cannot be opened.
+    """
     try:
         return path.open("rb")
     except OSError as error:
@@ -90,7 +112,15 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_lines(source: BinaryIO, name: str) -> Iterator[str]:
-    """Yield lines of UTF-8 without their ends (LF or CRLF); only LF separates lines."""
+    """Yield lines of UTF-8 without their ends (LF or CRLF); only LF separates lines.
+
+    Args:
+        source: The open file.
+        name: The name of the file, for messages.
+
+    Raises:
+        TextError: A line is not UTF-8.
+    """
     for number, raw in enumerate(source, start=1):
         try:
             line = raw.decode("utf-8")

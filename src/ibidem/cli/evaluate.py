@@ -1,20 +1,22 @@
-"""The command evaluate: BLEU, chrF, significance and speed of a memory compared with the base model."""
+"""The commands evaluate and bench: quality and speed of a memory compared with the base model and other systems."""
 
 from __future__ import annotations
 
 import json as json_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, print_table
-from ibidem.cli.options import TranslatorOptions
+from ibidem.cli.console import note, print_table, shown_progress
+from ibidem.cli.options import ModelOptions, TranslatorOptions
 from ibidem.errors import TextError
 
 if TYPE_CHECKING:
     from ibidem.decode import Scorer
+    from ibidem.memory import Memory
 
 
 def evaluate(
@@ -81,10 +83,10 @@ def evaluate(
     if json:
         print(json_module.dumps(report, indent=2, ensure_ascii=False))
     else:
-        _print_report(report)
+        _print_scores(report)
 
 
-def _print_report(report: dict[str, Any]) -> None:
+def _print_scores(report: dict[str, Any]) -> None:
     base = report["systems"]["base"]["scores"]
     rows = []
     for name, system in report["systems"].items():
@@ -106,3 +108,108 @@ def _print_report(report: dict[str, Any]) -> None:
     )
     for metric, signature in report["signatures"].items():
         note(f"{metric} {signature}")
+
+
+def bench(
+    memory: options.MemoryPath,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text", help="Sentences to translate, one a line; default: sentences of the memory.", show_default=False
+        ),
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option("--batch", min=1, help="Sentences in a batch; may be repeated. [default: 1, 8, 32, 64]"),
+    ] = None,
+    beam: Annotated[
+        list[int] | None, typer.Option("--beam", min=1, help="Width of the beam; may be repeated. [default: 1, 5]")
+    ] = None,
+    sentences: Annotated[int, typer.Option("--sentences", min=1, help="Largest number of sentences.")] = 64,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of measurements.")] = 3,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            help="generate (transformers' own search), paper (its index and mixture), ctranslate2 (where it is "
+            "installed; fair with --threads 1), none. [default: generate, paper]",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option("--size", min=1, help="Also time searches in a memory grown to this many keys; may be repeated."),
+    ] = None,
+    index: options.IndexSetting = None,
+    save: Annotated[Path | None, typer.Option("--save", help="File for all figures, JSON.", show_default=False)] = None,
+    seed: options.Seed = 0,
+    model: options.Model = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Compare the speed of a memory with the base model, transformers' generate() and the paper's settings."""
+    from ibidem.evaluate.bench import BenchSettings, run_bench
+    from ibidem.memory import Memory
+
+    opened = Memory.open(memory)
+    base = ModelOptions(model=model, device=device, dtype=dtype, threads=threads).load(opened.identity)
+    settings = BenchSettings(
+        batches=tuple(batch or (1, 8, 32, 64)),
+        beams=tuple(beam or (1, 5)),
+        rounds=rounds,
+        sentences=sentences,
+        against=BenchSettings.against if against is None else tuple(name for name in against if name != "none"),
+        sizes=tuple(size or ()),
+        seed=seed,
+    )
+    lines = _own_sentences(opened, sentences) if text is None else _lines_of(text)
+    with shown_progress() as progress:
+        report = {"dtype": dtype, **run_bench(base, opened, lines, settings, index=index, progress=progress)}
+    if save is not None:
+        save.write_text(json_module.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if json:
+        print(json_module.dumps(report, indent=2))
+    else:
+        _print_speed(report)
+
+
+def _own_sentences(memory: Memory, wanted: int) -> list[str]:
+    """Return sources spread evenly over the memory; the speed does not depend on whether they are stored."""
+    step = max(1, memory.pairs // (2 * wanted))
+    return [pair.source for pair in islice(memory.sentences(), 0, None, step)]
+
+
+def _lines_of(text: Path) -> list[str]:
+    """Read the lines of a file, which may be compressed."""
+    from ibidem.text import Stream
+
+    with Stream(str(text)) as stream:
+        return [line for _, line in stream.lines()]
+
+
+def _print_speed(report: dict[str, Any]) -> None:
+    rows = []
+    for benchmark in report["benchmarks"]:
+        for name, figures in benchmark["systems"].items():
+            ratios = [figures["speed_over"].get(other) for other in ("base", "generate()")]
+            rows.append(
+                (
+                    f"{benchmark['batch']} x {benchmark['beam']}",
+                    name,
+                    f"{figures['tokens_per_second']:,.0f}",
+                    f"{figures['sentences_per_second']:,.1f}",
+                    *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+                )
+            )
+    header = ("batch x beam", "", "tokens/s", "sentences/s", "over base", "over generate()")
+    print_table(f"{report['entries']:,} entries, {report['index']}", rows, header, figures=True)
+    for shape, shares in report["shares_of_time"].items():
+        note(f"{shape}: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+    for grown in report["growth"]:
+        times = ", ".join(f"{size}: {time:.0f}" for size, time in grown["microseconds"].items())
+        note(f"{grown['keys']:,} keys, {grown['description']}: µs per query in batches of {times}")
+    if report["growth_exponents"]:
+        fits = ", ".join(f"{size}: {exponent:.2f}" for size, exponent in report["growth_exponents"].items())
+        note(f"The time grows as the number of keys to the power of, in batches of {fits}")

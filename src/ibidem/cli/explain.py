@@ -43,7 +43,12 @@ def explain(
 
 
 def show(explanation: Explanation, neighbours: int) -> None:
-    """Print an explanation on stdout, on a terminal in colours: green words come from the memory."""
+    """Print an explanation on stdout, on a terminal in colours: green words come from the memory.
+
+    Args:
+        explanation: The explanation of one text.
+        neighbours: The largest number of cited sentences for each token.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -67,7 +72,7 @@ def _show_word(console: Console, word: Word, width: int, neighbours: int) -> Non
     from rich.text import Text
 
     line = Text(f"  {_printable(word.text) or _END:{width}}  ", style=_colour(word.memory_share))
-    console.print(line.append(word.verdict, style="default"))
+    console.print(line.append(word.summary, style="default"))
     for token in word.tokens:
         for neighbour in token.neighbours[:neighbours]:
             console.print(_cite(neighbour, width))
@@ -79,7 +84,7 @@ def _cite(neighbour: Neighbour, indent: int) -> Text:
 
     pair, target = neighbour.pair, _printable(neighbour.pair.target)
     line = Text(" " * (indent + 4))
-    line.append(f"{neighbour.vote:4.0%} ", style="bold" if neighbour.agrees else "dim")
+    line.append(f"{neighbour.weight:4.0%} ", style="bold" if neighbour.agrees else "dim")
     line.append(target[: neighbour.start], style="dim")
     line.append(f"[{target[neighbour.start : neighbour.end]}]", style="green" if neighbour.agrees else "red")
     line.append(target[neighbour.end :], style="dim")

@@ -116,7 +116,11 @@ def export(
 
 
 def describe(memory: Memory) -> dict[str, Any]:
-    """Return everything that `inspect` shows, as JSON."""
+    """Return everything that `inspect` shows, as a JSON object.
+
+    Args:
+        memory: The opened memory.
+    """
     identity = memory.identity
     return {
         "path": str(memory.path),
@@ -142,7 +146,16 @@ def describe(memory: Memory) -> dict[str, Any]:
 
 
 def note_done(before: Memory, after: Memory, stage: str) -> bool:
-    """Print a note if a stage was done before with the same settings; return whether it was."""
+    """Print a note if a stage was done before with the same settings.
+
+    Args:
+        before: The memory before the command.
+        after: The memory after it.
+        stage: The name of the stage, which is also the command.
+
+    Returns:
+        Whether the stage was done before, so that the command changed nothing.
+    """
     done = before.manifest.stages.get(stage) == after.manifest.stages[stage]
     if done:
         note(f"This was done before with the same settings: `ibidem {stage}` changed nothing. --again runs it anyway.")
@@ -150,7 +163,12 @@ def note_done(before: Memory, after: Memory, stage: str) -> bool:
 
 
 def print_summary(memory: Memory, *, json: bool) -> None:
-    """Print the summary of a memory, as learn and inspect show it."""
+    """Print the summary of a memory, as learn and inspect show it.
+
+    Args:
+        memory: The opened memory.
+        json: Whether to print all of `describe` as JSON.
+    """
     if json:
         print(json_module.dumps(describe(memory), indent=2, ensure_ascii=False))
         return
@@ -182,7 +200,15 @@ def _left_out(memory: Memory) -> str:
 
 
 def describe_artefact(info: Mapping[str, Any]) -> str:
-    """Describe an artefact: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`."""
+    """Describe an artefact: `IVF1024,SQ8, nprobe 32, recall@16 0.98`, or `k 8, weight 0.7`.
+
+    Args:
+        info: The information about the artefact in the manifest. Its kind or factory string and its numbers are shown.
+
+    Examples:
+        >>> describe_artefact({"kind": "fixed", "k": 8, "weight": 0.7})
+        'fixed, k 8, weight 0.7'
+    """
     figures = {
         _NAMES.get(name, name): value
         for name, value in info.items()

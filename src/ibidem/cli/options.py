@@ -140,7 +140,10 @@ _Temperature = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Options that choose the base model and the device."""
+    """Options that choose the base model and the device.
+
+    The help texts of the annotations describe the fields.
+    """
 
     model: Model = None
     device: Device = "auto"
@@ -155,6 +158,13 @@ class ModelOptions:
 
         Args:
             identity: The model identity of a memory; unset options default to it.
+
+        Returns:
+            The base model.
+
+        Raises:
+            UsageError: An option is invalid.
+            ModelError: The model cannot be loaded.
         """
         from ibidem.decode import load_model_for
 
@@ -172,7 +182,11 @@ class ModelOptions:
         return loaded
 
     def note_assumed(self, loaded: BaseModel) -> None:
-        """Print a note where languages were given for a model that does not name its own."""
+        """Print a note where languages were given for a model that does not name its own.
+
+        Args:
+            loaded: The loaded model.
+        """
         from ibidem.model import LanguagePair
 
         given = zip(loaded.tokens.assumed, (self.source_language, self.target_language), strict=True)
@@ -186,7 +200,10 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorOptions(ModelOptions):
-    """Options of commands that translate: model, memories, combiner, beam search."""
+    """Options of commands that translate: model, memories, combiner, beam search.
+
+    The help texts of the annotations describe the fields.
+    """
 
     memory: _MemoryChoice = None
     k: _K = None
@@ -200,7 +217,11 @@ class TranslatorOptions(ModelOptions):
 
     @property
     def memories(self) -> list[tuple[str, float]]:
-        """The folders and weights given with -m."""
+        """The folders and weights given with -m.
+
+        Raises:
+            UsageError: `-m none` is combined with folders.
+        """
         if not self.memory or self.memory == ["none"]:
             return []
         if "none" in self.memory:
@@ -209,7 +230,11 @@ class TranslatorOptions(ModelOptions):
 
     @property
     def fixed_combiner(self) -> FixedCombiner | None:
-        """The fixed combiner given by --k, --weight and --temperature, or None."""
+        """The fixed combiner given by --k, --weight and --temperature, or None.
+
+        Raises:
+            UsageError: Only some of the three options are given.
+        """
         if self.k is self.weight is self.temperature is None:
             return None
         if self.k is None or self.weight is None or self.temperature is None:
@@ -219,7 +244,14 @@ class TranslatorOptions(ModelOptions):
         return FixedCombiner(self.k, self.weight, self.temperature)
 
     def check(self, combiner: object) -> None:
-        """Raise UsageError for a combiner without a memory, before a model is loaded."""
+        """Check the options before a model is loaded.
+
+        Args:
+            combiner: The given combiners; None or empty if there are none.
+
+        Raises:
+            UsageError: There is a combiner without a memory.
+        """
         if not self.memories and (self.fixed_combiner or combiner):
             raise UsageError("A combiner needs a memory: give its folder with -m.")
 
@@ -230,6 +262,9 @@ class TranslatorOptions(ModelOptions):
             combiner: Name of the combiner, or None for the best that the memory has.
             beam: Width of the beam instead of --beam.
             model: A model that is loaded already.
+
+        Raises:
+            UsageError: An option is invalid, or does not fit the others.
         """
         from ibidem.decode import SearchSettings, Translator
 

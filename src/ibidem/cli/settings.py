@@ -61,7 +61,13 @@ class ModelSettings:
 
 
 class Setting(NamedTuple):
-    """A setting as `ibidem settings` lists it."""
+    """A setting as `ibidem settings` lists it.
+
+    Attributes:
+        name: The name for `--set`, such as `compact.dimension`.
+        default: The default as `--set` reads it.
+        meaning: The description from the docstring of the settings class.
+    """
 
     name: str
     default: str
@@ -74,6 +80,9 @@ def override(settings: T, assignments: Sequence[str]) -> T:
     Args:
         settings: A settings dataclass; fields that are dataclasses themselves are reached by `PART.NAME`.
         assignments: Texts `NAME=VALUE`.
+
+    Returns:
+        A new object; the given one is unchanged.
 
     Raises:
         UsageError: An assignment has no value, names no setting, or its value has the wrong type.
@@ -98,6 +107,9 @@ def override_parts(parts: Mapping[str, Any], assignments: Sequence[str]) -> list
 
     Returns:
         The settings in the order of `parts`.
+
+    Raises:
+        UsageError: See `override`.
     """
     given: dict[str, list[str]] = {name: [] for name in parts}
     for assignment in assignments:
@@ -108,7 +120,16 @@ def override_parts(parts: Mapping[str, Any], assignments: Sequence[str]) -> list
 
 
 def list_settings(settings: Any, prefix: str = "") -> Iterator[Setting]:
-    """Yield every setting of a dataclass that `--set` can change, those of its parts too."""
+    """Yield every setting of a dataclass that `--set` can change, those of its parts too.
+
+    Args:
+        settings: An object of a settings dataclass; its values are the defaults.
+        prefix: Text before each name, such as `compact.`.
+
+    Examples:
+        >>> [setting.name for setting in list_settings(ModelSettings(), "model.")]
+        ['model.dtype', 'model.source_prefix']
+    """
     meanings = _read_meanings(type(settings))
     for field in fields(settings):
         value = getattr(settings, field.name)

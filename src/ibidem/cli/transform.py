@@ -98,7 +98,7 @@ def prune(
         str,
         typer.Option(
             "--strategy",
-            help="cost-clusters (the paper's), covered, random, spatial, low-probability or high-probability.",
+            help="cost-clusters (the paper's), redundant, random, spatial, low-probability or high-probability.",
         ),
     ] = "cost-clusters",
     final: Annotated[

@@ -102,8 +102,15 @@ class FixedCombiner:
 def neighbour_counts(k: int) -> list[int]:
     """Return 1, 2, 4, … k, the numbers of neighbours that the Meta-k Network chooses among, besides 0.
 
+    Args:
+        k: The largest number of neighbours, a power of two.
+
     Raises:
         UsageError: If k is not a power of two.
+
+    Examples:
+        >>> neighbour_counts(8)
+        [1, 2, 4, 8]
     """
     if k < 1 or k & (k - 1):
         raise UsageError(f"The adaptive combiner needs k = 1, 2, 4, 8, …, not {k}.")
@@ -111,7 +118,14 @@ def neighbour_counts(k: int) -> list[int]:
 
 
 def count_distinct(values: Tensor) -> Tensor:
-    """Count the distinct values among the j nearest neighbours, for each j, [r, K]."""
+    """Count the distinct values among the j nearest neighbours, for each j.
+
+    Args:
+        values: Token ids of the neighbours, nearest first, [r, K].
+
+    Returns:
+        The counts [r, K].
+    """
     return first_occurrences(values).cumsum(dim=1)
 
 
@@ -140,17 +154,40 @@ class MetaK(nn.Module):
         nn.init.xavier_normal_(self.inner.weight[:, k:], gain=0.1)
 
     def features(self, distances: Tensor, values: Tensor) -> Tensor:
-        """Compute the features [r, 2K] of distances and values [r, K]."""
+        """Compute the features of the network's input.
+
+        Args:
+            distances: Squared distances of the neighbours, ascending, [r, K]; infinite for an absent neighbour.
+            values: Token ids of the neighbours, [r, K].
+
+        Returns:
+            The scaled distances, then the counts of distinct values, [r, 2K].
+        """
         near = (distances / self.scale).nan_to_num(nan=_FAR, posinf=_FAR, neginf=_FAR).clamp(max=_FAR)
         return torch.cat([near, count_distinct(values).to(near.dtype)], dim=1)
 
     def choose(self, features: Tensor) -> Tensor:
-        """Compute log p_beta [r, 2 + log2 K] from features [r, 2K]."""
+        """Compute log p_beta from features.
+
+        Args:
+            features: The output of `features`, [r, 2K].
+
+        Returns:
+            Log-probabilities of 0, 1, 2, 4, … K neighbours, [r, 2 + log2 K].
+        """
         logits: Tensor = self.outer(torch.tanh(self.inner(features)))
         return logits.log_softmax(dim=1)
 
     def forward(self, distances: Tensor, values: Tensor) -> Tensor:
-        """Compute log p_beta [r, 2 + log2 K] for distances and values [r, K]."""
+        """Compute log p_beta from distances and values.
+
+        Args:
+            distances: Squared distances of the neighbours, ascending, [r, K]; infinite for an absent neighbour.
+            values: Token ids of the neighbours, [r, K].
+
+        Returns:
+            Log-probabilities of 0, 1, 2, 4, … K neighbours, [r, 2 + log2 K].
+        """
         return self.choose(self.features(distances, values))
 
 
@@ -163,6 +200,12 @@ def spread_choices(log_choice: Tensor, kernel: Tensor) -> Weights:
     Args:
         log_choice: log p_beta, [r, 2 + log2 K].
         kernel: Kernel values, [r, K].
+
+    Returns:
+        Weights [r] and [r, K]; without neighbours, the base model has weight 1.
+
+    Raises:
+        UsageError: If K is not a power of two.
     """
     width = kernel.shape[1]
     sizes = neighbour_counts(width)
@@ -185,6 +228,13 @@ class AdaptiveCombiner:
     Args:
         network: The trained network.
         temperature: The temperature with which it was trained.
+
+    Examples:
+        >>> import torch
+        >>> combiner = AdaptiveCombiner(MetaK(k=4, scale=100.0), temperature=10.0)
+        >>> weights = combiner.weigh_in_torch(torch.tensor([[1.0, 2.0, 5.0, 9.0]]), torch.tensor([[7, 7, 9, 7]]))
+        >>> weights.base.shape, weights.neighbours.shape
+        (torch.Size([1]), torch.Size([1, 4]))
     """
 
     network: MetaK
@@ -202,7 +252,15 @@ class AdaptiveCombiner:
         return self.weigh_in_torch(distances, values)
 
     def weigh_in_torch(self, distances: Tensor, values: Tensor) -> Weights:
-        """Compute what `weigh` computes in torch, on any device."""
+        """Compute the weights in torch, on any device; `weigh` uses a Triton kernel on a GPU.
+
+        Args:
+            distances: Squared distances of the neighbours, ascending, [r, K]; infinite for an absent neighbour.
+            values: Token ids of the neighbours, [r, K].
+
+        Returns:
+            Weights [r] and [r, K].
+        """
         weights = spread_choices(self.network(distances, values), distance_kernel(distances, self.temperature))
         alone = ~present(distances).any(dim=1)
         return Weights(torch.where(alone, 1.0, weights.base).clamp_min(1e-12), weights.neighbours)
@@ -228,6 +286,13 @@ class DistanceDecayCombiner:
 
     Raises:
         UsageError: If a setting is out of range.
+
+    Examples:
+        >>> import torch
+        >>> combiner = DistanceDecayCombiner(bandwidth=10.0, k=2)
+        >>> near, far = combiner.weigh(torch.tensor([[0.0, 1.0], [20.0, 21.0]]), torch.tensor([[7, 7], [7, 7]])).base
+        >>> float(near) < 0.2, float(far) > 0.9
+        (True, True)
     """
 
     bandwidth: float
@@ -252,17 +317,36 @@ class DistanceDecayCombiner:
 
 
 def typical_distance(keys: NDArray[np.floating[Any]]) -> float:
-    """Compute the mean squared distance between two of these keys [n, d]; 0 for fewer than two keys."""
+    """Compute the mean squared distance between two different keys.
+
+    Args:
+        keys: The keys, or a sample of them, [n, d].
+
+    Returns:
+        The mean; 0 for fewer than two keys.
+
+    Examples:
+        >>> import numpy as np
+        >>> typical_distance(np.array([[0.0, 0.0], [3.0, 4.0]]))
+        25.0
+    """
     if len(keys) < 2:
         return 0.0
     return float(2 * keys.astype(np.float64).var(axis=0, ddof=1).sum())
 
 
 class NativeCombiner:
-    """A combiner whose weights native code computes; they are those of the combiner in torch."""
+    """A combiner whose weights are computed in native code; they are those of the combiner in torch.
+
+    Args:
+        kernel: The native form of a combiner.
+
+    Attributes:
+        kernel: The native form.
+        k: The number of neighbours to retrieve.
+    """
 
     def __init__(self, kernel: CombinerKernel) -> None:
-        """Take the native form of a combiner."""
         self.kernel = kernel
         self.k = kernel.k
 
@@ -272,7 +356,14 @@ class NativeCombiner:
 
 
 def to_native(combiner: Combiner) -> Combiner:
-    """Return the native form of a combiner on the CPU; the combiner itself where there is none."""
+    """Return the native form of a combiner on the CPU.
+
+    Args:
+        combiner: The combiner; its tensors must be on the CPU.
+
+    Returns:
+        The native form; the combiner itself without the native library, or if it is of another class than those here.
+    """
     kernel = None if native() is None else _make_kernel(combiner)
     return combiner if kernel is None else NativeCombiner(kernel)
 

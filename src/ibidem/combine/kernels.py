@@ -56,9 +56,9 @@ def _weigh(  # type: ignore[no-untyped-def]
     # Two layers, tanh between them.
     unit = tl.arange(0, units)
     weight = inner + unit[:, None] * (2 * k) + place[None, :]
-    whole = unit[:, None] < hidden
-    sums = tl.sum(tl.load(weight, mask=whole, other=0.0) * near[None, :], axis=1)
-    sums += tl.sum(tl.load(weight + k, mask=whole, other=0.0) * distinct[None, :], axis=1)
+    in_range = unit[:, None] < hidden
+    sums = tl.sum(tl.load(weight, mask=in_range, other=0.0) * near[None, :], axis=1)
+    sums += tl.sum(tl.load(weight + k, mask=in_range, other=0.0) * distinct[None, :], axis=1)
     sums += tl.load(inner_bias + unit, mask=unit < hidden, other=0.0)
     active = 1.0 - 2.0 / (tl.exp(2.0 * sums) + 1.0)
     choice = tl.arange(0, wide)
@@ -93,6 +93,9 @@ def weigh_meta_k(distances: Tensor, values: Tensor, network: MetaK, temperature:
         network: The network, on the device of the distances.
         temperature: The temperature of the distance kernel.
         far: The scaled distance that stands for an absent neighbour.
+
+    Returns:
+        Weights [r] and [r, K].
     """
     rows, k = distances.shape
     base = torch.empty(rows, device=distances.device)

@@ -84,6 +84,12 @@ def best_candidates(
 
     Returns:
         The best tokens [r, count] of each row.
+
+    Examples:
+        >>> import torch
+        >>> weights = Weights(torch.tensor([0.5]), torch.tensor([[0.5]]))
+        >>> best_candidates(torch.zeros(1, 5), weights, torch.tensor([[3]]), count=1).tokens
+        tensor([[3]])
     """
     if runs_triton(logits):
         from ibidem.combine import kernels
@@ -108,7 +114,18 @@ def _native_candidates(
 def candidates_in_torch(
     logits: Tensor, weights: Weights, values: Tensor, count: int, banned: Tensor | None = None
 ) -> Candidates:
-    """Find what `best_candidates` finds in torch, on any device."""
+    """Find the most probable tokens of the mixture in torch, on any device; see `best_candidates`.
+
+    Args:
+        logits: Logits of the base model, [r, V]; they may be overwritten at the banned tokens.
+        weights: The weights of base model and neighbours.
+        values: Token ids of the neighbours, [r, K].
+        count: How many tokens to return; all where the vocabulary is smaller.
+        banned: Ids of tokens to leave out, [b].
+
+    Returns:
+        The best tokens [r, count] of each row.
+    """
     logits = logits.float()
     shift = weights.base.log()[:, None] - logits.logsumexp(dim=1, keepdim=True)
     if banned is not None:
@@ -128,7 +145,17 @@ def candidates_in_torch(
 
 
 def score_tokens(logits: Tensor, weights: Weights, values: Tensor, tokens: Tensor) -> Tensor:
-    """Compute the log-probability [r] in the mixture of one given token [r] in each row."""
+    """Compute the log-probability [r] in the mixture of one given token [r] in each row.
+
+    Args:
+        logits: Logits of the base model, [r, V].
+        weights: The weights of base model and neighbours.
+        values: Token ids of the neighbours, [r, K].
+        tokens: One token id a row, [r].
+
+    Returns:
+        Log-probabilities [r].
+    """
     base = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=1) + weights.base.log()
     if values.shape[1] == 0:
         return base
@@ -148,6 +175,12 @@ def average_weights(weights: Sequence[Weights], memory_weights: Sequence[float])
 
     Returns:
         One weight of the base model [r], and the neighbours [r, K_1 + K_2 + …] of all memories in their order.
+
+    Examples:
+        >>> import torch
+        >>> near, none = (Weights(torch.tensor([1 - w]), torch.tensor([[w]])) for w in (0.5, 0.0))
+        >>> average_weights([near, none], [1.0, 1.0])
+        Weights(base=tensor([0.5000]), neighbours=tensor([[0.5000, 0.0000]]))
     """
     pairs = zip(weights, memory_weights, strict=True)
     scaled = torch.stack([own.neighbours.sum(dim=1) * memory_weight for own, memory_weight in pairs], dim=1)
@@ -161,36 +194,84 @@ def average_weights(weights: Sequence[Weights], memory_weights: Sequence[float])
 def overlay_weights(under: Weights, over: Weights) -> Weights:
     """Compute the weights of `over` with the mixture of `under` in the place of the base model.
 
+    Args:
+        under: The weights of the mixture that takes the place of the base model, [r] and [r, K_under].
+        over: The weights of the mixture above it, [r] and [r, K_over].
+
     Returns:
         One weight of the base model [r], and the neighbours of `under`, then of `over`, [r, K_under + K_over].
+
+    Examples:
+        >>> import torch
+        >>> half = Weights(torch.tensor([0.5]), torch.tensor([[0.5]]))
+        >>> overlay_weights(half, half)
+        Weights(base=tensor([0.2500]), neighbours=tensor([[0.2500, 0.5000]]))
     """
     return Weights(over.base * under.base, torch.cat([over.base[:, None] * under.neighbours, over.neighbours], dim=1))
 
 
 def same_values(values: Tensor) -> Tensor:
-    """Return which neighbours of a row have the same value, [r, K, K]."""
+    """Return which neighbours of a row have the same value, [r, K, K].
+
+    Args:
+        values: Token ids of the neighbours, [r, K].
+    """
     return values[:, :, None] == values[:, None, :]
 
 
 def first_occurrences(values: Tensor) -> Tensor:
-    """Return which neighbours are the nearest of their value, [r, K]."""
+    """Return which neighbours are the nearest of their value, [r, K].
+
+    Args:
+        values: Token ids of the neighbours, nearest first, [r, K].
+
+    Examples:
+        >>> import torch
+        >>> first_occurrences(torch.tensor([[7, 9, 7]]))
+        tensor([[ True,  True, False]])
+    """
     width = values.shape[1]
     earlier = torch.ones(width, width, dtype=torch.bool, device=values.device).tril(-1)
     return ~(same_values(values) & earlier).any(dim=2)
 
 
 def aggregate(weights: Tensor, values: Tensor) -> Tensor:
-    """Sum the weights [r, K] of all neighbours in a row that have the same value; every neighbour gets its sum."""
+    """Sum the weights of all neighbours in a row that have the same value.
+
+    Args:
+        weights: The weight of each neighbour, [r, K].
+        values: Token ids of the neighbours, [r, K].
+
+    Returns:
+        For each neighbour the sum over its value, [r, K].
+
+    Examples:
+        >>> import torch
+        >>> aggregate(torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[7, 9, 7]]))
+        tensor([[0.7500, 0.2500, 0.7500]])
+    """
     return (same_values(values).to(weights.dtype) @ weights[:, :, None]).squeeze(2)
 
 
 def present(distances: Tensor) -> Tensor:
-    """Return which neighbours exist, [r, K]: those at a finite distance."""
+    """Return which neighbours exist, [r, K]: those at a finite distance.
+
+    Args:
+        distances: Squared distances of the neighbours, [r, K].
+    """
     return torch.isfinite(distances)
 
 
 def distance_kernel(distances: Tensor, temperature: float) -> Tensor:
-    """Compute exp(-d / T) up to one factor a row, [r, K]; 0 for an absent neighbour."""
+    """Compute exp(-d / T) up to one factor a row.
+
+    Args:
+        distances: Squared distances of the neighbours, [r, K]; infinite for an absent neighbour.
+        temperature: T, above 0.
+
+    Returns:
+        Kernel values [r, K], 1 for the nearest neighbour and 0 for an absent one.
+    """
     there = present(distances)
     scaled = torch.where(there, -distances / temperature, -torch.inf)
     nearest = scaled.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0) if scaled.shape[1] else scaled

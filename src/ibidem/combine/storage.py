@@ -37,7 +37,16 @@ class StoredCombiner(NamedTuple):
 
 
 def store_fixed(combiner: FixedCombiner) -> StoredCombiner:
-    """Turn a fixed combiner into JSON."""
+    """Turn a fixed combiner into JSON.
+
+    Args:
+        combiner: The combiner; its three settings are stored.
+
+    Examples:
+        >>> combiner = FixedCombiner(k=8, weight=0.5, temperature=10.0)
+        >>> restore_fixed(store_fixed(combiner).payload) == combiner
+        True
+    """
     summary: dict[str, object] = {
         "k": combiner.k,
         "weight": combiner.weight,
@@ -47,7 +56,11 @@ def store_fixed(combiner: FixedCombiner) -> StoredCombiner:
 
 
 def store_adaptive(combiner: AdaptiveCombiner) -> StoredCombiner:
-    """Turn an adaptive combiner into safetensors; the temperature is in the summary only."""
+    """Turn an adaptive combiner into safetensors; the temperature is in the summary only.
+
+    Args:
+        combiner: The combiner; its network may be on any device.
+    """
     network = combiner.network
     summary: dict[str, object] = {
         "k": network.k,
@@ -62,6 +75,9 @@ def store_adaptive(combiner: AdaptiveCombiner) -> StoredCombiner:
 def restore_fixed(payload: bytes) -> FixedCombiner:
     """Read a fixed combiner that `store_fixed` wrote.
 
+    Args:
+        payload: The bytes of the file.
+
     Raises:
         DamagedMemoryError: If the bytes are something else.
     """
@@ -74,6 +90,10 @@ def restore_fixed(payload: bytes) -> FixedCombiner:
 
 def restore_adaptive(payload: bytes, temperature: float) -> AdaptiveCombiner:
     """Read an adaptive combiner that `store_adaptive` wrote, to the CPU.
+
+    Args:
+        payload: The bytes of the file.
+        temperature: The temperature with which the network was trained, as the summary has it.
 
     Raises:
         DamagedMemoryError: If the bytes are something else, or a weight is not finite.
@@ -124,7 +144,15 @@ def load_combiner(memory: Memory, name: str | None = None) -> Combiner | None:
 
 
 def place_combiner(combiner: Combiner, device: torch.device) -> Combiner:
-    """Move a combiner to a device; on the CPU, return its native form where the native library is available."""
+    """Move a combiner to a device.
+
+    Args:
+        combiner: The combiner; a network that it holds is moved in place.
+        device: The device of the distances.
+
+    Returns:
+        On the CPU its native form where the native library is available, otherwise the combiner.
+    """
     network = getattr(combiner, "network", None)
     if isinstance(network, torch.nn.Module):
         network.to(device)

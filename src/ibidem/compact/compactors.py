@@ -44,11 +44,22 @@ class Compactor(Protocol):
         ...
 
     def __call__(self, states: Tensor, /) -> Tensor:
-        """Map states [n, d] of float16, bfloat16 or float32 to compact states [n, c] of float32."""
+        """Map states to the compact space.
+
+        Args:
+            states: Keys or decoder states [n, d] of float16, bfloat16 or float32.
+
+        Returns:
+            Compact states [n, c] of float32.
+        """
         ...
 
     def to(self, device: torch.device | str, /) -> Self:
-        """Move the compactor to a device, and return it."""
+        """Move the compactor to a device, and return it.
+
+        Args:
+            device: The device of the states.
+        """
         ...
 
     def summary(self) -> dict[str, object]:
@@ -102,11 +113,25 @@ class NetworkCompactor(nn.Module):
         return self.outer.out_features
 
     def activate(self, states: Tensor) -> Tensor:
-        """Compute the hidden layer sigma(FFN1(h)) [n, hidden] of states [n, d]."""
+        """Compute the hidden layer sigma(FFN1(h)).
+
+        Args:
+            states: Keys or decoder states, [n, d].
+
+        Returns:
+            The activations, [n, hidden].
+        """
         return self._activate(self.inner(states.to(self.inner.weight.dtype)))
 
     def forward(self, states: Tensor) -> Tensor:
-        """Map states [n, d] to compact states [n, c]."""
+        """Map states to the compact space.
+
+        Args:
+            states: Keys or decoder states [n, d], of any float type.
+
+        Returns:
+            Compact states [n, c] of float32.
+        """
         if runs_triton(states) and not torch.is_grad_enabled() and len(states) <= _MOST_FUSED:
             from ibidem.compact.kernels import apply_layer
 
@@ -135,6 +160,11 @@ class LinearCompactor(nn.Module):
 
     Raises:
         UsageError: If the kind is unknown.
+
+    Examples:
+        >>> import torch
+        >>> LinearCompactor("pca", torch.eye(2, 3), torch.ones(3))(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[0., 1.]])
     """
 
     projection: Tensor
@@ -158,7 +188,14 @@ class LinearCompactor(nn.Module):
         return self.projection.shape[0]
 
     def forward(self, states: Tensor) -> Tensor:
-        """Map states [n, d] to compact states [n, c]."""
+        """Map states to the compact space.
+
+        Args:
+            states: Keys or decoder states [n, d], of any float type.
+
+        Returns:
+            Compact states [n, c] of float32.
+        """
         return nn.functional.linear(states.to(self.projection.dtype) - self.mean, self.projection)
 
     def summary(self) -> dict[str, object]:
@@ -179,7 +216,14 @@ class KeyBlocks(Protocol):
         ...
 
     def blocks(self, rows: int) -> Iterator[NDArray[np.floating[Any]]]:
-        """Yield all keys in order, as arrays [at most rows, d]."""
+        """Yield all keys in order.
+
+        Args:
+            rows: The largest number of keys of a block.
+
+        Yields:
+            Keys [at most rows, d].
+        """
         ...
 
 
@@ -249,10 +293,17 @@ def _first_row(wrong: Tensor) -> int | None:
 
 
 class NativeCompactor:
-    """A compactor whose states on the CPU pass through native code, others through torch."""
+    """A compactor whose states on the CPU pass through native code, others through torch.
+
+    Args:
+        compactor: The compactor in torch, for states on other devices.
+        kernel: Its native form.
+
+    Attributes:
+        kernel: The native form, for the native decoding step.
+    """
 
     def __init__(self, compactor: LinearCompactor | NetworkCompactor, kernel: CompactorKernel) -> None:
-        """Join a compactor in torch and its native form."""
         self._compactor = compactor
         self.kernel = kernel
 
@@ -282,14 +333,17 @@ class NativeCompactor:
         return self._compactor.state_dict()
 
 
-def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: bool = False) -> Compactor:
+def place_compactor(compactor: Compactor, device: torch.device | str, *, int16: bool = False) -> Compactor:
     """Move a compactor to a device; on the CPU it runs in native code where that exists.
 
     Args:
-        compactor: The compactor.
+        compactor: The compactor; it is moved in place.
         device: Where the states are.
-        whole: Whether native code computes a network's first layer in int16, for states of a model that computes in
+        int16: Whether native code computes a network's first layer in int16, for states of a model that computes in
             int8. The added error is about that of rounding a key to float16.
+
+    Returns:
+        The native form on the CPU where the native library is available, otherwise the compactor.
     """
     placed = compactor.to(device)
     if native() is None or str(device) != "cpu":
@@ -299,5 +353,5 @@ def place_compactor(compactor: Compactor, device: torch.device | str, *, whole: 
         return NativeCompactor(placed, CompactorKernel.linear(placed.projection, bias))
     if isinstance(placed, NetworkCompactor):
         inner, outer = ((layer.weight, layer.bias) for layer in (placed.inner, placed.outer))
-        return NativeCompactor(placed, CompactorKernel.network(inner, outer, placed.activation, int16=whole))
+        return NativeCompactor(placed, CompactorKernel.network(inner, outer, placed.activation, int16=int16))
     return placed

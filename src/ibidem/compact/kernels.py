@@ -35,7 +35,14 @@ class Launch(NamedTuple):
 
 
 def launches(rows: int) -> list[Launch]:
-    """Return the launches that suit this many rows; the first is used, and a benchmark compares them."""
+    """Return the launches that suit a number of rows.
+
+    Args:
+        rows: The number of states.
+
+    Returns:
+        The launches; `apply_layer` uses the first, and a benchmark compares all.
+    """
     if rows <= 64:
         return [Launch(16, 32, 64, 4, 4), Launch(16, 16, 64, 2, 4), Launch(16, 16, 128, 4, 3)]
     return [Launch(16, 32, 128, 4, 3), Launch(32, 32, 64, 4, 4), Launch(64, 32, 64, 4, 3)]
@@ -62,10 +69,12 @@ def _layer(  # type: ignore[no-untyped-def]
     sums = tl.zeros((block, wide), tl.float32)
     for start in tl.range(0, inputs, piece, num_stages=stages):
         component = start + tl.arange(0, piece)
-        whole = component[None, :] < inputs
-        part = tl.load(x + row[:, None] * inputs + component[None, :], mask=shown & whole, other=0.0).to(tl.float32)
+        in_range = component[None, :] < inputs
+        part = tl.load(x + row[:, None] * inputs + component[None, :], mask=shown & in_range, other=0.0).to(tl.float32)
         factor = tl.load(
-            weight + output[:, None] * inputs + component[None, :], mask=(output[:, None] < outputs) & whole, other=0.0
+            weight + output[:, None] * inputs + component[None, :],
+            mask=(output[:, None] < outputs) & in_range,
+            other=0.0,
         )
         sums = tl.dot(part, tl.trans(factor), sums, input_precision="tf32x3")
     sums += tl.load(bias + output, mask=output < outputs, other=0.0)[None, :]

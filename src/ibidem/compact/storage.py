@@ -34,6 +34,12 @@ def store_compactor(compactor: Compactor, notes: Mapping[str, object] | None = N
 
     Returns:
         The bytes of the file.
+
+    Examples:
+        >>> compactor = NetworkCompactor(8, 4, 2, "sigmoid")
+        >>> payload = store_compactor(compactor, {"model": "ibidem-base-de-en"})
+        >>> restore_compactor(payload).dimension, read_notes(payload)
+        (2, {'model': 'ibidem-base-de-en'})
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in compactor.state_dict().items()}
     metadata = {**compactor.summary(), "notes": dict(notes or {})}
@@ -42,6 +48,9 @@ def store_compactor(compactor: Compactor, notes: Mapping[str, object] | None = N
 
 def restore_compactor(payload: bytes) -> Compactor:
     """Read a compactor that `store_compactor` wrote, to the CPU.
+
+    Args:
+        payload: The bytes of the file.
 
     Raises:
         DamagedMemoryError: If the bytes are something else, or a weight is not finite.
@@ -62,6 +71,9 @@ def restore_compactor(payload: bytes) -> Compactor:
 def read_notes(payload: bytes) -> dict[str, Any]:
     """Read the notes that were stored with a compactor.
 
+    Args:
+        payload: The bytes of the file.
+
     Raises:
         DamagedMemoryError: If the bytes hold none.
     """
@@ -74,6 +86,9 @@ def read_notes(payload: bytes) -> dict[str, Any]:
 
 def load_compactor(path: Path) -> Compactor:
     """Read a compactor from a file, to the CPU.
+
+    Args:
+        path: A file that `store_compactor` wrote, such as compactor-000003.safetensors of a memory.
 
     Raises:
         UsageError: If the file cannot be opened.

@@ -45,7 +45,7 @@ def never_stop() -> None:
 class SearchSettings:
     """The settings of beam search.
 
-    Args:
+    Attributes:
         beam: The number of hypotheses of a sentence, at least 1; 1 is greedy search.
         length_penalty: The exponent of the length by which log-probabilities are divided; 0 for no normalisation.
         max_length_ratio: A translation has at most `max_length_ratio` * source tokens + `max_length_extra` tokens, its
@@ -112,6 +112,9 @@ def beam_search(
         best: Finds the best tokens of the mixture; another function than ours is for benchmarks.
         check: Called before the sources are encoded and before every step; an exception that it raises ends the search.
 
+    Returns:
+        At most `settings.n_best` hypotheses for each source.
+
     Raises:
         UsageError: If a prefix is too long for the model.
     """
@@ -142,6 +145,9 @@ class BeamSearcher:
     """Searches with one model, as a CUDA graph where model, scorer and request allow it, else by `beam_search`.
 
     Captured graphs are kept until the scorer changes.
+
+    Args:
+        model: The base model.
 
     Examples:
         >>> from ibidem.decode import BaseScorer
@@ -183,12 +189,23 @@ class BeamSearcher:
 
 
 def length_limits(model: BaseModel, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[int]:
-    """Return the most tokens of each source's translation, its end included."""
+    """Return the most tokens of each source's translation, its end included.
+
+    Args:
+        model: The base model, whose own limit holds as well.
+        sources: The token ids of each source.
+        settings: The settings of the search.
+    """
     return [settings.limit(len(ids), model.tokens.max_target_length) for ids in sources]
 
 
 def make_rules(model: BaseModel, settings: SearchSettings) -> Rules:
-    """Complete the settings of a search by what the model determines."""
+    """Complete the settings of a search by what the model determines.
+
+    Args:
+        model: The base model.
+        settings: The settings; a retrieval margin of None becomes the default of the model's device.
+    """
     margin = settings.retrieval_margin
     return Rules(
         beam=settings.beam,

@@ -111,7 +111,14 @@ class Beams:
         return None if self.length < self._soonest else self.length >= self._limits
 
     def mask_lagging(self, states: Tensor) -> Tensor:
-        """Set the states [rows, d] of hypotheses beyond the retrieval margin to NaN, and note them as skipped."""
+        """Set the states [rows, d] of hypotheses beyond the retrieval margin to NaN, and note them as skipped.
+
+        Args:
+            states: Decoder states [rows, d] of the running hypotheses.
+
+        Returns:
+            The masked states; the given tensor itself where there is no limit.
+        """
         if self._rules.retrieval_margin == math.inf:
             return states
         lagging = find_lagging(self._scores, self._rules.retrieval_margin)
@@ -176,7 +183,14 @@ class Beams:
 
 
 class Extensions(NamedTuple):
-    """The best extensions of the hypotheses of each sentence [n, m], best first, and which of them end there."""
+    """The best extensions of the hypotheses of each sentence, best first; all fields [n, m].
+
+    Attributes:
+        scores: Sums of log-probabilities.
+        parents: The place in the beam of the hypothesis that is extended.
+        tokens: The token that extends it.
+        ends: Whether the hypothesis ends with this token.
+    """
 
     scores: Tensor
     parents: Tensor
@@ -234,13 +248,27 @@ def finish(
 
 
 def select_running(extensions: Extensions, rules: Rules) -> Extensions:
-    """Return the `beam` best extensions that do not end."""
+    """Return the `beam` best extensions that do not end.
+
+    Args:
+        extensions: The best extensions [n, m]; those that end get the lowest scores.
+        rules: The rules of the search.
+
+    Returns:
+        Extensions [n, beam], best first.
+    """
     scores, order = (extensions.scores + extensions.ends * NEVER).topk(rules.beam, dim=1)
     return Extensions(*(scores if column is extensions.scores else column.gather(1, order) for column in extensions))
 
 
 def cannot_improve(ended_scores: Tensor, normalised: Tensor, rules: Rules) -> Tensor:
-    """Return the sentences [n] whose running hypotheses can no longer replace a finished one."""
+    """Return the sentences [n] whose running hypotheses can no longer replace a finished one.
+
+    Args:
+        ended_scores: [n, beam] length-normalised scores of the finished hypotheses, best first.
+        normalised: [n, beam] length-normalised scores of the running hypotheses, best first.
+        rules: The rules of the search.
+    """
     worst = ended_scores[:, -1]
     full = worst > NEVER / 2
     return full if rules.beam == 1 else full & (normalised[:, 0] <= worst)
@@ -312,7 +340,12 @@ def force_tokens(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs
 
 
 class NativeBeamState:
-    """The hypotheses of the open sentences; see `Beams`."""
+    """The hypotheses of the open sentences; see `Beams`.
+
+    Args:
+        rules: The rules of the search.
+        limits: The most tokens of each sentence's translation, its end included.
+    """
 
     def __init__(self, rules: Rules, limits: Sequence[int]) -> None:
         self._rules = rules
@@ -342,14 +375,25 @@ class NativeBeamState:
         return None if self.length < self._soonest else self.length >= self._limits[self.sentences]
 
     def mask_lagging(self, states: Tensor) -> Tensor:
-        """Return the states [rows, d], NaN for hypotheses below the retrieval margin."""
+        """Return the states [rows, d], NaN for hypotheses below the retrieval margin.
+
+        Args:
+            states: Decoder states [rows, d] of the running hypotheses.
+        """
         margin = self._rules.retrieval_margin
         if margin == math.inf:
             return states
         return states.masked_fill(self.native.mask_lagging(margin).view(-1, 1), math.nan)
 
     def advance(self, candidates: Candidates) -> Tensor | None:
-        """Extend all hypotheses by one of their candidates; returns the rows that continue, None when all are done."""
+        """Extend all hypotheses by one of their candidates.
+
+        Args:
+            candidates: The best next tokens of each running hypothesis.
+
+        Returns:
+            The rows that continue; None when all sentences are finished.
+        """
         divisor: float = (self.length + self._rules.given) ** self._rules.length_penalty
         before = self.native.open
         rows, self._last = self.native.advance(candidates.log_probs, candidates.tokens, divisor)
@@ -362,7 +406,13 @@ class NativeBeamState:
 
 
 def begin_beams(rules: Rules, limits: Sequence[int], device: torch.device) -> Beams | NativeBeamState:
-    """Make the empty hypotheses of sentences with these limits, in native code where the device is a CPU."""
+    """Make the empty hypotheses of sentences with these limits, in native code where the device is a CPU.
+
+    Args:
+        rules: The rules of the search.
+        limits: The most tokens of each sentence's translation, its end included.
+        device: Device of the search.
+    """
     if device.type == "cpu" and native() is not None:
         return NativeBeamState(rules, limits)
     return Beams(rules, limits, device)

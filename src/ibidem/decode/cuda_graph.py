@@ -84,7 +84,15 @@ class CudaGraphSearch:
 
 
 class GraphBuffers:
-    """The buffers of one shape and, on a GPU, its graph; without a GPU the step runs as it is."""
+    """The buffers of one shape and, on a GPU, its graph; without a GPU the step runs as it is.
+
+    Args:
+        model: The base model.
+        network: Its network with static buffers.
+        scorer: A scorer that supports CUDA graphs.
+        rules: The rules of the search.
+        shape: The shape of the buffers: sentences, beam, source tokens and steps.
+    """
 
     def __init__(self, model: BaseModel, network: FastMarian, scorer: Scorer, rules: Rules, shape: StaticShape) -> None:
         device = model.device
@@ -109,7 +117,13 @@ class GraphBuffers:
 
     @torch.inference_mode()
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int], check: Check) -> list[list[Hypothesis]]:
-        """Find the n best translations of each source, best first; see `CudaGraphSearch.search`."""
+        """Find the n best translations of each source, best first; see `CudaGraphSearch.search`.
+
+        Args:
+            sources: The token ids of each source, at most as many and as long as the shape allows.
+            limits: The most tokens of each translation, its end included.
+            check: Called before the search and between steps; see `beam_search`.
+        """
         check()
         self._begin(sources, limits)
         taken = 0
@@ -204,7 +218,12 @@ class GraphBuffers:
 
 
 def round_up(count: int, unit: int) -> int:
-    """Return the least unit * 2^n that is not below a count."""
+    """Return the least unit * 2^n that is not below a count.
+
+    Args:
+        count: The number to reach.
+        unit: The least result, above 0.
+    """
     size = unit
     while size < count:
         size *= 2

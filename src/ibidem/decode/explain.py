@@ -1,7 +1,7 @@
 """Explanations of translations: for every word and token, how base model and neighbours gave its probability.
 
-For every token, probability = base_weight * base_probability + the sum of the weights (`vote`) of the neighbours with
-this token; the base weight and all weights of neighbours sum to 1. The score of a part in the beam search is the sum of
+For every token, probability = base_weight * base_probability + the sum of the `weight` of the neighbours with this
+token; the base weight and all weights of neighbours sum to 1. The score of a part in the beam search is the sum of
 its tokens' log-probabilities, divided by their number (with the tokens of a forced language tag) to the power of the
 length penalty.
 
@@ -58,7 +58,7 @@ class Neighbour:
 
     Attributes:
         distance: The squared distance, in the space that is searched.
-        vote: The weight of the entry in the mixture.
+        weight: The weight of the entry in the mixture.
         agrees: Whether its value is the token that was chosen.
         value: The token id of the entry.
         text: That token as text.
@@ -69,7 +69,7 @@ class Neighbour:
     """
 
     distance: float
-    vote: float
+    weight: float
     agrees: bool
     value: int
     text: str
@@ -134,8 +134,8 @@ class Word:
         end: See `start`.
         memory_share: The mean of its tokens' `memory_share`.
         agreeing: The number of neighbours of its tokens that agree.
-        consulted: The number of neighbours of its tokens.
-        verdict: The share and the numbers in one line of text.
+        retrieved: The number of neighbours of its tokens.
+        summary: The share and the numbers in one line of text.
         tokens: Its tokens.
     """
 
@@ -144,8 +144,8 @@ class Word:
     end: int
     memory_share: float
     agreeing: int
-    consulted: int
-    verdict: str
+    retrieved: int
+    summary: str
     tokens: tuple[Token, ...]
 
 
@@ -176,7 +176,12 @@ class Explanation:
 
 
 class Part(NamedTuple):
-    """The token ids of a part of a text, and the translation that was found for it."""
+    """A part of a text, and its translation.
+
+    Attributes:
+        source: The token ids of the part.
+        hypothesis: The translation that was found for it.
+    """
 
     source: list[int]
     hypothesis: Hypothesis
@@ -221,7 +226,12 @@ def explain(
 
 
 def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explanation:
-    """Join the explanations of the pieces of a text to the explanation of the whole text."""
+    """Join the explanations of the pieces of a text to the explanation of the whole text.
+
+    Args:
+        text: The whole source text.
+        explanations: The explanations of its pieces, in order; their translations are joined by spaces.
+    """
     words: list[Word] = []
     scores: list[float] = []
     place = 0
@@ -308,8 +318,8 @@ def _explain_tokens(
         is_end = value == model.tokens.eos and position == len(values) - 1
         start, end = (length, length) if is_end else spans[position]
         neighbours = citations.neighbours(retrieved, position, value)
-        agreeing = sum(neighbour.vote for neighbour in neighbours if neighbour.agrees)
-        total = sum(neighbour.vote for neighbour in neighbours)
+        agreeing = sum(neighbour.weight for neighbour in neighbours if neighbour.agrees)
+        total = sum(neighbour.weight for neighbour in neighbours)
         probability = base_weights[position] * base[position] + agreeing
         yield Token(
             value=value,
@@ -366,15 +376,15 @@ class _Citations:
             strict=True,
         )
         found: dict[tuple[str, int], Neighbour] = {}
-        for entry, distance, value, vote, source in columns:
+        for entry, distance, value, weight, source in columns:
             if entry >= 0:
-                neighbour = self._neighbour(entry, distance, value, vote, source, chosen)
+                neighbour = self._neighbour(entry, distance, value, weight, source, chosen)
                 known = found.get((neighbour.pair.memory, entry))
-                counted = neighbour if known is None else replace(known, vote=known.vote + vote)
+                counted = neighbour if known is None else replace(known, weight=known.weight + weight)
                 found[neighbour.pair.memory, entry] = counted
-        return tuple(sorted(found.values(), key=lambda neighbour: -neighbour.vote))
+        return tuple(sorted(found.values(), key=lambda neighbour: -neighbour.weight))
 
-    def _neighbour(self, entry: int, distance: float, value: int, vote: float, source: int, chosen: int) -> Neighbour:
+    def _neighbour(self, entry: int, distance: float, value: int, weight: float, source: int, chosen: int) -> Neighbour:
         memory = self.memories[source]
         if memory is None:
             raise ValueError("These neighbours are in no memory folder, so they cannot be explained: use one on disk.")
@@ -383,7 +393,7 @@ class _Citations:
         start, end = spans[position]
         if value not in self._pieces:
             self._pieces[value] = self.model.tokens.show([value])[0]
-        return Neighbour(distance, vote, value == chosen, value, self._pieces[value], start, end, entry, pair)
+        return Neighbour(distance, weight, value == chosen, value, self._pieces[value], start, end, entry, pair)
 
     def _pair(self, source: int, memory: Memory, number: int) -> tuple[CitedPair, Spans]:
         key = (source, number)
@@ -396,18 +406,35 @@ class _Citations:
 
 
 def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Word:
-    """Make a word of these tokens, with its verdict."""
+    """Make a word of these tokens, with its summary.
+
+    Args:
+        text: The word; "" for the end of a part.
+        start: The first character of the word in the translation.
+        end: The character after its last one.
+        tokens: Its tokens, at least one.
+    """
     share = sum(token.memory_share for token in tokens) / len(tokens)
-    agreeing, consulted = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
-    verdict = describe(share, agreeing, consulted)
-    return Word(text, start, end, share, agreeing, consulted, verdict, tokens)
+    agreeing, retrieved = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
+    summary = describe(share, agreeing, retrieved)
+    return Word(text, start, end, share, agreeing, retrieved, summary, tokens)
 
 
-def describe(memory_share: float, agreeing: int, consulted: int) -> str:
-    """Describe in one line where a word comes from."""
-    if not consulted:
+def describe(memory_share: float, agreeing: int, retrieved: int) -> str:
+    """Describe in one line where a word comes from.
+
+    Args:
+        memory_share: The share of the memory in the probability, 0 to 1.
+        agreeing: The number of neighbours with the token of the translation.
+        retrieved: The number of all neighbours.
+
+    Examples:
+        >>> describe(0.8, agreeing=3, retrieved=4)
+        'from memory: 80 %, 3 of 4 neighbours'
+    """
+    if not retrieved:
         return "from the base model: no neighbour"
-    neighbours = f"{agreeing} of {consulted} neighbours"
+    neighbours = f"{agreeing} of {retrieved} neighbours"
     if memory_share >= 0.5:
         return f"from memory: {memory_share:.0%}, {neighbours}".replace("%", " %")
     return f"from the base model: {1 - memory_share:.0%}, {neighbours}".replace("%", " %")

@@ -67,6 +67,9 @@ _SPARE = 1 << 16
 def open_memories(memories: MemoryArgument | None) -> list[tuple[Memory, float]]:
     """Open the memories that a user named, and return each with its weight (by default 1).
 
+    Args:
+        memories: A memory or its folder, or several of them, each alone or with its weight; None for no memory.
+
     Raises:
         UsageError: If a weight is not above 0 and finite, or a memory was given twice.
     """
@@ -126,6 +129,9 @@ class ValueTable:
 
     An added pair costs only its own entries. A `table` that was handed out is never changed: new values are written
     behind its end.
+
+    Args:
+        device: Device of the table.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -135,7 +141,11 @@ class ValueTable:
         self.table: Tensor = self._buffer
 
     def update(self, memory: Memory) -> None:
-        """Set the table to the values of this state of the memory."""
+        """Set the table to the values of this state of the memory.
+
+        Args:
+            memory: The memory; within one generation its tail may only have grown since the last call.
+        """
         total = memory.entries + memory.tail.entries
         if memory.generation != self._generation or total > len(self._buffer):
             self._buffer = torch.empty(total + _SPARE, dtype=torch.long, device=self._buffer.device)
@@ -241,14 +251,18 @@ class LoadedMemory:
                 self._reloaded = self._open_base(newest)
 
     def scorer_with(self, combiner: Combiner | str) -> Scorer:
-        """Return a scorer over the same index with another combiner, or the memory's own of this name."""
+        """Return a scorer over the same index with another combiner, or the memory's own of this name.
+
+        Args:
+            combiner: A combiner, or the name of one that the memory stores.
+        """
         return self._make_scorer(self.memory, self._parts_of(self.memory), self._choose(self.memory, combiner))
 
     def _load(self, memory: Memory) -> None:
         """Open everything that depends on the space of the memory's keys."""
         compactor = compactor_of(memory)
         whole = self._model.arithmetic == "int8"
-        self._compactor = None if compactor is None else place_compactor(compactor, self._device, whole=whole)
+        self._compactor = None if compactor is None else place_compactor(compactor, self._device, int16=whole)
         self._tuned = self._choose(memory, self._given_combiner)
         self._values = ValueTable(self._device)
         self._index_parts = self._reloaded = None

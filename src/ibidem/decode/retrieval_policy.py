@@ -24,12 +24,20 @@ _REDUCED_ABOVE = 0.85
 
 
 def default_margin(device: torch.device) -> float:
-    """Return the retrieval margin of a device: RETRIEVAL_MARGIN on a CPU, no limit elsewhere."""
+    """Return the retrieval margin of a device: RETRIEVAL_MARGIN on a CPU, no limit elsewhere.
+
+    Args:
+        device: Device of the search.
+    """
     return RETRIEVAL_MARGIN if device.type == "cpu" else math.inf
 
 
 def make_policy(margin: float) -> RetrievalPolicy:
-    """Return the policy of the native step for a retrieval margin; without a limit every search is a full one."""
+    """Return the policy of the native step for a retrieval margin; without a limit every search is a full one.
+
+    Args:
+        margin: The retrieval margin, a difference of log-probability; infinite for no limit.
+    """
     if margin == math.inf:
         return RetrievalPolicy(math.inf, math.inf, math.inf)
     return RetrievalPolicy(margin, _REDUCED_GAP, _REDUCED_ABOVE)

@@ -87,6 +87,16 @@ class MemoryScorer:
         values: The token id of every entry, [n].
         combiner: The combiner.
         memory: The memory that the entries belong to, where they can be looked up.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ibidem.combine import FixedCombiner
+        >>> from ibidem.retrieve import ArrayKeys, ExactIndex
+        >>> index = ExactIndex(ArrayKeys(np.array([[0, 0], [3, 4]], np.float16)))
+        >>> scorer = MemoryScorer(index, torch.tensor([7, 9]), FixedCombiner(k=1, weight=0.5, temperature=10.0))
+        >>> found = scorer.retrieve(torch.zeros(1, 2))
+        >>> found.values.tolist(), found.weights.neighbours.tolist()
+        ([[7]], [[0.5]])
     """
 
     def __init__(self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> None:
@@ -172,20 +182,33 @@ def _concatenate(found: Sequence[Retrieved], scorers: Sequence[Scorer], weights:
 
 
 def values_of(table: Tensor, entries: Tensor) -> Tensor:
-    """Look up the values [r, K] of entries [r, K] in a table [n]; an absent entry (-1) gets any value."""
+    """Look up the values [r, K] of entries [r, K] in a table [n]; an absent entry (-1) gets any value.
+
+    Args:
+        table: [n] the token id of every entry.
+        entries: [r, K] entry numbers, -1 for an absent neighbour.
+    """
     if entries.is_cpu and table.is_cpu and native() is not None:
         return look_up(table, entries)
     return table[entries.clamp_min(0)]
 
 
 def only_source(entries: Tensor) -> Tensor:
-    """Return the sources [K] of entries [r, K] that all come from the first memory."""
+    """Return the sources [K] of entries [r, K] that all come from the first memory.
+
+    Args:
+        entries: [r, K] entry numbers.
+    """
     width = entries.shape[1]
     return _zeros(width) if entries.is_cpu else torch.zeros(width, dtype=torch.long, device=entries.device)
 
 
 def no_neighbours(states: Tensor) -> Retrieved:
-    """Return a result without neighbours for states [r, d]: the base model has weight 1."""
+    """Return a result without neighbours for states [r, d]: the base model has weight 1.
+
+    Args:
+        states: [r, d] decoder states, of which only the number and the device are used.
+    """
     return _cached_empty(len(states)) if states.is_cpu else _make_empty(len(states), states.device)
 
 
@@ -212,7 +235,15 @@ def _zeros(width: int) -> Tensor:
 
 
 class NativeScorer(MemoryScorer):
-    """A scorer whose index, compactor and combiner are native and run as one step, unless one of them is exchanged."""
+    """A scorer whose index, compactor and combiner are native and run as one step, unless one of them is exchanged.
+
+    Args:
+        index: The index of the entries' keys.
+        values: The token id of every entry, [n].
+        combiner: The combiner.
+        memory: The memory that the entries belong to, where they can be looked up.
+        step: The native step that was made of these parts.
+    """
 
     def __init__(
         self, index: Index, values: Tensor, combiner: Combiner, memory: Memory | None, step: RetrievalStep
@@ -239,7 +270,14 @@ class NativeScorer(MemoryScorer):
 
 
 def make_scorer(index: Index, values: Tensor, combiner: Combiner, memory: Memory | None = None) -> MemoryScorer:
-    """Make a scorer in the fastest form that its parts allow."""
+    """Make a scorer in the fastest form that its parts allow.
+
+    Args:
+        index: The index of the entries' keys; it takes decoder states.
+        values: The token id of every entry, [n].
+        combiner: The combiner; it is replaced by its native form where the values are on the CPU.
+        memory: The memory that the entries belong to, where they can be looked up.
+    """
     if values.is_cpu:
         combiner = to_native(combiner)
     step = _make_step(index, values, combiner)

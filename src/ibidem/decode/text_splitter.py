@@ -24,7 +24,12 @@ _PLACES = (
 
 
 class Piece(NamedTuple):
-    """A piece of a text, and its token ids with the model's special tokens."""
+    """A piece of a text.
+
+    Attributes:
+        text: The piece.
+        ids: Its token ids, with the model's special tokens.
+    """
 
     text: str
     ids: list[int]

@@ -161,7 +161,11 @@ class Translator:
             self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
 
     def scorer_with(self, combiner: Combiner | str) -> Scorer:
-        """Return a scorer over the same memories with another combiner, or each memory's own of this name."""
+        """Return a scorer over the same memories with another combiner, or each memory's own of this name.
+
+        Args:
+            combiner: A combiner, or the name of one that each memory stores.
+        """
         return self._combine([loaded.scorer_with(combiner) for loaded in self.loaded_memories])
 
     def _combine(self, scorers: Sequence[Scorer]) -> Scorer:
@@ -208,7 +212,14 @@ class Translator:
         return [self._text(parts) for parts in found]
 
     def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield one translation for each line, in order; lines are read in windows of some batches."""
+        """Yield one translation for each line, in order; lines are read in windows of some batches.
+
+        Args:
+            lines: Source texts; they are read as they are needed.
+
+        Yields:
+            The translation of each line; "" for a blank line.
+        """
         for window in self.windows(lines):
             yield from self.translate(window)
 
@@ -216,6 +227,9 @@ class Translator:
         """Yield the lines in lists just long enough that sorting each by length fills the batches well.
 
         With a batch size of 1 every list has one line, so that it is translated before the next is read.
+
+        Args:
+            lines: Source texts; they are read as they are needed.
         """
         source = iter(lines)
         size = self.batch_size * _SORTED_BATCHES if self.batch_size > 1 else 1
@@ -276,7 +290,7 @@ class Translator:
             'Good morning.'
             >>> [word.text for word in explanation.words]
             ['Good', 'morning.', '']
-            >>> explanation.words[0].verdict
+            >>> explanation.words[0].summary
             'from the base model: no neighbour'
         """
         given = list(texts)
@@ -291,7 +305,17 @@ class Translator:
         scorer: Scorer | None = None,
         check: Check = never_stop,
     ) -> list[Explanation]:
-        """Explain the best hypotheses that `search` found for these texts with the same scorer."""
+        """Explain the best hypotheses that `search` found for these texts with the same scorer.
+
+        Args:
+            texts: The source texts.
+            found: The result of `search` for these texts.
+            scorer: The scorer that was given to `search`.
+            check: See `translate`.
+
+        Returns:
+            An explanation for each text.
+        """
         parts = [
             [Part(piece.ids, hypotheses[0]) for piece, hypotheses in zip(pieces, hypotheses_of_text, strict=True)]
             for pieces, hypotheses_of_text in zip(self.split(texts), found, strict=True)
@@ -330,6 +354,12 @@ class Translator:
 
         A piece is split no further: translating the texts of the pieces one by one gives what translating the whole
         text gives.
+
+        Args:
+            texts: Source texts; line breaks count as spaces.
+
+        Returns:
+            The pieces of each text.
         """
         tokens = self.model.tokens
         clean = [_clean(text) for text in texts]

@@ -1,6 +1,5 @@
 """Learning a memory from a corpus: the stages (extract, cluster, compact, tune, prune, index) and the whole recipe."""
 
-from ibidem.learn.card import describe_memory, write_card
 from ibidem.learn.cluster import ClusterSettings, cluster_memory
 from ibidem.learn.combiner_training import MetaKSettings, train_adaptive, tune_fixed
 from ibidem.learn.compact import CompactSettings, TrainingData, compact_memory, parse_objectives, train_compactor
@@ -9,6 +8,7 @@ from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
 from ibidem.learn.maintenance import index_memory, maintain
 from ibidem.learn.memory_writer import Added, Correction, MemoryWriter, create_memory
+from ibidem.learn.provenance import describe_memory, write_card
 from ibidem.learn.prune import (
     PAPER_SETTINGS,
     EntryGroups,

@@ -40,7 +40,12 @@ _SMALLEST_PROBABILITY = 1e-30
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A fixed combiner and its mean negative log-likelihood of the dev set, in nats."""
+    """A point of the grid search for the fixed combiner.
+
+    Attributes:
+        combiner: The combiner with k, weight and temperature of the point.
+        loss: Its mean negative log-likelihood of the dev set, in nats.
+    """
 
     combiner: FixedCombiner
     loss: float
@@ -71,7 +76,15 @@ def tune_fixed(examples: Examples, *, k: int | None = None) -> list[GridPoint]:
 
 
 def fixed_loss(examples: Examples, combiner: FixedCombiner) -> float:
-    """Return the mean negative log-likelihood of the true tokens with a fixed combiner."""
+    """Return the mean negative log-likelihood of the true tokens with a fixed combiner.
+
+    Args:
+        examples: The examples of a dev set, with at least `combiner.k` neighbours each.
+        combiner: The fixed combiner.
+
+    Returns:
+        The loss in nats a token.
+    """
     gold = _neighbours_gold(examples.nearest(combiner.k), combiner.temperature)
     return float(_interpolation_loss(examples, gold, combiner.weight))
 
@@ -279,7 +292,17 @@ def train_adaptive(
 def train_by_temperature(
     examples: Examples, temperature: float, settings: MetaKSettings, progress: Progress
 ) -> TrainedMetaK:
-    """Train Meta-k Networks while doubling or halving the temperature lowers the validation loss; return the best."""
+    """Train Meta-k Networks while doubling or halving the temperature lowers the validation loss; return the best.
+
+    Args:
+        examples: The examples of a dev set.
+        temperature: The temperature of the first training, above 0, in squared distance.
+        settings: The settings of each training.
+        progress: Receives the updates of each training.
+
+    Returns:
+        The combiner of the lowest validation loss, with that loss.
+    """
     best = first = train_adaptive(examples, temperature, settings, progress=progress)
     for factor in (2.0, 0.5):
         for _ in range(_MAX_DOUBLINGS):

@@ -64,7 +64,15 @@ def _costs_of(log_probs: NDArray[np.float32], offsets: NDArray[np.int64], n: int
 
 
 def check_offsets(offsets: NDArray[np.int64], tokens: int) -> None:
-    """Raise UsageError unless the offsets divide this number of tokens into sentences."""
+    """Check that offsets divide tokens into sentences.
+
+    Args:
+        offsets: [pairs + 1] the first token of each sentence, and the number of tokens.
+        tokens: The number of tokens.
+
+    Raises:
+        UsageError: The offsets do not begin with 0, do not end with the number of tokens, or decrease.
+    """
     if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != tokens:
         raise UsageError(f"Sentence offsets must begin with 0 and end with the number of tokens, which is {tokens}.")
     if (np.diff(offsets) < 0).any():

@@ -47,7 +47,11 @@ class Examples:
         return len(self.gold)
 
     def select(self, rows: Tensor) -> Examples:
-        """Return the examples of some row numbers, or of a boolean mask."""
+        """Return the examples of some row numbers, or of a boolean mask.
+
+        Args:
+            rows: [m] int64 row numbers, or [n] booleans.
+        """
         return Examples(
             self.distances[rows],
             self.values[rows],
@@ -60,7 +64,11 @@ class Examples:
         )
 
     def nearest(self, k: int) -> Examples:
-        """Return the same examples with only their k nearest neighbours."""
+        """Return the same examples with only their k nearest neighbours.
+
+        Args:
+            k: The number of neighbours to keep; all are kept if there are fewer.
+        """
         return Examples(
             self.distances[:, :k],
             self.values[:, :k],
@@ -105,6 +113,9 @@ def gather_examples(
         hidden: For each sentence, the entries that must not be neighbours: its own, if it comes from the memory.
         batch_tokens: The most padded tokens of a batch.
         progress: Receives the number of tokens that are done.
+
+    Returns:
+        An example for each target token; those of one sentence are consecutive.
 
     Raises:
         TextError: All pairs exceed the length limit of the model.

@@ -12,7 +12,7 @@ import numpy as np
 from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
-from ibidem.learn.digests import contents, extracted, given_digest
+from ibidem.learn.provenance import contents, extracted, given_digest
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory, ModelIdentity, SegmentData, check_identity
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
@@ -47,7 +47,11 @@ class ExtractSettings:
     batch_tokens: int = 4096
 
     def segment_entries(self, dimension: int) -> int:
-        """Return the number of entries of a segment with float16 keys of this dimension."""
+        """Return the number of entries of a segment with float16 keys of this dimension.
+
+        Args:
+            dimension: The dimension of the keys.
+        """
         return max(1, self.segment_bytes // (2 * dimension))
 
 
@@ -68,7 +72,13 @@ class Chunk:
     entries: int = 0
 
     def add(self, pair: Pair, source: list[int], target: list[int]) -> None:
-        """Append a pair."""
+        """Append a pair.
+
+        Args:
+            pair: The sentence pair.
+            source: The token ids of its source.
+            target: The token ids of its target, each of which becomes an entry.
+        """
         self.pairs.append(pair)
         self.sources.append(source)
         self.targets.append(target)
@@ -83,6 +93,9 @@ def cut_chunks(pairs: Iterable[Pair], tokens: Tokens, entries: int, counts: Coun
         tokens: The tokenizer of the base model.
         entries: The least target tokens of a chunk; only the last chunk may have fewer.
         counts: Receives the number of pairs that are dropped because they exceed the length limit of the model.
+
+    Yields:
+        The chunks, in corpus order.
     """
     chunk = Chunk()
     for block in _encoding_blocks(pairs):
@@ -145,7 +158,11 @@ def make_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
 
 
 def identify_model(model: BaseModel) -> ModelIdentity:
-    """Return the identity of a model as a memory stores it."""
+    """Return the identity of a model as a memory stores it.
+
+    Args:
+        model: The base model.
+    """
     return ModelIdentity(
         name=model.name,
         model_fingerprint=model.fingerprint,

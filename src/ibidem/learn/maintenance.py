@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import LockedMemoryError
-from ibidem.learn.card import write_card
-from ibidem.learn.digests import digest
+from ibidem.learn.provenance import digest, write_card
 from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, build_index, with_compactor
@@ -27,7 +26,11 @@ _PROGRESS_LABELS = {"train": "Training the index", "add": "Adding keys", "measur
 
 
 def index_digest(setting: str) -> str:
-    """Return the digest of an index: of its setting only, since every change of the keys removes the index."""
+    """Return the digest of an index: of its setting only, since every change of the keys removes the index.
+
+    Args:
+        setting: The setting of `index_memory`.
+    """
     return digest(setting)
 
 
@@ -78,12 +81,20 @@ def index_memory(
 
 
 def is_seal_due(memory: Memory) -> bool:
-    """Return whether the journal exceeds SEAL_BYTES, or the removed pairs exceed SEAL_REMOVED."""
+    """Return whether the journal exceeds SEAL_BYTES, or the removed pairs exceed SEAL_REMOVED.
+
+    Args:
+        memory: The memory in its current state.
+    """
     return memory.tail.bytes > SEAL_BYTES or len(memory.tail.removed) > SEAL_REMOVED
 
 
 def is_merge_due(memory: Memory) -> bool:
-    """Return whether more entries were added than EXACT_BELOW and than 1 / MERGE_SHARE of the indexed ones."""
+    """Return whether more entries were added than EXACT_BELOW and than 1 / MERGE_SHARE of the indexed ones.
+
+    Args:
+        memory: The memory in its current state.
+    """
     merged = memory.fitted_entries
     return memory.entries - merged > max(EXACT_BELOW, merged // MERGE_SHARE)
 

@@ -115,7 +115,7 @@ class MemoryWriter:
         check_identity(memory, model)
         self._memory = memory
         self._model = model
-        self._patience = lock_timeout
+        self._lock_timeout = lock_timeout
         self._compactor: tuple[object, Compactor | None] = (None, None)
 
     @property
@@ -180,20 +180,63 @@ class MemoryWriter:
         return added
 
     def remove(self, ids: Sequence[int]) -> list[int]:
-        """Remove the pairs with these ids, all or none; raise UsageError for an unknown id."""
-        return remove_pairs(self._memory, ids=ids, lock_timeout=self._patience)
+        """Remove the pairs with these ids, all or none.
+
+        Args:
+            ids: The ids of the pairs.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            UsageError: An id is unknown; nothing is removed.
+        """
+        return remove_pairs(self._memory, ids=ids, lock_timeout=self._lock_timeout)
 
     def remove_pair(self, source: str, target: str) -> list[int]:
-        """Remove every pair with these texts, and return their ids; raise UsageError if there is none."""
+        """Remove every pair with these texts.
+
+        Args:
+            source: The source as it is stored; line breaks count as spaces.
+            target: The target, likewise.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            UsageError: The memory has no such pair.
+        """
         texts = join_lines(source), join_lines(target)
-        return remove_pairs(self._memory, texts=texts, lock_timeout=self._patience)
+        return remove_pairs(self._memory, texts=texts, lock_timeout=self._lock_timeout)
 
     def remove_origin(self, origin: str) -> list[int]:
-        """Remove every pair of this origin, and return their ids; raise UsageError if there is none."""
-        return remove_pairs(self._memory, origin=origin, lock_timeout=self._patience)
+        """Remove every pair of an origin.
+
+        Args:
+            origin: The file or other origin that the pairs were stored with.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            UsageError: The memory has no pair of this origin.
+        """
+        return remove_pairs(self._memory, origin=origin, lock_timeout=self._lock_timeout)
 
     def replace_pair(self, source: str, old_target: str, new_target: str) -> Added:
-        """Replace a translation in one step; raise UsageError if the memory has no pair with these texts."""
+        """Replace a translation in one step.
+
+        Args:
+            source: The source as it is stored; line breaks count as spaces.
+            old_target: The stored target, likewise.
+            new_target: The target that replaces it.
+
+        Returns:
+            The result for the new pair.
+
+        Raises:
+            UsageError: The memory has no pair with these texts, or the new target is invalid (see `add_pair`).
+        """
         ids = self.memory.find(join_lines(source), join_lines(old_target))
         if not ids:
             raise UsageError(
@@ -203,12 +246,30 @@ class MemoryWriter:
         return self._replace(ids, new_target)
 
     def replace(self, id: int, target: str) -> Added:
-        """Replace the translation of the pair with this id in one step; raise UsageError for an unknown id."""
+        """Replace the translation of a pair in one step.
+
+        Args:
+            id: The id of the pair.
+            target: The target that replaces the stored one.
+
+        Returns:
+            The result for the new pair.
+
+        Raises:
+            UsageError: The id is unknown, or the target is invalid (see `add_pair`).
+        """
         self.memory.number_of(id)
         return self._replace([id], target)
 
     def maintain(self, progress: Progress = silent) -> Memory:
-        """Seal the journal and rebuild the index where that is due; a server calls this in the background."""
+        """Seal the journal and rebuild the index where that is due; a server calls this in the background.
+
+        Args:
+            progress: Receives the progress of building the index.
+
+        Returns:
+            The memory in its current state.
+        """
         self._memory = maintain(self.memory, self._model.device, progress)
         return self._memory
 
@@ -250,7 +311,7 @@ class MemoryWriter:
             known = _find_known(memory, texts, outdated(memory))
             new = [i for i, text in enumerate(texts) if text not in known and text not in texts[:i]]
             data = self._compute(chunk, new, memory)
-            with memory.writing(self._patience) as writer:
+            with memory.writing(self._lock_timeout) as writer:
                 removed = outdated(writer.memory)
                 known = _find_known(writer.memory, texts, removed)
                 computed = {texts[i] for i in new}

@@ -15,9 +15,9 @@ from ibidem.learn.compact import (
     read_given,
     uncompact_memory,
 )
-from ibidem.learn.digests import UNPRUNED, extracted, stored
 from ibidem.learn.extraction import ExtractSettings, extract
 from ibidem.learn.maintenance import index_digest, index_memory
+from ibidem.learn.provenance import UNPRUNED, extracted, stored
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
 from ibidem.progress import Progress, silent
@@ -54,6 +54,10 @@ class LearnSettings:
 
     Raises:
         UsageError: A setting is invalid.
+
+    Examples:
+        >>> LearnSettings(compact=CompactSettings(dimension=64), prune=PruneSettings(rate=0.3)).compacts
+        True
     """
 
     extract: ExtractSettings = field(default_factory=ExtractSettings)
@@ -71,9 +75,9 @@ class LearnSettings:
     def __post_init__(self) -> None:
         if self.tuned_on not in TUNED_ON:
             raise UsageError(f"Unknown value '{self.tuned_on}' of tuned_on: use one of {', '.join(TUNED_ON)}.")
-        if self.prune.rate > 0 and self.prune.strategy == "covered" and self.tuned_on != "unpruned":
+        if self.prune.rate > 0 and self.prune.strategy == "redundant" and self.tuned_on != "unpruned":
             raise UsageError(
-                "The strategy covered needs a tuned combiner: tune on the unpruned memory first (tuned_on)."
+                "The strategy redundant needs a tuned combiner: tune on the unpruned memory first (tuned_on)."
             )
 
     @property

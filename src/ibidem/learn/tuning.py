@@ -12,10 +12,9 @@ from ibidem.combine import FixedCombiner, StoredCombiner, neighbour_counts, stor
 from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
-from ibidem.learn.card import write_card
 from ibidem.learn.combiner_training import MetaKSettings, fixed_loss, train_by_temperature, tune_fixed
-from ibidem.learn.digests import contents, digest, is_done, stored
 from ibidem.learn.examples import gather_examples
+from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
@@ -49,6 +48,10 @@ class TuneSettings:
 
     Raises:
         UsageError: A setting is invalid.
+
+    Examples:
+        >>> TuneSettings(k=16, metak=MetaKSettings(updates=2000)).metak.updates
+        2000
     """
 
     k: int = 8
@@ -63,7 +66,14 @@ class TuneSettings:
         neighbour_counts(self.k)
 
     def check(self, dev: object | None) -> None:
-        """Raise UsageError, before any work is done, if the objective needs a dev set and there is none."""
+        """Check, before any work is done, that the objective has the dev set that it needs.
+
+        Args:
+            dev: The dev set; None if none was given.
+
+        Raises:
+            UsageError: The objective is "bleu", and there is no dev set.
+        """
         if self.objective == "bleu" and dev is None:
             raise UsageError("The objective bleu needs a dev set of its own: give one with --dev.")
 
@@ -85,7 +95,14 @@ class DevSet(NamedTuple):
 
 
 def read_dev(corpus: Corpus) -> DevSet:
-    """Read a dev set from a corpus; raise TextError if it has no pair."""
+    """Read a dev set from a corpus.
+
+    Args:
+        corpus: The corpus; it is read once.
+
+    Raises:
+        TextError: The corpus has no pair.
+    """
     pairs = list(corpus)
     if not pairs:
         raise TextError(
@@ -100,6 +117,10 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
 
     Only pairs that share neither side with another pair are sampled: the entries of a duplicate would contain the
     reference.
+
+    Args:
+        memory: The memory, whose own entries of the sampled pairs are hidden in tuning.
+        count: The most pairs to sample.
 
     Raises:
         UsageError: The memory has fewer than two such pairs.
@@ -125,7 +146,14 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
 
 
 def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
-    """Return the digest of the combiners: of the settings, the dev set, the named index, and the pruning."""
+    """Return the digest of the combiners: of the settings, the dev set, the named index, and the pruning.
+
+    Args:
+        settings: The settings of tuning.
+        dev: The dev set; None samples one from the memory.
+        setting: The named index; None for the memory's own.
+        pruned: The digest of the pruning; None for an unpruned memory.
+    """
     return digest(settings, None if dev is None else [dev.sources, dev.targets], setting, pruned)
 
 

@@ -12,11 +12,10 @@ from ibidem.memory.artefacts import (
 from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
-from ibidem.memory.identity import check_complete, check_identity, load_values
-from ibidem.memory.integrity import accept_loss, verify_folder
+from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
-from ibidem.memory.lookup import KeyView
+from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair

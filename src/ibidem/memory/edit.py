@@ -61,7 +61,11 @@ class Edit:
     """
 
     def __init__(self, memory: Memory) -> None:
-        """Start an edit of a generation; the caller holds the lock."""
+        """Start an edit.
+
+        Args:
+            memory: The generation to change; the caller holds the lock.
+        """
         self._memory = memory
         self._draft = self._start_draft(memory)
         self._closed = False
@@ -331,7 +335,11 @@ class Edit:
         self._draft = replace(self._draft, stages=kept)
 
     def set_complete(self, complete: bool) -> None:
-        """Record whether learning is complete."""
+        """Record whether learning is complete.
+
+        Args:
+            complete: False leaves a memory that `learn` resumes and `check_complete` rejects.
+        """
         self._check_open()
         self._draft = replace(self._draft, complete=complete)
 
@@ -467,7 +475,11 @@ class JournalWriter:
     """A writer of changes to the journal. `Memory.writing` makes one and holds the lock."""
 
     def __init__(self, memory: Memory) -> None:
-        """Start to write to the journal of a generation; the caller holds the lock."""
+        """Start to write.
+
+        Args:
+            memory: The generation whose journal is extended; the caller holds the lock.
+        """
         self._memory = memory
 
     @property

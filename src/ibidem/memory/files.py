@@ -51,7 +51,14 @@ class DamagedFile(DamagedMemoryError):  # noqa: N818 (the base class has the suf
     """
 
     def __init__(self, file: Path, reason: str, remedy: str = RESTORE, name: str = "") -> None:
-        """Make the message from the file, the reason and the remedy; `name` replaces the path in it."""
+        """Make the message.
+
+        Args:
+            file: The file.
+            reason: The kind of damage, a clause such as "the file is missing".
+            remedy: What the user can do, a clause.
+            name: The name of the file in the message; empty for its path.
+        """
         super().__init__(f"{name or file} is damaged: {reason}; {remedy}")
         self.file = file
         self.reason = reason
@@ -100,7 +107,11 @@ class Digester:
         self._crcs: list[int] = []
 
     def add(self, block: bytes | memoryview) -> None:
-        """Add the next block."""
+        """Add the next block.
+
+        Args:
+            block: Exactly BLOCK_BYTES bytes; only the last block may be shorter.
+        """
         self._bytes += len(block)
         self._sha256.update(block)
         self._crcs.append(zlib.crc32(block))
@@ -111,18 +122,36 @@ class Digester:
 
 
 def blocks_of(content: NDArray[np.uint8]) -> Iterator[memoryview]:
-    """Yield the bytes of an array [n] uint8 in blocks of BLOCK_BYTES."""
+    """Yield the bytes of an array in blocks.
+
+    Args:
+        content: [n] uint8.
+
+    Yields:
+        Views of BLOCK_BYTES bytes; the last may be shorter.
+    """
     return (content[start : start + BLOCK_BYTES].data for start in range(0, len(content), BLOCK_BYTES))
 
 
 def blocks_of_file(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of an open file in blocks of BLOCK_BYTES."""
+    """Yield the rest of an open file in blocks.
+
+    Args:
+        file: A file that was opened for reading in binary mode.
+
+    Yields:
+        BLOCK_BYTES bytes; the last block may be shorter.
+    """
     while block := file.read(BLOCK_BYTES):
         yield block
 
 
 def describe_blocks(blocks: Iterable[int]) -> str:
-    """Return the reason text for blocks with a wrong crc32."""
+    """Return the reason text for blocks with a wrong crc32.
+
+    Args:
+        blocks: The numbers of the blocks, from 0; only the first few are named.
+    """
     numbers = list(blocks)
     named = ", ".join(str(number) for number in numbers[:_NAMED_BLOCKS])
     more = f" and {len(numbers) - _NAMED_BLOCKS} more" if len(numbers) > _NAMED_BLOCKS else ""
@@ -130,7 +159,12 @@ def describe_blocks(blocks: Iterable[int]) -> str:
 
 
 def describe_size(found: int, expected: int) -> str:
-    """Return the reason text for a file with a wrong size."""
+    """Return the reason text for a file with a wrong size.
+
+    Args:
+        found: The size on disk in bytes.
+        expected: The recorded size in bytes.
+    """
     return f"it has {found} bytes, and {expected} were recorded"
 
 
@@ -157,6 +191,7 @@ def check_file(
 
     Raises:
         DamagedFile: The file is missing or changed.
+        MemoryFolderError: The process may not read the file, or has reached a limit.
     """
     digester = Digester()
     try:
@@ -178,12 +213,23 @@ def check_file(
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the temporary name under which `path` is written before it is renamed."""
+    """Return the temporary name under which `path` is written before it is renamed.
+
+    Args:
+        path: The final place of a file or directory.
+    """
     return path.with_name(TEMPORARY + path.name)
 
 
 def sync_directory(path: Path) -> None:
-    """Sync a directory, so that the names in it are durable, as far as the file system supports it."""
+    """Sync a directory, so that the names in it are durable, as far as the file system supports it.
+
+    Args:
+        path: An existing directory.
+
+    Raises:
+        OSError: The directory cannot be opened, or the disk reports an error.
+    """
     if os.name == "nt":  # Windows cannot open a directory; its renames are journalled
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -202,6 +248,12 @@ def make_directory(path: Path) -> None:
 
     The parent of an existing directory is synced too: a process may have been killed after it made the directory and
     before it synced its name.
+
+    Args:
+        path: The directory; an existing one is kept.
+
+    Raises:
+        OSError: The directory cannot be made or synced.
     """
     existed = path.is_dir()
     if not existed:
@@ -215,7 +267,18 @@ def make_directory(path: Path) -> None:
 
 
 def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
-    """Write blocks of BLOCK_BYTES to a new file, durably, and return their digest."""
+    """Write blocks to a new file, durably.
+
+    Args:
+        path: The file; an existing one is overwritten.
+        blocks: Blocks of BLOCK_BYTES; the last may be shorter.
+
+    Returns:
+        The digest of the file.
+
+    Raises:
+        OSError: The write failed; the file may be incomplete.
+    """
     digester = Digester()
     with path.open("wb") as file:
         for block in blocks:
@@ -227,7 +290,12 @@ def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> Digest:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Make a hard link to a file that never changes, or a copy where the file system has no hard links."""
+    """Make a hard link to a file that never changes, or a copy where the file system has no hard links.
+
+    Args:
+        source: A file that never changes.
+        target: The new name, which must not exist.
+    """
     try:
         os.link(source, target)
     except OSError:
@@ -236,19 +304,46 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a complete file or directory durably; an existing file of that name is replaced."""
+    """Rename a complete file or directory durably; an existing file of that name is replaced.
+
+    Args:
+        source: A complete file or directory.
+        target: The new name in the same file system.
+
+    Raises:
+        OSError: The rename failed, or the disk did not confirm it.
+    """
     os.replace(source, target)  # noqa: PTH105 (one name for tests to make fail)
     sync_directory(target.parent)
 
 
 def prepare_file(path: Path, content: bytes) -> tuple[Path, Digest]:
-    """Write the content of a file durably under a temporary name; return that name and the digest."""
+    """Write the content of a file durably under a temporary name.
+
+    Args:
+        path: The final place of the file.
+        content: All bytes of the file.
+
+    Returns:
+        The temporary path, for `commit_file` or `rename`, and the digest.
+    """
     temporary = temporary_path(path)
     return temporary, write_blocks(temporary, blocks_of(np.frombuffer(content, np.uint8)))
 
 
 def replace_file(path: Path, content: bytes) -> Digest:
-    """Replace the content of a file atomically and durably; return the digest."""
+    """Replace the content of a file atomically and durably.
+
+    Args:
+        path: The file; it need not exist.
+        content: All bytes of the file.
+
+    Returns:
+        The digest of the content.
+
+    Raises:
+        OSError: The write failed. The file has its old content, unless only the last sync failed.
+    """
     temporary, digest = prepare_file(path, content)
     rename(temporary, path)
     return digest
@@ -277,7 +372,11 @@ def commit_file(temporary: Path, path: Path, done: str) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a file or a directory; errors of the operating system are ignored."""
+    """Delete a file or a directory; errors of the operating system are ignored.
+
+    Args:
+        path: The file or directory; a missing one is ignored.
+    """
     # Windows cannot delete a file that a reader has mapped: a later writer deletes it.
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
@@ -292,6 +391,9 @@ def write_errors(folder: Path) -> Iterator[None]:
 
     Args:
         folder: The folder of the memory for the message.
+
+    Raises:
+        MemoryFolderError: The body raised an OSError; the message says that the last generation is kept.
     """
     try:
         yield

@@ -52,7 +52,14 @@ WORK = "work"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a manifest as JSON with a checksum."""
+    """Encode a manifest as JSON with a checksum.
+
+    Args:
+        manifest: The manifest.
+
+    Raises:
+        UsageError: The notes of a stage, or the information of an artefact, cannot be represented as JSON.
+    """
     return encode_document(manifest.to_json(), "the manifest")
 
 
@@ -77,7 +84,15 @@ def decode_manifest(content: bytes, file: Path) -> Manifest:
 
 
 def load_manifest(file: Path) -> Manifest:
-    """Read and check a manifest file; the errors are those of `decode_manifest`."""
+    """Read and check a manifest file.
+
+    Args:
+        file: The current manifest, the previous one, or that of a snapshot.
+
+    Raises:
+        DamagedMemoryError: The file is missing, or not a valid manifest.
+        MemoryFolderError: The manifest has a newer format, or the process may not read it.
+    """
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -114,6 +129,10 @@ def current_manifest(folder: Path) -> Manifest:
 def put_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a manifest the current generation, and keep the current one as the previous.
 
+    Args:
+        folder: The folder of the memory.
+        manifest: The new generation; its number is one more than that on disk.
+
     Raises:
         OSError: The manifest was not committed.
         CommittedError: It was committed, and the disk did not confirm it.
@@ -128,6 +147,9 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
 
 def check_empty_folder(folder: Path) -> None:
     """Check that a folder is missing or empty, apart from what a killed `create` leaves in it.
+
+    Args:
+        folder: The folder of a memory to be created.
 
     Raises:
         MemoryFolderError: The folder contains other files, or the path is a file.
@@ -147,6 +169,10 @@ def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotReco
     """Return the records of the snapshots that a manifest lists, by name.
 
     Formats before 4 do not list them: all manifests in the folder of snapshots count then.
+
+    Args:
+        folder: The folder of the memory.
+        manifest: The generation whose snapshots are returned.
     """
     if manifest.format > 3:
         return dict(manifest.snapshots)
@@ -157,6 +183,10 @@ def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotReco
 
 def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
     """Read the manifest of a snapshot.
+
+    Args:
+        folder: The folder of the memory.
+        record: The record of the snapshot in the current manifest.
 
     Raises:
         DamagedFile: The file is missing or changed.
@@ -172,7 +202,16 @@ def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
 
 
 def keep_snapshot(folder: Path, name: str, generation: int) -> SnapshotRecord:
-    """Write the manifest of the current generation as a snapshot, and return its record for a manifest."""
+    """Write the manifest of the current generation as a snapshot.
+
+    Args:
+        folder: The folder of the memory.
+        name: The name of the snapshot, which matches ARTEFACT_NAME.
+        generation: The number of the current generation, for the file name.
+
+    Returns:
+        The record of the snapshot, for the next manifest.
+    """
     make_directory(folder / SNAPSHOTS)
     file = folder / SNAPSHOTS / f"{name}-{generation:06d}.json"
     return SnapshotRecord(file.name, replace_file(file, (folder / MANIFEST).read_bytes()).sha256)
@@ -180,6 +219,9 @@ def keep_snapshot(folder: Path, name: str, generation: int) -> SnapshotRecord:
 
 def kept_manifests(folder: Path) -> list[Manifest]:
     """Read the current manifest, the previous one, and those of the snapshots that either of them lists.
+
+    Args:
+        folder: The folder of the memory.
 
     Raises:
         DamagedMemoryError: One of them cannot be read, so that the files that it needs are unknown.
@@ -196,7 +238,15 @@ def _kept(folder: Path) -> tuple[list[Manifest], set[SnapshotRecord]]:
 
 
 def first_journal(folder: Path, manifest: Manifest) -> int:
-    """Return the lowest number of a journal that a manifest, or one on disk, needs."""
+    """Return the lowest number of a journal that a manifest, or one on disk, needs.
+
+    Args:
+        folder: The folder of the memory.
+        manifest: A manifest that may not be on disk yet.
+
+    Returns:
+        The number; 1 if a manifest on disk is damaged, so that no journal is deleted.
+    """
     try:
         return min(kept.journal for kept in [manifest, *kept_manifests(folder)])
     except DamagedMemoryError:
@@ -207,6 +257,9 @@ def remove_unused_files(folder: Path) -> None:
     """Delete temporary files, and all files that no manifest needs; the caller holds the lock.
 
     The needed files are read from disk, since the state of the writer may be wrong after a failed commit.
+
+    Args:
+        folder: The folder of the memory.
     """
     for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
         for path in place.glob(TEMPORARY + "*"):

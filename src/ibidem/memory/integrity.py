@@ -1,4 +1,8 @@
-"""Verification of every byte of a memory, and the repair that drops damaged records of journals and snapshots."""
+"""Checks of a memory: every byte of its files, its base model and its completeness; and the repair of a damaged one.
+
+The repair drops damaged records of journals and damaged snapshots. `ibidem.model` is imported inside `check_identity`,
+since it imports torch: opening and inspecting a memory must stay light.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import ibidem
-from ibidem.errors import DamagedMemoryError, MemoryFolderError
+from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.files import (
     Damage,
@@ -41,16 +45,74 @@ from ibidem.memory.lock import writer_lock
 from ibidem.memory.manifest import FORMAT, utc_timestamp
 from ibidem.memory.segment import Segment
 from ibidem.memory.tail import check_age, read_stamp
+from ibidem.text import same_language
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ibidem.memory.manifest import Manifest, SnapshotRecord
+    from ibidem.memory.memory import Memory
+    from ibidem.model import BaseModel
 
 
 _ROWS = 65536
 _ATTEMPTS = 3
+
+
+def check_identity(memory: Memory, model: BaseModel) -> None:
+    """Check that a memory was learnt with this model, tokenizer and languages; otherwise its keys are meaningless.
+
+    Args:
+        memory: The memory.
+        model: The model that is to translate with it.
+
+    Raises:
+        MismatchError: If one of them differs; the message names it.
+    """
+    from ibidem.model import LanguagePair
+
+    identity = memory.identity
+    stored_pair = LanguagePair(identity.source_language, identity.target_language)
+    given_pair = LanguagePair(model.tokens.source_language, model.tokens.target_language)
+    for known, wanted in zip(stored_pair, given_pair, strict=True):
+        if known is not None and wanted is not None and not same_language(known, wanted):
+            raise MismatchError(
+                f"{memory.path} holds translations {stored_pair}, but the model '{model.name}' is to translate "
+                f"{given_pair}: give --source-language and --target-language as the memory has them, or another memory."
+            )
+    checks = (
+        ("dimension", identity.dimension, model.dimension),
+        ("vocabulary size", identity.vocabulary_size, model.vocabulary_size),
+        ("tokenizer", identity.tokenizer_fingerprint[:12], model.tokenizer_fingerprint[:12]),
+        ("model", identity.model_fingerprint[:12], model.fingerprint[:12]),
+    )
+    for what, stored, given in checks:
+        if stored != given and identity.name == model.name:
+            raise MismatchError(
+                f"{memory.path} was learnt with another state of '{model.name}' ({what} {stored}, now {given}): the "
+                "model has changed, or the source prefix or a language differs. Give the memory's source prefix with "
+                f"{describe_option('--source-prefix', 'TEXT')} and its languages, or learn it again."
+            )
+        if stored != given:
+            raise MismatchError(
+                f"{memory.path} was learnt with the model '{identity.name}' ({what} {stored}), not with "
+                f"'{model.name}' ({what} {given}): use --model {identity.name}, or learn the memory again."
+            )
+
+
+def check_complete(memory: Memory) -> None:
+    """Check that the extraction of a memory was finished.
+
+    Args:
+        memory: The memory.
+
+    Raises:
+        UsageError: If it was interrupted: tuning or translating with a part of the memory would mislead.
+    """
+    if not memory.complete:
+        raise UsageError(f"{memory.path} is unfinished: run the `ibidem learn` or `extract` that began it again.")
 
 
 def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None = None) -> list[Damage]:

@@ -78,15 +78,28 @@ class Ends:
     journals: Mapping[int, End] = field(default_factory=dict)
 
     def of(self, number: int) -> End:
-        """Return the committed end of a journal; `bytes` is 0 where no record was committed."""
+        """Return the committed end of a journal; `bytes` is 0 where no record was committed.
+
+        Args:
+            number: The number of the journal.
+        """
         return self.journals.get(number, End())
 
     def with_end(self, number: int, end: End) -> Ends:
-        """Return a copy with another end for one journal."""
+        """Return a copy with another end for one journal.
+
+        Args:
+            number: The number of the journal.
+            end: Its new committed end.
+        """
         return replace(self, journals={**self.journals, number: end})
 
     def since(self, first: int) -> Ends:
-        """Return the ends of the journals from a number on."""
+        """Return the ends of the journals from a number on; earlier journals may be deleted then.
+
+        Args:
+            first: The lowest number to keep.
+        """
         return Ends(first, {number: end for number, end in self.journals.items() if number >= first})
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +109,11 @@ class Ends:
 
 
 def encode_ends(ends: Ends) -> bytes:
-    """Encode the committed ends as JSON with a checksum."""
+    """Encode the committed ends as JSON with a checksum.
+
+    Args:
+        ends: The committed ends of all journals.
+    """
     return encode_document(ends.to_json(), "the committed ends")
 
 
@@ -322,7 +339,11 @@ class Journal:
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
     def truncate_uncommitted(self, end: int) -> None:
-        """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored."""
+        """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored.
+
+        Args:
+            end: The committed end in bytes.
+        """
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDWR)
             try:
@@ -401,13 +422,23 @@ def _truncate_if_possible(descriptor: int, end: int) -> None:
 
 
 def list_journals(folder: Path, first: int) -> list[Path]:
-    """List the journals of a memory from a number on, in order."""
+    """List the journals of a memory from a number on, in order.
+
+    Args:
+        folder: The folder of the memory.
+        first: The lowest number to list.
+    """
     found = (path for path in (folder / JOURNALS).glob("*.log") if re.fullmatch(JOURNAL_NAME, path.name))
     return sorted((path for path in found if int(path.stem) >= first), key=lambda path: int(path.stem))
 
 
 def journal_path(folder: Path, number: int) -> Path:
-    """Return the file of a journal."""
+    """Return the file of a journal.
+
+    Args:
+        folder: The folder of the memory.
+        number: The number of the journal, from 1; the file need not exist.
+    """
     return folder / JOURNALS / f"{number:06d}.log"
 
 

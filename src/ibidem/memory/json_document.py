@@ -29,6 +29,9 @@ def encode_document(document: Mapping[str, Any], what: str) -> bytes:
         document: The object.
         what: The name of the document for the message.
 
+    Returns:
+        UTF-8 with a line break at the end.
+
     Raises:
         UsageError: The object contains a value that JSON cannot represent.
     """
@@ -42,7 +45,11 @@ def encode_document(document: Mapping[str, Any], what: str) -> bytes:
 
 
 def has_valid_checksum(content: bytes) -> bool:
-    """Return whether the checksum at the beginning is that of the rest."""
+    """Return whether the checksum at the beginning is that of the rest.
+
+    Args:
+        content: All bytes of a file that `encode_document` made.
+    """
     head, body = content[:_CHECKSUM_END], content[_CHECKSUM_END:]
     return head == _CHECKSUM_FIELD + hashlib.sha256(body).hexdigest().encode("ascii")
 
@@ -72,6 +79,9 @@ class Fields:
     """A JSON object of a file, whose fields are read with a check of their types.
 
     Every method raises DamagedFile, with the file and the field, for a field that is missing or invalid.
+
+    Attributes:
+        file: The file, for messages.
     """
 
     def __init__(self, value: Any, file: Path, where: str = "") -> None:
@@ -106,81 +116,141 @@ class Fields:
         return list(self._value)
 
     def integer(self, name: str, least: int = 0, most: int = LARGEST) -> int:
-        """Return a whole number between `least` and `most`."""
+        """Return an integer in a range.
+
+        Args:
+            name: The field, which must be present.
+            least: The smallest valid value.
+            most: The largest valid value.
+        """
         value = self._value.get(name)
         if type(value) is not int or not least <= value <= most:
             raise self.field_error(name, f"a whole number from {least} to {most}")
         return value
 
     def optional_integer(self, name: str, least: int = 0, most: int = LARGEST) -> int | None:
-        """Return a whole number between `least` and `most`, or None for null."""
+        """Return an integer in a range, or None for null.
+
+        Args:
+            name: The field, which must be present.
+            least: The smallest valid value.
+            most: The largest valid value.
+        """
         if name in self._value and self._value[name] is None:
             return None
         return self.integer(name, least, most)
 
     def integers(self, name: str, least: int = 0, most: int = LARGEST) -> tuple[int, ...]:
-        """Return a list of whole numbers between `least` and `most`."""
+        """Return a list of integers in a range.
+
+        Args:
+            name: The field, which must be present.
+            least: The smallest valid value.
+            most: The largest valid value.
+        """
         value = self._list(name, f"a list of whole numbers from {least} to {most}")
         if any(type(item) is not int or not least <= item <= most for item in value):
             raise self.field_error(name, f"a list of whole numbers from {least} to {most}")
         return tuple(value)
 
     def flag(self, name: str) -> bool:
-        """Return a boolean."""
+        """Return a boolean.
+
+        Args:
+            name: The field, which must be present.
+        """
         value = self._value.get(name)
         if not isinstance(value, bool):
             raise self.field_error(name, "true or false")
         return value
 
     def text(self, name: str, pattern: str = r"(?s:.*)", wanted: str = "a string") -> str:
-        """Return a string that matches a pattern completely."""
+        """Return a string that matches a pattern completely.
+
+        Args:
+            name: The field, which must be present.
+            pattern: A regular expression; any string by default.
+            wanted: The description of a valid value for the message.
+        """
         value = self._value.get(name)
         if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
             raise self.field_error(name, wanted)
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Return a string, or None for null."""
+        """Return a string, or None for null.
+
+        Args:
+            name: The field, which must be present.
+        """
         if name in self._value and self._value[name] is None:
             return None
         return self.text(name, wanted="a string or null")
 
     def sha256(self, name: str) -> str:
-        """Return a sha256 in hexadecimal."""
+        """Return a sha256 in hexadecimal, in lower case.
+
+        Args:
+            name: The field, which must be present.
+        """
         return self.text(name, r"[0-9a-f]{64}", "a sha256 of 64 hexadecimal digits")
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings without repetitions."""
+        """Return a list of strings without repetitions.
+
+        Args:
+            name: The field, which must be present.
+        """
         value = self.all_texts(name)
         if len(set(value)) < len(value):
             raise self.field_error(name, "a list of strings, each once")
         return value
 
     def all_texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings."""
+        """Return a list of strings, which may be repeated.
+
+        Args:
+            name: The field, which must be present.
+        """
         value = self._list(name, "a list of strings")
         if any(not isinstance(item, str) for item in value):
             raise self.field_error(name, "a list of strings")
         return tuple(value)
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return a JSON object without a check of its fields."""
+        """Return a JSON object without a check of its fields.
+
+        Args:
+            name: The field, which must be present.
+        """
         return self.fields(name)._value
 
     def optional_mapping(self, name: str) -> dict[str, Any] | None:
-        """Return a JSON object without a check of its fields, or None for null."""
+        """Return a JSON object without a check of its fields, or None for null.
+
+        Args:
+            name: The field, which must be present.
+        """
         if name in self._value and self._value[name] is None:
             return None
         return self.mapping(name)
 
     def fields(self, name: str) -> Fields:
-        """Return the fields of a JSON object."""
+        """Return a JSON object whose fields are then read with checks.
+
+        Args:
+            name: The field, which must be present.
+        """
         if name not in self._value:
             raise self.field_error(name, "a JSON object")
         return Fields(self._value[name], self.file, self._path(name))
 
     def list_of_fields(self, name: str) -> list[Fields]:
-        """Return the fields of each JSON object in a list."""
+        """Return a list of JSON objects whose fields are then read with checks.
+
+        Args:
+            name: The field, which must be present.
+        """
         items = self._list(name, "a list of JSON objects")
         return [Fields(item, self.file, f"{self._path(name)}[{i}]") for i, item in enumerate(items)]
 

@@ -1,4 +1,4 @@
-"""Access to the keys of a memory as one array, and to sentence pairs by number, id, text and origin.
+"""Access to the keys and values of a memory as one array, and to sentence pairs by number, id, text and origin.
 
 The number of a pair is its position. A removed pair keeps its number until the journal is sealed. The id of a pair
 never changes and is never given to another pair.
@@ -18,9 +18,11 @@ from ibidem.memory.pairs import StoredPair
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import torch
     from numpy.typing import NDArray
 
     from ibidem.memory.key_coding import KeyCoding
+    from ibidem.memory.memory import Memory
     from ibidem.memory.segment import Segment
     from ibidem.memory.tail import Tail
 
@@ -162,7 +164,14 @@ class Lookup:
         self._sealed_pairs, self._sealed_entries = int(self._first_pairs[-1]), int(self._first_entries[-1])
 
     def pair(self, number: int) -> StoredPair:
-        """Return the pair with a number; raises UsageError out of range."""
+        """Return the pair with a number.
+
+        Args:
+            number: The number, from 0; the pairs of the tail follow the sealed ones.
+
+        Raises:
+            UsageError: The number is out of range.
+        """
         self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
         if number >= self._sealed_pairs:
             return self._tail.pair(number - self._sealed_pairs, self._sealed_entries)
@@ -179,7 +188,17 @@ class Lookup:
             yield self._tail.pair(index, self._sealed_entries)
 
     def tokens(self, number: int) -> NDArray[np.int32]:
-        """Return the target token ids of the pair with a number; raises UsageError out of range."""
+        """Return the target token ids of the pair with a number.
+
+        Args:
+            number: The number of the pair, from 0.
+
+        Returns:
+            [tokens] int32, pruned tokens included.
+
+        Raises:
+            UsageError: The number is out of range.
+        """
         self._check(number, self._sealed_pairs + self._tail.pairs, "sentence")
         if number >= self._sealed_pairs:
             first, last = self._tail.offsets[number - self._sealed_pairs :][:2].tolist()
@@ -190,7 +209,17 @@ class Lookup:
         return segment.array("values").read(first, last)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """Return the number of the pair of an entry, and the entry's position in it; raises UsageError out of range."""
+        """Find the pair of an entry.
+
+        Args:
+            entry: The number of the entry, from 0; the entries of the tail follow the sealed ones.
+
+        Returns:
+            The number of the pair, and the entry's position among its target tokens.
+
+        Raises:
+            UsageError: The number is out of range.
+        """
         self._check(entry, self._sealed_entries + self._tail.entries, "entry")
         if entry >= self._sealed_entries:
             local = entry - self._sealed_entries
@@ -201,13 +230,24 @@ class Lookup:
         return int(self._first_pairs[place]) + pair, position
 
     def id_of(self, number: int) -> int:
-        """Return the id of the pair with a number."""
+        """Return the id of the pair with a number.
+
+        Args:
+            number: The number of the pair, which must exist.
+        """
         if number >= self._sealed_pairs:
             return self._tail.first_id + number - self._sealed_pairs
         return int(serials_of(np.array([number]), self._removed)[0])
 
     def number_of(self, id: int) -> int:
-        """Return the number of the pair with an id; raises UsageError if it does not exist or was removed."""
+        """Return the number of the pair with an id.
+
+        Args:
+            id: The id, as `find` returns it.
+
+        Raises:
+            UsageError: The pair does not exist or was removed.
+        """
         place = int(np.searchsorted(self._removed, id))
         gone = id in self._tail.removed or (place < len(self._removed) and self._removed[place] == id)
         if gone or not 0 <= id < self._tail.next_id:
@@ -218,13 +258,22 @@ class Lookup:
         return int(numbers_among(np.array([id]), self._removed)[0])
 
     def find(self, source: str, target: str | None = None) -> list[int]:
-        """Return the ids of the pairs with a source and, if it is given, a target."""
+        """Return the ids of the pairs with given texts, without removed ones.
+
+        Args:
+            source: The source text, compared exactly.
+            target: The target text, compared exactly; None accepts any.
+        """
         texts = [text.encode("utf-8", "surrogatepass") for text in (source, target) if text is not None]
         found = [segment.find(*texts) for segment in self._segments]
         return [*self._sealed_ids(found), *self._tail.find(source, target)]
 
     def find_origin(self, origin: str) -> list[int]:
-        """Return the ids of the pairs of an origin."""
+        """Return the ids of the pairs of an origin, without removed ones.
+
+        Args:
+            origin: The name of the origin; an unknown one has no pairs.
+        """
         if origin not in self._origins:
             return self._tail.find_origin(origin)
         number = self._origins.index(origin)
@@ -232,7 +281,14 @@ class Lookup:
         return [*self._sealed_ids(found), *self._tail.find_origin(origin)]
 
     def entries(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the entries of sealed pairs with given ids, which are ascending."""
+        """Return the numbers of the entries of sealed pairs.
+
+        Args:
+            ids: [n] ids of sealed pairs, ascending.
+
+        Returns:
+            [entries of these pairs] int64, ascending.
+        """
         numbers = numbers_among(ids, self._removed)
         places = np.searchsorted(self._first_pairs, numbers, side="right") - 1
         parts = [
@@ -268,3 +324,18 @@ def _place(firsts: NDArray[np.int64], number: int) -> tuple[int, int]:
     """Return the segment of a number, and the number inside that segment."""
     place = int(np.searchsorted(firsts, number, side="right")) - 1
     return place, number - int(firsts[place])
+
+
+def load_values(memory: Memory, device: torch.device) -> torch.Tensor:
+    """Load the value (token id) of every sealed entry to a device.
+
+    Args:
+        memory: The memory; its tail is not included.
+        device: The device of the result.
+
+    Returns:
+        [entries] int64.
+    """
+    import torch
+
+    return torch.from_numpy(memory.values().astype(np.int64)).to(device)

@@ -42,7 +42,13 @@ SNAPSHOT_FILE = rf"{ARTEFACT_NAME}(-[0-9]{{6,12}})?\.json"
 
 @dataclass(frozen=True)
 class Counts:
-    """The sizes of a segment; a pruned segment has fewer entries than tokens."""
+    """The sizes of a segment; a pruned segment has fewer entries than tokens.
+
+    Attributes:
+        entries: The number of entries, each with a key.
+        tokens: The number of target tokens.
+        pairs: The number of sentence pairs.
+    """
 
     entries: int
     tokens: int
@@ -65,7 +71,14 @@ class Layout:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Layout:
-        """Read and check the fields; raises DamagedMemoryError."""
+        """Read and check the layout in a manifest.
+
+        Args:
+            fields: The JSON object.
+
+        Raises:
+            DamagedFile: A field is missing or invalid.
+        """
         return cls(
             keys=fields.flag("keys"),
             compact=fields.optional_integer("compact", 1, LARGEST_DIMENSION),
@@ -73,11 +86,20 @@ class Layout:
         )
 
     def with_array(self, name: str, width: int | None) -> Layout:
-        """Return the layout with an additional array; `width` is its second dimension, if it has one."""
+        """Return the layout with an additional array.
+
+        Args:
+            name: `keys`, `compact` or `clusters`.
+            width: The dimension of the compact keys; it is ignored for other arrays.
+        """
         return Layout(**{**asdict(self), name: width if name == "compact" else True})
 
     def without_array(self, name: str) -> Layout:
-        """Return the layout without an array."""
+        """Return the layout without an array.
+
+        Args:
+            name: `keys`, `compact` or `clusters`.
+        """
         return Layout(**{**asdict(self), name: None if name == "compact" else False})
 
     def shapes(self, counts: Counts, dimension: int) -> dict[str, tuple[int | None, ...]]:
@@ -153,7 +175,15 @@ class ModelIdentity:
 
     @classmethod
     def from_fields(cls, fields: Fields, format: int = FORMAT) -> ModelIdentity:
-        """Read and check the fields; raises DamagedMemoryError."""
+        """Read and check the identity in a manifest.
+
+        Args:
+            fields: The JSON object.
+            format: The format of the manifest; format 1 has no source prefix.
+
+        Raises:
+            DamagedFile: A field is missing or invalid.
+        """
         return cls(
             name=fields.text("name"),
             model_fingerprint=fields.text("model_fingerprint"),
@@ -191,7 +221,15 @@ class SegmentRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields, format: int = FORMAT) -> SegmentRecord:
-        """Read and check the fields; raises DamagedMemoryError."""
+        """Read and check the record of a segment in a manifest.
+
+        Args:
+            fields: The JSON object.
+            format: The format of the manifest; in format 1 every token is an entry.
+
+        Raises:
+            DamagedFile: A field is missing or invalid.
+        """
         return cls(
             name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
             entries=(entries := fields.integer("entries")),
@@ -219,7 +257,14 @@ class ArtefactRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> ArtefactRecord:
-        """Read and check the fields; raises DamagedMemoryError."""
+        """Read and check the record of an artefact in a manifest.
+
+        Args:
+            fields: The JSON object.
+
+        Raises:
+            DamagedFile: A field is missing or invalid.
+        """
         return cls(
             file=fields.text("file", ARTEFACT_FILE, "the name of an artefact's file"),
             bytes=fields.integer("bytes"),
@@ -242,7 +287,14 @@ class SnapshotRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> SnapshotRecord:
-        """Read and check the fields; raises DamagedMemoryError."""
+        """Read and check the record of a snapshot in a manifest.
+
+        Args:
+            fields: The JSON object.
+
+        Raises:
+            DamagedFile: A field is missing or invalid.
+        """
         return cls(fields.text("file", SNAPSHOT_FILE, "the name of a snapshot's file"), fields.sha256("sha256"))
 
 
@@ -312,6 +364,9 @@ class Manifest:
     def from_json(cls, fields: Fields) -> Manifest:
         """Read and check all fields.
 
+        Args:
+            fields: The JSON object, of any format up to FORMAT.
+
         Raises:
             DamagedMemoryError: A field is missing or invalid.
             MemoryFolderError: The manifest has a newer format.
@@ -348,7 +403,12 @@ class Manifest:
 
 
 def newer_format(file: str, number: int) -> str:
-    """Return the message for a memory of a newer format."""
+    """Return the message for a memory of a newer format.
+
+    Args:
+        file: The name of the file for the message.
+        number: The format of the file.
+    """
     read = f"format {number}; this one reads up to {FORMAT}"
     return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
 

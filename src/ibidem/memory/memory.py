@@ -185,7 +185,15 @@ class Memory:
 
     @staticmethod
     def exists(path: str | PathLike[str]) -> bool:
-        """Return whether a folder contains a manifest, be it only the previous one."""
+        """Return whether a folder contains a manifest, the current or the previous one.
+
+        Args:
+            path: The folder; it need not exist.
+
+        Examples:
+            >>> Memory.exists("memory"), Memory.exists("nowhere")
+            (True, False)
+        """
         return any((Path(path) / name).is_file() for name in (MANIFEST, PREVIOUS))
 
     def refresh(self) -> Self:
@@ -219,7 +227,14 @@ class Memory:
                 newest = newer
 
     def with_tail(self, tail: Tail) -> Self:
-        """Return this generation with another tail of its journals."""
+        """Return this generation with another tail of its journals.
+
+        Args:
+            tail: The changes of the journals; those that this object has come first.
+
+        Raises:
+            MismatchError: An added pair does not match the model or the layout.
+        """
         newer = copy.copy(self)
         newer.tail = tail
         newer._state = self._state._replace(tail=tail)
@@ -408,7 +423,18 @@ class Memory:
         return Lookup(self._segments, self.manifest.origins, self.tail, self._removed_pairs)
 
     def sentence(self, index: int) -> StoredPair:
-        """Return the sentence pair with a number; raises UsageError out of range."""
+        """Return the sentence pair with a number.
+
+        Args:
+            index: The number, from 0; the pairs of the tail follow the sealed ones, and removed pairs count.
+
+        Raises:
+            UsageError: The number is out of range.
+
+        Examples:
+            >>> memory.sentence(0).target
+            'Good morning!'
+        """
         return self._lookup.pair(index)
 
     def sentences(self) -> Iterator[StoredPair]:
@@ -422,15 +448,42 @@ class Memory:
         return self._lookup.pairs()
 
     def tokens_of(self, index: int) -> NDArray[np.int32]:
-        """Return [tokens] the target token ids of the pair with a number, read-only; raises UsageError out of range."""
+        """Return the target token ids of the pair with a number.
+
+        Args:
+            index: The number of the pair, from 0.
+
+        Returns:
+            [tokens] int32, read-only; pruned tokens are included.
+
+        Raises:
+            UsageError: The number is out of range.
+        """
         return self._lookup.tokens(index)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """Return the number of an entry's pair, and the entry's position in it; raises UsageError out of range."""
+        """Find the sentence pair of an entry.
+
+        Args:
+            entry: The number of the entry, from 0; the entries of the tail follow the sealed ones.
+
+        Returns:
+            The number of the pair, and the entry's position among its target tokens.
+
+        Raises:
+            UsageError: The number is out of range.
+        """
         return self._lookup.locate(entry)
 
     def number_of(self, id: int) -> int:
-        """Return the number of the pair with an id; raises UsageError if it does not exist or was removed."""
+        """Return the number of the pair with an id.
+
+        Args:
+            id: The id, as `find` returns it.
+
+        Raises:
+            UsageError: The pair does not exist or was removed.
+        """
         return self._lookup.number_of(id)
 
     def find(self, source: str, target: str | None = None) -> list[int]:
@@ -449,7 +502,11 @@ class Memory:
         return self._lookup.find(source, target)
 
     def find_origin(self, origin: str) -> list[int]:
-        """Return the ids of the pairs of an origin."""
+        """Return the ids of the pairs of an origin, without removed ones.
+
+        Args:
+            origin: The name of the origin; an unknown one has no pairs.
+        """
         return self._lookup.find_origin(origin)
 
     def excluded_entries(self) -> NDArray[np.int64]:

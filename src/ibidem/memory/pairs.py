@@ -114,11 +114,19 @@ class SegmentData:
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     def pair_name(self, pair: int) -> str:
-        """Return the description of a pair for messages."""
+        """Return the description of a pair for messages.
+
+        Args:
+            pair: The number of the pair, from 0.
+        """
         return f"pair {pair} (line {self.locations[pair]} of {self.origins[pair]!r})"
 
     def pair_of(self, entry: int) -> int:
-        """Return the number of the pair of an entry."""
+        """Return the number of the pair of an entry.
+
+        Args:
+            entry: The number of the entry, from 0.
+        """
         return int(np.searchsorted(self.offsets(), entry, side="right")) - 1
 
     def _has(self, name: str) -> bool:
@@ -194,7 +202,12 @@ def _check_equal(counts: dict[str, int], what: str) -> None:
 
 
 class SegmentContent(NamedTuple):
-    """The sizes and the arrays of a segment."""
+    """The sizes and the arrays of a segment.
+
+    Attributes:
+        counts: The sizes.
+        arrays: The arrays by the names in `DTYPES`; only those of the layout.
+    """
 
     counts: Counts
     arrays: dict[str, NDArray[Any]]
@@ -207,6 +220,9 @@ def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: boo
         data: The pairs and their entries.
         origins: The number of each origin.
         clusters: Whether to store clusters; the new entries belong to none (-1).
+
+    Returns:
+        The sizes and arrays for `write_segment`.
     """
     arrays: dict[str, NDArray[Any]] = {
         "values": data.values,
@@ -226,7 +242,14 @@ def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: boo
 
 
 def read_content(segment: Segment) -> SegmentContent:
-    """Read and verify all arrays of a segment."""
+    """Read and verify all arrays of a segment.
+
+    Args:
+        segment: The reader of the segment.
+
+    Raises:
+        DamagedMemoryError: A file is missing or changed.
+    """
     return SegmentContent(segment.record.counts, {name: segment.array(name).all() for name in segment.expected})
 
 
@@ -260,7 +283,11 @@ def keep_pairs(content: SegmentContent, kept: NDArray[np.bool_]) -> SegmentConte
 
 
 def join_contents(contents: Sequence[SegmentContent]) -> SegmentContent:
-    """Join the contents of segments in order."""
+    """Join the contents of segments in order.
+
+    Args:
+        contents: One content or more, all of the same layout.
+    """
     counts = Counts(
         *(sum(column) for column in zip(*((c.entries, c.tokens, c.pairs) for c, _ in contents), strict=True))
     )

@@ -68,7 +68,16 @@ class ArrayRecord:
 
     @classmethod
     def from_fields(cls, fields: Fields, dtype: str, shape: tuple[int | None, ...]) -> ArrayRecord:
-        """Read a record and compare it with the dtype and shape that the manifest implies (None: any length)."""
+        """Read a record and compare it with the dtype and shape that the manifest implies.
+
+        Args:
+            fields: The JSON object.
+            dtype: The dtype in numpy's notation.
+            shape: The shape; None stands for any length.
+
+        Raises:
+            DamagedFile: A field is missing or differs.
+        """
         found = fields.integers("shape")
         if len(found) != len(shape) or any(b not in (a, None) for a, b in zip(found, shape, strict=True)):
             raise fields.field_error("shape", f"the shape {list(shape)} that the manifest implies")
@@ -90,7 +99,12 @@ class StoredArray:
     """
 
     def __init__(self, path: Path, record: ArrayRecord) -> None:
-        """Open the file and check its size."""
+        """Open the file and check its size.
+
+        Args:
+            path: The file.
+            record: The record of the array.
+        """
         self._path = path
         self._crcs = record.crcs
         self._content = _content(path, record.bytes)
@@ -103,7 +117,15 @@ class StoredArray:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the rows start:stop, verified, without a copy."""
+        """Return consecutive rows, verified, without a copy.
+
+        Args:
+            start: The first row.
+            stop: The row after the last.
+
+        Returns:
+            [stop - start, ...], read-only.
+        """
         if not self._all_verified and stop > start:
             first, last = start * self._row_bytes, stop * self._row_bytes - 1
             self._verify(np.arange(first // BLOCK_BYTES, last // BLOCK_BYTES + 1))
@@ -114,7 +136,14 @@ class StoredArray:
         return self.read(0, len(self))
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return a copy of given rows, verified."""
+        """Return a copy of given rows, verified.
+
+        Args:
+            rows: [n] numbers of rows, in any order.
+
+        Returns:
+            [n, ...].
+        """
         if not self._all_verified and rows.size:
             first = rows * self._row_bytes // BLOCK_BYTES
             last = ((rows + 1) * self._row_bytes - 1) // BLOCK_BYTES
@@ -215,7 +244,14 @@ def _seal(
 
 
 class Segment:
-    """A reader of a sealed segment; each file is opened when it is first used. Methods raise DamagedMemoryError."""
+    """A reader of a sealed segment; each file is opened when it is first used. Methods raise DamagedMemoryError.
+
+    Attributes:
+        folder: The folder of the segment.
+        record: The record in the manifest.
+        dimension: The dimension of the model's own keys.
+        expected: The shape of each array of the layout, by name; None stands for any length.
+    """
 
     def __init__(self, folder: Path, record: SegmentRecord, layout: Layout, dimension: int) -> None:
         """Prepare a reader; no file is opened.
@@ -234,7 +270,12 @@ class Segment:
 
     @cached_property
     def records(self) -> Mapping[str, ArrayRecord]:
-        """The records of all arrays in segment.json, checked against the manifest."""
+        """The records of all arrays in segment.json, checked against the manifest.
+
+        Raises:
+            DamagedFile: The file is missing, changed, or does not match the manifest.
+            MemoryFolderError: The segment was deleted, since newer generations do not need it.
+        """
         file = self.folder / RECORD
         try:
             content = file.read_bytes()
@@ -256,7 +297,15 @@ class Segment:
         }
 
     def array(self, name: str) -> StoredArray:
-        """Return an array of the layout."""
+        """Return an array of the layout.
+
+        Args:
+            name: A name in `expected`.
+
+        Raises:
+            DamagedFile: The file is missing or has another size.
+            MemoryFolderError: The segment was deleted, since newer generations do not need it.
+        """
         if name not in self._arrays:
             record = self.records[name]
             try:
@@ -272,7 +321,11 @@ class Segment:
             self.array(name)
 
     def file(self, name: str) -> Path:
-        """Return the file of an array."""
+        """Return the file of an array.
+
+        Args:
+            name: A name in `DTYPES`; the file need not exist.
+        """
         return self.folder / f"{name}.bin"
 
     @cached_property
@@ -291,12 +344,26 @@ class Segment:
         return self.checked_offsets("offsets", self.record.tokens)
 
     def of_entries(self, name: str) -> NDArray[Any]:
-        """Return [entries] the values of an array of tokens at the entries."""
+        """Return the values of an array of tokens at the entries.
+
+        Args:
+            name: `values` or `log_probs`.
+
+        Returns:
+            [entries].
+        """
         array = self.array(name)
         return array.all() if self.rows is None else array.gather(self.rows)
 
     def select_entries(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-        """Return the arrays that change when entries are pruned; kept: [entries] True for the entries to keep."""
+        """Return the arrays that change when entries are pruned.
+
+        Args:
+            kept: [entries] True for the entries to keep.
+
+        Returns:
+            `rows` and the arrays of the entries, by name.
+        """
         chosen = np.flatnonzero(kept)
         rows = chosen if self.rows is None else self.rows[chosen]
         return {"rows": rows} | {
@@ -314,7 +381,15 @@ class Segment:
         return self.checked_offsets("target_offsets", self.records["targets"].bytes)
 
     def pairs(self, start: int, stop: int) -> Iterator[tuple[str, str, int, int, int, int]]:
-        """Yield source, target, origin number, location, first entry and last entry + 1 of the pairs start:stop."""
+        """Yield consecutive pairs.
+
+        Args:
+            start: The first pair.
+            stop: The pair after the last.
+
+        Yields:
+            Source, target, number of the origin, location, first entry, and last entry + 1.
+        """
         for first in range(start, stop, _CHUNK):
             last = min(first + _CHUNK, stop)
             tokens = self.offsets[first : last + 1]
@@ -330,7 +405,15 @@ class Segment:
             )
 
     def find(self, source: bytes, target: bytes | None = None) -> NDArray[np.int64]:
-        """Return the numbers of the pairs with a source and, if it is given, a target, both in UTF-8."""
+        """Return the numbers of the pairs with given texts.
+
+        Args:
+            source: The source in UTF-8, compared exactly.
+            target: The target in UTF-8, compared exactly; None accepts any.
+
+        Returns:
+            [found] numbers of pairs, ascending.
+        """
         sides = [("sources", self.source_offsets, source)]
         if target is not None:
             sides.append(("targets", self.target_offsets, target))
@@ -347,21 +430,50 @@ class Segment:
         return pairs
 
     def entries_of(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the entries of given pairs, in order."""
+        """Return the entries of given pairs.
+
+        Args:
+            pairs: [n] numbers of pairs.
+
+        Returns:
+            [entries of these pairs] int64, in the order of the pairs.
+        """
         return rows_of_groups(self.offsets if self.rows is None else np.searchsorted(self.rows, self.offsets), pairs)
 
     def find_origin(self, origin: int) -> NDArray[np.int64]:
-        """Return the numbers of the pairs of an origin, which is given by its number."""
+        """Return the numbers of the pairs of an origin.
+
+        Args:
+            origin: The number of the origin in the manifest.
+        """
         return np.flatnonzero(self.array("origins").all() == origin)
 
     def locate(self, entry: int) -> tuple[int, int]:
-        """Return the pair of an entry, and the entry's position among its tokens."""
+        """Find the pair of an entry.
+
+        Args:
+            entry: The number of the entry in this segment.
+
+        Returns:
+            The number of the pair in this segment, and the entry's position among its tokens.
+        """
         token = entry if self.rows is None else int(self.rows[entry])
         pair = int(np.searchsorted(self.offsets, token, side="right")) - 1
         return pair, token - int(self.offsets[pair])
 
     def checked_offsets(self, name: str, end: int) -> NDArray[np.int64]:
-        """Return an array of offsets [pairs + 1], after a check that they ascend from 0 to `end`."""
+        """Return an array of offsets after a check that they ascend from 0.
+
+        Args:
+            name: The name of the array.
+            end: The last offset.
+
+        Returns:
+            [pairs + 1] int64.
+
+        Raises:
+            DamagedFile: The offsets do not ascend from 0 to `end`.
+        """
         offsets = self.array(name).all()
         if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
             raise DamagedFile(self.file(name), f"its offsets do not ascend from 0 to {end}")

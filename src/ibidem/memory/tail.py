@@ -138,18 +138,32 @@ class Tail:
         )
 
     def find(self, source: str, target: str | None = None) -> list[int]:
-        """Return the ids of added pairs with a source and, if it is given, a target, without removed ones."""
+        """Return the ids of added pairs with given texts, without removed ones.
+
+        Args:
+            source: The source text, compared exactly.
+            target: The target text, compared exactly; None accepts any.
+        """
         texts = ((s, t) for data in self.added for s, t in zip(data.sources, data.targets, strict=True))
         ids = enumerate(texts, start=self.first_id)
         return [number for number, (s, t) in ids if s == source and target in (None, t) and number not in self.removed]
 
     def find_origin(self, origin: str) -> list[int]:
-        """Return the ids of added pairs of an origin, without removed ones."""
+        """Return the ids of added pairs of an origin, without removed ones.
+
+        Args:
+            origin: The name of the origin.
+        """
         ids = enumerate((name for data in self.added for name in data.origins), start=self.first_id)
         return [number for number, name in ids if name == origin and number not in self.removed]
 
     def extended(self, changes: Sequence[Change], journals: tuple[Journal, ...]) -> Tail:
-        """Return the tail after further changes; `journals` are the journals with these changes."""
+        """Return the tail after further changes.
+
+        Args:
+            changes: The changes, in their order.
+            journals: All journals of the tail, read up to these changes.
+        """
         added = [change.added for change in changes if change.added is not None]
         new = [id for change in changes for id in change.removed]
         removed = self.removed.union(new) if new else self.removed
@@ -244,7 +258,11 @@ class State(NamedTuple):
 
 
 def next_id(manifest: Manifest) -> int:
-    """Return the id of the first pair after the segments of a manifest."""
+    """Return the id of the first pair after the segments of a manifest.
+
+    Args:
+        manifest: The manifest; ids of pairs that were removed from its segments are not given again.
+    """
     removed = manifest.artefacts.get(REMOVED_PAIRS)
     return manifest.counts.pairs + (0 if removed is None else removed.bytes // _ID_BYTES)
 
@@ -291,7 +309,11 @@ def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = 
 
 
 def read_stamp(folder: Path) -> tuple[int, ...]:
-    """Return inode, time and size of the manifest; empty if it cannot be read."""
+    """Return inode, time and size of the manifest; empty if it cannot be read.
+
+    Args:
+        folder: The folder of the memory.
+    """
     try:
         status = (folder / MANIFEST).stat()
     except OSError:

@@ -1,7 +1,9 @@
-"""The base model: a frozen Hugging Face encoder-decoder with its tokenizer."""
+"""The base model: a frozen Hugging Face encoder-decoder with its tokenizer, and the fingerprints of both."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +14,6 @@ from torch.nn.functional import cross_entropy
 from ibidem.errors import ModelError, UsageError
 from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, pad_ids
 from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_fast_marian
-from ibidem.model.fingerprint import fingerprint_network, fingerprint_tokens
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native_engine import NativeEngine, supports_native
 from ibidem.model.tokens import LanguagePair
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 # The size of a block of logits: bounds RAM for vocabularies of 250,000 tokens.
 _LOGIT_BYTES = 256 << 20
+# Text that exercises casing, umlauts, numbers, punctuation and rare characters of a tokenizer.
+_PROBES = (
+    "Die Zwischenablage enthält 1.234 Objekte.",
+    "Grundstücksverkehrsgenehmigungszuständigkeit",
+    'He said: "It\'s 50 % off – buy now!"',
+    "ΑΒΓ 漢字 żółć 🙂\u200d\u00ad",
+    "%s {name} <b>&amp;</b> C:\\foo_bar",
+)
 
 
 class States(NamedTuple):
@@ -348,3 +357,44 @@ def _output_projection(network: Any) -> nn.Linear:
             "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
         )
     return projection
+
+
+def fingerprint_network(network: nn.Module) -> str:
+    """Compute the sha256 of the names, shapes and float32 values of all parameters.
+
+    The result does not depend on the device or the file format.
+
+    Args:
+        network: A transformers model in the precision of its files; rounded weights have another fingerprint.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    weights = dict(network.named_parameters())
+    # Marian and BART keep a learnt bias of the logits outside their parameters.
+    bias = getattr(network, "final_logits_bias", None)
+    if bias is not None:
+        weights["final_logits_bias"] = bias
+    for name, parameter in sorted(weights.items()):
+        digest.update(f"{name}:{tuple(parameter.shape)};".encode())
+        digest.update(parameter.detach().to("cpu", torch.float32).contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def fingerprint_tokens(tokens: Tokens) -> str:
+    """Compute the sha256 of a tokenizer's behaviour: its vocabularies, and sample texts encoded on both sides.
+
+    Args:
+        tokens: The tokenizers of both sides; the languages and the prefix are part of their behaviour.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    behaviour = {
+        "vocabulary": sorted(tokens.vocabulary().items()),
+        "sources": tokens.encode_sources(_PROBES),
+        "targets": tokens.encode_targets(_PROBES),
+        "start": tokens.start,
+    }
+    return hashlib.sha256(json.dumps(behaviour, ensure_ascii=True).encode()).hexdigest()

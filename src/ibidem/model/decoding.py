@@ -26,6 +26,11 @@ def pad_ids(sequences: Sequence[Sequence[int]], filling: int, device: torch.devi
 
     Returns:
         [n, longest] token ids, and [n, longest] a mask that is 1 at real tokens and 0 at padding.
+
+    Examples:
+        >>> pad_ids([[5, 6, 0], [7, 0]], filling=1, device=torch.device("cpu"))[0]
+        tensor([[5, 6, 0],
+                [7, 0, 1]])
     """
     # Through numpy, since torch is slow at making a tensor from lists of lists.
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
@@ -36,7 +41,14 @@ def pad_ids(sequences: Sequence[Sequence[int]], filling: int, device: torch.devi
 
 
 def flatten(sequences: Sequence[Sequence[int]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Concatenate sequences of token ids to one array."""
+    """Concatenate sequences of token ids to one array.
+
+    Args:
+        sequences: Sequences of token ids; they may be empty.
+
+    Returns:
+        [sum of the lengths] int64.
+    """
     return np.fromiter(chain.from_iterable(sequences), np.int64, sum(map(len, sequences)))
 
 
@@ -60,6 +72,9 @@ class Decoding(Protocol):
 
         Args:
             tokens: [rows, t] token ids; t > 1 only for the prompt of the first step.
+
+        Returns:
+            States [rows, d] and logits [rows, V].
         """
         ...
 
@@ -121,7 +136,12 @@ class TransformersDecoding:
 
 @contextmanager
 def forward_pre_hook(module: nn.Module, hook: Any) -> Iterator[None]:
-    """Register a forward pre-hook that acts in this thread alone, since another thread may use the model."""
+    """Register a forward pre-hook that acts in this thread alone, since another thread may use the model.
+
+    Args:
+        module: The module; the hook is removed at the end of the `with` block.
+        hook: A function as torch's `register_forward_pre_hook` takes it.
+    """
     owner = get_ident()
     handle = module.register_forward_pre_hook(lambda *given: hook(*given) if get_ident() == owner else None)
     try:

@@ -34,12 +34,22 @@ _FEW_TOKENS = 64
 
 
 def supports_fast_marian(network: Any) -> bool:
-    """Return whether `FastMarian` supports the architecture of a transformers model."""
+    """Return whether `FastMarian` supports the architecture of a transformers model.
+
+    Args:
+        network: A transformers model.
+    """
     return type(network).__name__ in ARCHITECTURES
 
 
 class Norm(NamedTuple):
-    """Layer normalisation."""
+    """Layer normalisation of the last dimension.
+
+    Attributes:
+        weight: [d] the factors.
+        bias: [d] the summands.
+        eps: The summand of the variance.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -50,7 +60,14 @@ class Norm(NamedTuple):
 
 
 class FeedForward(NamedTuple):
-    """The feed-forward block of a layer, with its residual connection and normalisation."""
+    """The feed-forward block of a layer, with its residual connection and normalisation.
+
+    Attributes:
+        inner: The first linear layer, from d to the width of the block.
+        activation: The activation between the layers.
+        outer: The second linear layer, back to d.
+        norm: The normalisation after the residual connection.
+    """
 
     inner: Linear
     activation: Callable[[Tensor], Tensor]
@@ -117,7 +134,15 @@ class Embedding(NamedTuple):
     first: int
 
     def __call__(self, ids: Tensor, start: int) -> Tensor:
-        """Embed tokens [n, t] at the positions `start` and following; returns [n, t, d]."""
+        """Embed tokens at consecutive positions.
+
+        Args:
+            ids: [n, t] token ids.
+            start: The position of the first column, from 0.
+
+        Returns:
+            [n, t, d].
+        """
         begin = self.first + start
         return self.tokens[ids] * self.scale + self.positions[begin : begin + ids.shape[1]]
 
@@ -135,7 +160,18 @@ class Sources(NamedTuple):
 
 
 class FastMarian:
-    """The weights of a Marian or FSMT model, arranged for fast decoding."""
+    """The weights of a Marian or FSMT model, arranged for fast decoding.
+
+    Attributes:
+        encoder: The encoder layers.
+        encoder_heads: The number of attention heads of an encoder layer.
+        decoder: The decoder layers.
+        heads: The number of attention heads of a decoder layer.
+        width: d, the dimension of the decoder states.
+        output: The output projection with its bias, from d to the vocabulary.
+        embed_source: The embedding of source tokens.
+        embed_target: The embedding of target tokens.
+    """
 
     def __init__(
         self,
@@ -204,11 +240,27 @@ class FastMarian:
         return x
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
-        """Embed target tokens [rows, 1] at a position; returns [rows, d]."""
+        """Embed one target token in each row.
+
+        Args:
+            tokens: [rows, 1] token ids.
+            position: Their position in the target, from 0.
+
+        Returns:
+            [rows, d].
+        """
         return self.embed_target(tokens, position)[:, 0]
 
     def embed_at(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """Embed target tokens [rows] at a position [1] that is on the device; returns [rows, d]."""
+        """Embed one target token in each row, at a position that is on the device.
+
+        Args:
+            tokens: [rows] token ids.
+            position: [1] their position in the target, from 0.
+
+        Returns:
+            [rows, d].
+        """
         embedding = self.embed_target
         return embedding.tokens[tokens] * embedding.scale + embedding.positions[position + embedding.first]
 
@@ -282,7 +334,11 @@ class FastMarianDecoding:
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:
-        """Feed one token to each row, [rows, 1]."""
+        """Feed one token to each row; see `Decoding.step`.
+
+        Raises:
+            ValueError: `tokens` is not [rows, 1]: the prompt of these models has one token.
+        """
         if tokens.shape[1] != 1:
             raise ValueError("expected one token for each row, [rows, 1]")
         self._grow_caches()
@@ -340,7 +396,12 @@ def _group_by_length(lengths: Sequence[int]) -> list[int]:
 
 
 def additive_mask(shown: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert a boolean mask to one that is added to scores: 0 at True, -inf at False."""
+    """Convert a boolean mask to one that is added to scores: 0 at True, -inf at False.
+
+    Args:
+        shown: A boolean mask of any shape.
+        dtype: The dtype of the scores.
+    """
     return torch.zeros(shown.shape, dtype=dtype, device=shown.device).masked_fill_(~shown, -torch.inf)
 
 

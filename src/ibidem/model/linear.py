@@ -24,21 +24,34 @@ _ZERO_POINT = 128
 _TINY = torch.finfo(torch.float32).tiny
 _LIBRARY = "fbgemm"
 
-# Whole numbers [n, inputs] from -128 to 127 -> a new tensor of their products with the weights, [n, outputs]
+# Integers [n, inputs] from -128 to 127 -> a new tensor of their products with the weights, [n, outputs]
 Product = Callable[[Tensor], Tensor]
 
 
 class Linear(Protocol):
     """A linear layer: x [..., inputs] -> [..., outputs]."""
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: Inputs of the dtype of the layer, [..., inputs].
+
+        Returns:
+            Outputs [..., outputs].
+        """
+        ...
 
 
 class PlainLinear:
-    """A linear layer in the dtype of its weights."""
+    """A linear layer in the dtype of its weights.
+
+    Args:
+        weight: [outputs, inputs].
+        bias: [outputs], or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Take weight [outputs, inputs] and bias [outputs] or None."""
         self._weight = weight.detach().contiguous()
         self._bias = None if bias is None else bias.detach()
 
@@ -53,7 +66,7 @@ class QuantisedRows(NamedTuple):
     other values coarse.
 
     Attributes:
-        steps: [n, inputs] whole numbers in float32; 0 at the outlier.
+        steps: [n, inputs] integers in float32; 0 at the outlier.
         step: [n, 1] the size of a step.
         zero_point: [n, 1] the smallest of the steps, negated.
         outlier: [n, 1] the column of the outlier.
@@ -68,7 +81,14 @@ class QuantisedRows(NamedTuple):
 
 
 def quantise_rows(x: Tensor) -> QuantisedRows:
-    """Quantise each row of x [n, inputs] in float32 by itself."""
+    """Quantise each row by itself.
+
+    Args:
+        x: [n, inputs] finite float32.
+
+    Returns:
+        The rows as multiples of their steps.
+    """
     top, outlier = x.abs().max(1, keepdim=True)
     others = x.scatter(1, outlier, 0.0)
     highest, lowest = others.amax(1, keepdim=True), others.amin(1, keepdim=True).neg()
@@ -83,18 +103,21 @@ def quantise_rows(x: Tensor) -> QuantisedRows:
 class Int8Linear:
     """A linear layer with int8 products on a CPU: a scale for each output, a step and a zero point for each input row.
 
-    The result of a row does not depend on the other rows. Rows are passed to the library as whole numbers, so that one
+    The result of a row does not depend on the other rows. Rows are passed to the library as integers, so that one
     scale fits all. Sums are exact: in int32, or in float64 where the library computes wrong sums (`supports_int8`).
+
+    Args:
+        weight: [outputs, inputs]; it is quantised.
+        bias: [outputs], or None; it stays in float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Quantise weight [outputs, inputs]; bias [outputs] or None stays in float32."""
         weight = weight.detach().float()
         self._scales = (weight.abs().amax(1) / _WEIGHT_STEPS).clamp_min(_TINY)
-        whole = (weight * self._scales.reciprocal()[:, None]).round_().clamp_(-_WEIGHT_STEPS, _WEIGHT_STEPS)
-        self._multiply = (_packed_product if supports_int8() else _float64_product)(whole)
-        self._columns = whole.T.contiguous().to(torch.int8)
-        self._sums = whole.sum(1)
+        quantised = (weight * self._scales.reciprocal()[:, None]).round_().clamp_(-_WEIGHT_STEPS, _WEIGHT_STEPS)
+        self._multiply = (_packed_product if supports_int8() else _float64_product)(quantised)
+        self._columns = quantised.T.contiguous().to(torch.int8)
+        self._sums = quantised.sum(1)
         self._bias = None if bias is None else bias.detach().float()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -122,13 +145,13 @@ def supports_int8() -> bool:
     return bool(torch.equal(_packed_product(largest)(largest), _float64_product(largest)(largest)))
 
 
-def _packed_product(whole: Tensor) -> Product:
+def _packed_product(quantised: Tensor) -> Product:
     """Return the product with weights [outputs, inputs] that are packed for the library."""
     with _library(), warnings.catch_warnings():
         # PyTorch deprecates quantised tensors, but the packed products accept nothing else yet.
         warnings.simplefilter("ignore", UserWarning)
-        quantized = torch.quantize_per_tensor(whole, 1.0, 0, torch.qint8)
-        packed = torch.ops.quantized.linear_prepack(quantized, None)
+        tensor = torch.quantize_per_tensor(quantised, 1.0, 0, torch.qint8)
+        packed = torch.ops.quantized.linear_prepack(tensor, None)
 
     def multiply(rows: Tensor) -> Tensor:
         sums: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(rows, 1.0, _ZERO_POINT, packed)
@@ -137,9 +160,9 @@ def _packed_product(whole: Tensor) -> Product:
     return multiply
 
 
-def _float64_product(whole: Tensor) -> Product:
+def _float64_product(quantised: Tensor) -> Product:
     """Return the product in float64, in which all sums are exact."""
-    exact = whole.double()
+    exact = quantised.double()
     return lambda rows: linear(rows.double(), exact).float()
 
 

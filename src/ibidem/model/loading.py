@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.base import BaseModel
+from ibidem.model.base import BaseModel, fingerprint_network
 from ibidem.model.fast_marian import supports_fast_marian
-from ibidem.model.fingerprint import fingerprint_network
 from ibidem.model.linear import supports_int8
 from ibidem.model.native_engine import supports_native
 from ibidem.model.tokens import Tokens
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,11 +125,17 @@ def resolve_device(device: str) -> torch.device:
 def _int8_obstacle(network: Any, name: str, torch_device: torch.device) -> str | None:
     """Return the reason why a model cannot use int8 on a device; None if it can."""
     if torch_device.type != "cpu":
-        return f"int8 is for the CPU, not for '{torch_device}': use --dtype float16 there."
+        return f"int8 is for the CPU, not for '{torch_device}': use {describe_option('--dtype', 'float16')}."
     if not supports_fast_marian(network):
-        return f"{name} is a {type(network).__name__}, and int8 requires a Marian or FSMT model: use --dtype float32."
+        return (
+            f"{name} is a {type(network).__name__}, and int8 requires a Marian or FSMT model: "
+            f"use {describe_option('--dtype', 'float32')}."
+        )
     if not (supports_native(network) or supports_int8()):
-        return "Neither PyTorch nor the native library has int8 products for this CPU: use --dtype float32."
+        return (
+            "Neither PyTorch nor the native library has int8 products for this CPU: "
+            f"use {describe_option('--dtype', 'float32')}."
+        )
     return None
 
 
@@ -163,7 +169,14 @@ def load_pretrained(name: str, folder: Path | None = None) -> tuple[Any, Any]:
 
 @contextmanager
 def raise_model_error(name: str) -> Iterator[None]:
-    """Convert any error of the libraries for a missing, damaged or unsuitable file to a ModelError."""
+    """Convert any error of the libraries for a missing, damaged or unsuitable file to a ModelError.
+
+    Args:
+        name: The name of the model for the message.
+
+    Raises:
+        ModelError: The body raised an error that is not ibidem's own; the message names a remedy.
+    """
     try:
         yield
     except IbidemError:
@@ -226,7 +239,7 @@ def load_config(folder: Path, name: str) -> Any:
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(
             f"{name} is quantised (quantization_config in its config.json), which ibidem does not read: use the "
-            "original model; --dtype int8 quantises it on a CPU."
+            "original model. The dtype int8 quantises it on a CPU."
         )
     return config
 
@@ -316,7 +329,14 @@ def _load_tokenizer(config: Any, folder: Path, name: str) -> Any:
 
 
 def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Replace every matrix by its int8 rows (`.int8`) and their scales (`.scale`); other weights become float16."""
+    """Replace every matrix by its int8 rows (`.int8`) and their scales (`.scale`); other weights become float16.
+
+    Args:
+        weights: The weights of a network by name, of any float type.
+
+    Returns:
+        The packed weights by name, which `unpack` reverses up to rounding.
+    """
     packed: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if weight.ndim != 2 or not weight.is_floating_point():
@@ -329,7 +349,14 @@ def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the float32 weights of packed ones."""
+    """Return the float32 weights of packed ones.
+
+    Args:
+        packed: The result of `pack`.
+
+    Returns:
+        The weights by their original names.
+    """
     weights: dict[str, Tensor] = {}
     for name, tensor in packed.items():
         if name.endswith(_ROWS):
@@ -357,6 +384,10 @@ def pack_folder(source: Path, target: Path) -> None:
 
 
 def load_packed(folder: Path) -> dict[str, Tensor] | None:
-    """Return the unpacked weights of a folder; None where it has no packed ones."""
+    """Return the unpacked weights of a folder; None where it has no packed ones.
+
+    Args:
+        folder: The folder of a model.
+    """
     file = folder / PACKED_FILE
     return unpack(load_file(file)) if file.exists() else None

@@ -24,17 +24,31 @@ _ACTIVATIONS: dict[type[Any], Activation] = {nn.ReLU: Activation.RELU, nn.SiLU: 
 
 
 def supports_native(network: Any) -> bool:
-    """Return whether the native library is available and supports a Marian or FSMT model."""
+    """Return whether the native library is available and supports a Marian or FSMT model.
+
+    Args:
+        network: A Marian or FSMT model of transformers; its weights must be on the CPU.
+    """
     if native() is None or next(network.parameters()).device.type != "cpu":
         return False
     return all(type(layer.activation_fn) in _ACTIVATIONS for layer in network.model.decoder.layers)
 
 
 class NativeEngine:
-    """The native encoder and decoder of a `FastMarian` network with native linear layers."""
+    """The native encoder and decoder of a `FastMarian` network with native linear layers.
+
+    Args:
+        network: A network with `NativeLinear` layers, whose weights are passed to the native library.
+
+    Attributes:
+        encoder: The native encoder; None where the library does not support the activation of the encoder layers.
+        decoder: The native decoder.
+
+    Raises:
+        TypeError: The network has other linear layers.
+    """
 
     def __init__(self, network: FastMarian) -> None:
-        """Pass the weights of a network to the native library."""
         self._network = network
         self.encoder = _encoder(network)
         embedding = network.embed_target
@@ -66,13 +80,21 @@ class NativeEngine:
 
 
 class NativeDecoding:
-    """A batch of translations that are being decoded by the native library; see `Decoding`."""
+    """A batch of translations that are being decoded by the native library; see `Decoding`.
+
+    Args:
+        steps: The state of the native decoder after the sources were encoded.
+    """
 
     def __init__(self, steps: NativeSteps) -> None:
         self._steps = steps
 
     def step(self, tokens: Tensor) -> Step:
-        """Feed one token to each row, [rows, 1]."""
+        """Feed one token to each row; see `Decoding.step`.
+
+        Raises:
+            ValueError: `tokens` is not [rows, 1]: the prompt of these models has one token.
+        """
         if tokens.shape[1] != 1:
             raise ValueError("expected one token for each row, [rows, 1]")
         return Step(*self._steps.step(tokens[:, 0]))

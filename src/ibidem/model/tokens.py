@@ -33,7 +33,16 @@ _WHOLE = {"truncation": False, "padding": False, "return_attention_mask": False,
 
 
 class LanguagePair(NamedTuple):
-    """A source and a target language; None where one is unknown or not given."""
+    """A source and a target language; None where one is unknown or not given.
+
+    Attributes:
+        source: The source language, a tag such as "de".
+        target: The target language, a tag such as "pt-BR".
+
+    Examples:
+        >>> str(LanguagePair("de", "en"))
+        'from de to en'
+    """
 
     source: str | None
     target: str | None
@@ -145,8 +154,8 @@ class Tokens:
                 self.source_prefix = f"{codes[code]} {self.source_prefix}"
             elif not self.source_prefix.startswith(codes[code]):
                 raise UsageError(
-                    f"--target-language {code} and the tag in --source-prefix '{self.source_prefix}' differ: omit one "
-                    "of them."
+                    f"The target language {code} and the tag in the source prefix '{self.source_prefix}' differ: omit "
+                    "one of them."
                 )
         self.source_language, self.target_language = resolve_languages(name, own, given)
         self.assumed = LanguagePair(
@@ -211,12 +220,20 @@ class Tokens:
         return [[*(number for number in ids if number not in reserved), self.eos] for ids in encoded]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Convert target token ids to text, without special tokens."""
+        """Convert target token ids to text, without special tokens and with single spaces.
+
+        Args:
+            ids: Token ids of one target.
+        """
         text: str = self._source.decode(list(ids), skip_special_tokens=True)
         return " ".join(text.split())
 
     def show(self, ids: Sequence[int]) -> list[str]:
-        """Return each target token as readable text."""
+        """Return each target token as a piece of the vocabulary, such as "▁file".
+
+        Args:
+            ids: Token ids of one target.
+        """
         shown: list[str] = self._source.convert_ids_to_tokens(list(ids))
         return shown
 
@@ -281,6 +298,9 @@ class FastMarianTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
         """Encode texts.
 
+        Args:
+            texts: The texts, at least one.
+
         Returns:
             The token ids of each text with the end-of-sentence token; None where a text starts with a >>language<< tag.
         """
@@ -305,12 +325,24 @@ class FastMarianTokenizer:
 
 
 def make_fast_tokenizer(tokenizer: Any, *, target: bool) -> FastMarianTokenizer | None:
-    """Return the fast tokenizer of one side; None for other tokenizers than Marian's."""
+    """Return the fast tokenizer of one side; None for other tokenizers than Marian's.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        target: Whether to encode targets instead of sources.
+    """
     return FastMarianTokenizer(tokenizer, target=target) if type(tokenizer).__name__ == "MarianTokenizer" else None
 
 
 def stated_languages(tokenizer: Any) -> LanguagePair:
-    """Return the languages that the tokenizer of a bilingual model states, as Marian's and FSMT's do."""
+    """Return the languages that the tokenizer of a bilingual model states, as Marian's and FSMT's do.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+
+    Returns:
+        The languages; None for one that the tokenizer does not state.
+    """
     return LanguagePair(
         _first_attribute(tokenizer, "source_lang", "src_lang"),
         _first_attribute(tokenizer, "target_lang", "tgt_lang"),
@@ -343,13 +375,28 @@ def resolve_languages(name: str, own: LanguagePair, given: LanguagePair) -> Lang
 
 
 def is_language_family(tag: str) -> bool:
-    """Return whether a tag names several languages, such as `roa` or ROMANCE."""
+    """Return whether a tag names several languages, such as `roa` or ROMANCE.
+
+    Args:
+        tag: A tag as a model states it.
+
+    Examples:
+        >>> is_language_family("roa"), is_language_family("pt-BR")
+        (True, False)
+    """
     code = primary_language(tag)
     return code in _FAMILIES or not 2 <= len(code) <= 3
 
 
 def target_codes(tokenizer: Any) -> dict[str, str]:
-    """Return the target languages of a multilingual Marian model: language code -> token that selects it (>>fra<<)."""
+    """Return the target languages of a multilingual Marian model.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+
+    Returns:
+        Language code -> token that selects it (fra -> >>fra<<); empty for other models.
+    """
     tokens = getattr(tokenizer, "supported_language_codes", None) or []
     found = (_MARIAN_CODE.fullmatch(token) for token in tokens)
     return {match[1]: match[0] for match in found if match is not None}
@@ -357,6 +404,11 @@ def target_codes(tokenizer: Any) -> dict[str, str]:
 
 def find_code(codes: dict[str, str], name: str, model: str) -> str:
     """Return the target code for a language: an exact match, or the only code of that language.
+
+    Args:
+        codes: The result of `target_codes`.
+        name: The language that the user gives.
+        model: The name of the model for the message.
 
     Raises:
         UsageError: No code, or more than one, matches.
@@ -373,7 +425,14 @@ def find_code(codes: dict[str, str], name: str, model: str) -> str:
 
 
 def language_tags(tokenizer: Any) -> dict[str, int]:
-    """Return the language tags of a multilingual tokenizer and their token ids; empty for a bilingual model."""
+    """Return the language tags of a multilingual tokenizer and their token ids.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+
+    Returns:
+        Tag -> token id; empty for a bilingual model.
+    """
     table = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(table, dict) and table:
         return dict(table)

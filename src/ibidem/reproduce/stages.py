@@ -236,7 +236,7 @@ class Pruned(Stage):
         memory = copy_memory(workspace.folder(self.memory), folder)
         stage = self.neighbourhoods
         graph = None if stage is None else stage.read(workspace.folder(stage))
-        memory = prune_memory(memory, self.settings, keep_unpruned=False, surroundings=graph, device=workspace.device)
+        memory = prune_memory(memory, self.settings, keep_unpruned=False, graph=graph, device=workspace.device)
         notes = memory.manifest.stages["prune"]
         return {name: notes[name] for name in ("entries_before", "entries", "achieved", "groups", "clusters")}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ibidem.serve.auth import add_key, hash_key, read_keys
-from ibidem.serve.settings import Limits, ServeSettings
+from ibidem.serve.limits import Limits, ServeSettings
 
 if TYPE_CHECKING:
     from ibidem.serve.server import is_loopback, make_service, running, serve

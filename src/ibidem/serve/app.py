@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
 from ibidem.errors import IbidemError, LockedMemoryError, UsageError
-from ibidem.serve import metrics, openapi
+from ibidem.serve import metrics, schemas
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.middleware import Middleware
 from ibidem.serve.routes import deepl, libretranslate, memories, page
@@ -31,7 +31,14 @@ _MESSAGES = {404: "Not found", 405: "Method not allowed"}
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Create the ASGI application of a service; its shutdown closes the service."""
+    """Create the ASGI application of a service; its shutdown closes the service.
+
+    Args:
+        service: The service that the routes call.
+
+    Returns:
+        The application with its middleware, for uvicorn or a test client.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +52,7 @@ def make_app(service: Service) -> ASGIApp:
     for module in (libretranslate, deepl, memories, metrics):
         app.include_router(module.make_routes(service))
     app.include_router(page.make_routes())
-    app.include_router(openapi.make_routes(app))
+    app.include_router(schemas.make_routes(app))
     inner: ASGIApp = app
     if service.settings.origins:
         inner = CORSMiddleware(
@@ -58,7 +65,15 @@ def make_app(service: Service) -> ASGIApp:
 
 
 async def handle_exception(request: Request, error: Exception) -> JSONResponse:
-    """Convert any exception to a JSON response without details of the server."""
+    """Convert any exception to a JSON response without details of the server.
+
+    Args:
+        request: The request; its path decides the name of the field with the message.
+        error: Any exception of a route.
+
+    Returns:
+        The status and message of an `HttpError`; 500 for an unexpected exception.
+    """
     return error_response(_to_http_error(error), request.url.path)
 
 

@@ -42,7 +42,14 @@ class KeyStore:
         self._hashes = [bytes.fromhex(found) for found in hashes]
 
     def find(self, key: str) -> int | None:
-        """Return the number of a key, or None for an invalid one; the time taken does not depend on the key."""
+        """Find a key; the time taken does not depend on the key.
+
+        Args:
+            key: The key as the client sent it.
+
+        Returns:
+            The number of the key among the hashes, None for an invalid key.
+        """
         digest = bytes.fromhex(hash_key(key))
         found = None
         for number, stored in enumerate(self._hashes):
@@ -53,6 +60,9 @@ class KeyStore:
 
 def hash_key(key: str) -> str:
     """Return the SHA-256 of a key in hexadecimal.
+
+    Args:
+        key: The key, any text.
 
     Examples:
         >>> hash_key("ibidem-example")[:12]
@@ -66,6 +76,9 @@ def read_keys(path: Path) -> list[str]:
 
     Args:
         path: A text file with a line `sha256:HASH NOTE` for each key. Blank lines and lines with `#` are ignored.
+
+    Returns:
+        Hashes in hexadecimal, for `make_service`.
 
     Raises:
         UsageError: The file cannot be read, or a line is not a key.
@@ -99,6 +112,14 @@ def add_key(path: Path, note: str) -> str:
 
     Raises:
         UsageError: The file exists and is not a file of keys.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     key = add_key(Path(folder, "keys"), "Anna")
+        ...     read_keys(Path(folder, "keys")) == [hash_key(key)]
+        True
     """
     if path.exists():
         read_keys(path)  # never append to a file of another kind
@@ -127,7 +148,19 @@ class RateLimiter:
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def take(self, client: Hashable) -> float:
-        """Take a token for a request; return 0, or the seconds until the next token if there is none."""
+        """Take a token for a request.
+
+        Args:
+            client: Identifies the client, see `Authenticator.identify`.
+
+        Returns:
+            0, or the seconds until the next token if there is none.
+
+        Examples:
+            >>> limiter = RateLimiter(rate=2, burst=1, clock=lambda: 0.0)
+            >>> limiter.take("client"), limiter.take("client")
+            (0.0, 0.5)
+        """
         now = self._clock()
         tokens, since = self._buckets.pop(client, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - since) * self._rate)
@@ -138,7 +171,11 @@ class RateLimiter:
         return wait
 
     def give_back(self, client: Hashable) -> None:
-        """Return a token that was taken for a request of another client."""
+        """Return a token that was taken for a request of another client.
+
+        Args:
+            client: The client that the token was taken from; an unknown one is ignored.
+        """
         if client in self._buckets:
             tokens, since = self._buckets[client]
             self._buckets[client] = (min(self._burst, tokens + 1), since)
@@ -167,18 +204,31 @@ class Authenticator:
         Requests with an invalid key or with a key in the body count against the address (see `check`), and so do
         requests that are refused later.
 
+        Args:
+            request: The request; its body is not read.
+
         Raises:
             HttpError: 429, the client sent too many requests.
         """
         self._take(self.identify(request))
 
     def identify(self, request: Request) -> tuple[str, object]:
-        """Identify a client by a valid key in the header or the query, or else by its address."""
+        """Identify a client by a valid key in the header or the query, or else by its address.
+
+        Args:
+            request: The request; its body is not read.
+
+        Returns:
+            ("key", number), or ("address", address); an IPv6 address is its /64 network.
+        """
         number = self._find(_key_outside_body(request))
         return _key_client(number) if number is not None else _address_client(request)
 
     def check_before_body(self, request: Request) -> None:
         """Check the key in the header or the query, for requests that may have their key in the body.
+
+        Args:
+            request: The request; its body is not read. A request without a key passes.
 
         Raises:
             HttpError: 403, a key is required and the given one is invalid.

@@ -57,8 +57,8 @@ class BatchSettings:
 
     Attributes:
         size: Largest number of lines of a batch.
-        max_waiting: Characters that may wait.
-        min_line_characters: Characters that a shorter line counts for in `max_waiting`.
+        queue_characters: Characters of all lines that may wait.
+        min_line_characters: Characters that a shorter line counts for in `queue_characters`.
         wait_seconds: Seconds in which the decoding of a request must start.
         pause: After a batch of several requests, the thread waits until no request arrived for this many seconds.
         max_pause: Largest total of these pauses in seconds.
@@ -67,7 +67,7 @@ class BatchSettings:
     """
 
     size: int = 32
-    max_waiting: int = 200_000
+    queue_characters: int = 200_000
     min_line_characters: int = 40
     wait_seconds: float = 60.0
     pause: float = 0.002
@@ -107,14 +107,23 @@ class PendingRequest(Generic[Result]):
     skipped: int = 0
 
     def put(self, number: int, result: Result) -> None:
-        """Store the result of a line; the last one completes the request."""
+        """Store the result of a line; the last one completes the request.
+
+        Args:
+            number: The number of the line, from 0.
+            result: Its result.
+        """
         self.results[number] = result
         if len(self.results) == len(self.lines):
             with contextlib.suppress(InvalidStateError):  # the request was cancelled
                 self.future.set_result([self.results[i] for i in range(len(self.lines))])
 
     def fail(self, error: BaseException) -> None:
-        """Complete the request with an error."""
+        """Complete the request with an error.
+
+        Args:
+            error: The exception that the future raises; ignored if the request is complete or cancelled.
+        """
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
@@ -135,7 +144,15 @@ class _Line(NamedTuple):
 
 
 def decoding_cost(tokens: int) -> float:
-    """Estimate the time to decode a line, in units of a token of a short line."""
+    """Estimate the time to decode a line, in units of a token of a short line.
+
+    Args:
+        tokens: Tokens of the line.
+
+    Examples:
+        >>> decoding_cost(64)
+        128.0
+    """
     return tokens + tokens * tokens / _DOUBLE_COST_TOKENS
 
 
@@ -146,7 +163,7 @@ def choose_group(sizes: Sequence[int], most: int, required: int | None = None, b
     maximises the sum of the sizes divided by the cost of the batch.
 
     Args:
-        sizes: Tokens of the lines in ascending order, of shape (lines,).
+        sizes: Tokens of the lines in ascending order, [lines].
         most: Largest number of lines of the group.
         required: Index of a line that the group must contain.
         budget: Largest sum of `decoding_cost` of a group of more than one line.
@@ -234,10 +251,13 @@ class Batcher(Generic[Result]):
         lines in it.
 
         Args:
-            options: Passed to `decode`.
-            lines: Lines to decode.
-            sizes: Tokens of each line; its characters if None.
+            options: Passed to `decode`; requests with equal options share batches.
+            lines: Lines to decode; without any, the future is complete.
+            sizes: Tokens of each line, [lines]; its characters if None.
             deadline: Time by which the result is needed, by the monotonic clock; from `request_seconds` if None.
+
+        Returns:
+            A future of the results in the order of the lines.
 
         Raises:
             BusyError: The queue is full.
@@ -307,7 +327,7 @@ class Batcher(Generic[Result]):
 
     def _has_room(self, characters: int) -> bool:
         """Check the size of the queue; an empty queue accepts one request of any size."""
-        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.max_waiting
+        return not self._waiting_characters or self._waiting_characters + characters <= self._settings.queue_characters
 
     def _wait_for_more(self) -> None:
         """Pause while further requests keep arriving."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ibidem.decode import Check, Explanation, Hypothesis, Scorer
     from ibidem.model import BaseModel
-    from ibidem.serve.request_options import RequestOptions
+    from ibidem.serve.request import RequestOptions
 
 # Largest cost of a batch on a CPU (see `batcher.decoding_cost`). On a GPU a step takes as long for many lines as for
 # few.
@@ -93,9 +93,15 @@ class Engine:
         return {str(loaded.memory.path): name for name, loaded in self.memories.items()}
 
     def split(self, lines: Sequence[str]) -> list[list[Piece]]:
-        """Split lines into pieces that are translated separately; any thread may call this.
+        """Split lines into pieces that are translated separately.
 
-        A line that is not split, or that has nothing to translate, is one piece.
+        Any thread may call this. A line that is not split, or that has nothing to translate, is one piece.
+
+        Args:
+            lines: Lines without line breaks.
+
+        Returns:
+            The pieces of each line.
         """
         return [
             pieces if len(pieces) > 1 else [Piece(line, [id for piece in pieces for id in piece.ids])]
@@ -104,7 +110,12 @@ class Engine:
 
     @staticmethod
     def join(line: str, parts: Sequence[LineTranslation]) -> LineTranslation:
-        """Join the translations of the pieces of a line; a line of several pieces has no alternatives."""
+        """Join the translations of the pieces of a line; a line of several pieces has no alternatives.
+
+        Args:
+            line: The source line.
+            parts: Translations of its pieces in order, at least one.
+        """
         if len(parts) == 1:
             return parts[0]
         explanations = [part.explanation for part in parts if part.explanation is not None]
@@ -120,6 +131,9 @@ class Engine:
             options: The memories and the outputs.
             lines: Lines, or pieces of them.
             check: Called before every decoding step; it may raise an exception to end the work.
+
+        Returns:
+            One translation for each line.
         """
         translator = self._translator
         scorer = self._make_scorer(options.memories)

@@ -33,14 +33,22 @@ class HttpError(Exception):
 
 
 class BusyError(HttpError):
-    """Reports a full queue, or a request that waited too long in it."""
+    """Reports a full queue, or a request that waited too long in it.
+
+    Args:
+        retry_after: Seconds after which the client may repeat the request.
+    """
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(503, "The server is busy: try again later.", retry_after=retry_after)
 
 
 class RequestTimeoutError(HttpError):
-    """Reports a translation that took longer than the limit `request_seconds`."""
+    """Reports a translation that took longer than the limit `request_seconds`.
+
+    Args:
+        seconds: The limit that was exceeded.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(503, f"The translation took longer than {seconds:g} seconds: send less text at once.")

@@ -23,7 +23,7 @@ from ibidem.serve.memory_writer import file_name
 from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
-    from ibidem.serve.settings import Limits
+    from ibidem.serve.limits import Limits
 
 logger = logging.getLogger("ibidem.serve")
 
@@ -113,6 +113,9 @@ class Jobs:
     def find(self, id: str) -> Job:
         """Return a job.
 
+        Args:
+            id: The id of the job, as the client sent it.
+
         Raises:
             HttpError: 404, there is no job with this id, or it was too long ago.
         """
@@ -126,6 +129,12 @@ class Jobs:
 
         The file does not count as an import until `start`, so that slow clients do not block others. `grow` limits the
         disk space of all files.
+
+        Args:
+            name: The client's name of the file; its ending gives the format.
+
+        Yields:
+            The upload, whose file does not exist yet.
 
         Raises:
             HttpError: 503, too many imports are running.
@@ -141,6 +150,10 @@ class Jobs:
     def grow(self, upload: Upload, size: int) -> None:
         """Count bytes before they are written.
 
+        Args:
+            upload: The file that is being sent.
+            size: Bytes to write next.
+
         Raises:
             HttpError: 503, all files together are too large.
         """
@@ -152,6 +165,13 @@ class Jobs:
 
     def start(self, memory: str, upload: Upload) -> Job:
         """Import a complete file, and remove it with its folder afterwards.
+
+        Args:
+            memory: Name of the memory, which must exist.
+            upload: The complete file.
+
+        Returns:
+            The job, whose attributes change while it runs.
 
         Raises:
             HttpError: 503, too many imports are running, or the server is shutting down.
@@ -168,7 +188,14 @@ class Jobs:
         return job
 
     def check(self, job: Job) -> None:
-        """Raise JobStoppedError if a job has to stop; called often while a file is read and learnt."""
+        """Check whether a job may go on; called often while a file is read and learnt.
+
+        Args:
+            job: The running job.
+
+        Raises:
+            JobStoppedError: The job was cancelled, or the server is shutting down.
+        """
         if job.cancelled or self._closed:
             raise JobStoppedError
 
@@ -255,6 +282,9 @@ def safe_name(name: str) -> str:
 
     Characters other than letters, digits, dots and dashes are replaced by underscores. Of a long name the last 100
     bytes remain, because file systems count bytes.
+
+    Args:
+        name: The name as the client sent it, possibly with folders.
 
     Examples:
         >>> safe_name("../../ä ö.tmx")

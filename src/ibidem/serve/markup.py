@@ -40,17 +40,24 @@ _NOT_TRANSLATED = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][
 
 
 class Tag(NamedTuple):
-    """A piece of markup with its name in lower case; the name of a comment or a declaration is empty."""
+    """A piece of markup.
+
+    Attributes:
+        text: The markup, from `<` to `>`.
+        name: The name of the element in lower case; empty for a comment or a declaration.
+    """
 
     text: str
     name: str
 
     @property
     def closes(self) -> bool:
+        """Whether this is an end tag."""
         return self.text.startswith("</")
 
     @property
     def stands_alone(self) -> bool:
+        """Whether no end tag belongs to this piece."""
         return not self.name or self.name in _VOID_TAGS or self.text.endswith("/>")
 
 
@@ -61,8 +68,8 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
     """Translate the text of documents.
 
     Args:
-        documents: HTML or XML.
-        translate: Translates a list of single lines.
+        documents: HTML or XML, well-formed or not.
+        translate: Translates a list of single lines, in the same order.
 
     Returns:
         The documents with the same tags.
@@ -81,7 +88,15 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
 
 
 def count_blocks(document: str) -> int:
-    """Count the blocks of text of a document."""
+    """Count the blocks of text of a document.
+
+    Args:
+        document: HTML or XML.
+
+    Examples:
+        >>> count_blocks("<p>one <b>two</b></p><p>three</p>")
+        2
+    """
     return sum(not isinstance(part, str) for part in _cut(list(_read(document))))
 
 

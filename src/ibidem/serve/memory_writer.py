@@ -82,8 +82,11 @@ class MemoryWriters:
 
         Args:
             name: Name of the memory.
-            texts: Sources and targets.
+            texts: Sources and targets; line breaks become spaces.
             origin: Where the pairs come from, for citations.
+
+        Returns:
+            Ids of the new and the known pairs.
 
         Raises:
             HttpError: 400, all pairs are empty or too long; and the errors of all changes: 400, the change is invalid;
@@ -97,7 +100,20 @@ class MemoryWriters:
         return written
 
     def correct(self, name: str, texts: Sequence[tuple[str, str]], origin: str) -> Written:
-        """Add pairs and remove all other pairs of the same sources; the change is applied as a whole or not at all."""
+        """Add pairs and remove all other pairs of the same sources; the change is applied as a whole or not at all.
+
+        Args:
+            name: Name of the memory.
+            texts: Sources and targets.
+            origin: Where the pairs come from, for citations.
+
+        Returns:
+            Ids of the new and the known pairs, and the removed pairs.
+
+        Raises:
+            HttpError: 400, the change is invalid; 403, the server is read-only; 404, there is no such memory; 503,
+                another program holds the memory.
+        """
         with self._open(name) as writer:
             found = writer.correct(texts, origin=origin)
         return Written(
@@ -107,7 +123,21 @@ class MemoryWriters:
         )
 
     def add(self, name: str, pairs: Iterable[Pair], counts: Counts, progress: Progress = silent) -> Written:
-        """Add any number of pairs; pairs that are too long for the model are counted and skipped."""
+        """Add any number of pairs; pairs that are too long for the model are counted and skipped.
+
+        Args:
+            name: Name of the memory.
+            pairs: The pairs; they are read while the memory learns.
+            counts: Receives the number of pairs that were skipped.
+            progress: Receives the number of learnt pairs; it may raise an exception to stop.
+
+        Returns:
+            Ids of the new and the known pairs, and the number of pairs that were left out.
+
+        Raises:
+            HttpError: 400, the change is invalid; 403, the server is read-only; 404, there is no such memory; 503,
+                another program holds the memory.
+        """
         with self._open(name) as writer:
             found = writer.add(pairs, counts, progress)
         return Written(
@@ -117,17 +147,54 @@ class MemoryWriters:
         )
 
     def remove(self, name: str, ids: Sequence[int]) -> list[int]:
-        """Remove pairs by id, all or none."""
+        """Remove pairs by id, all or none.
+
+        Args:
+            name: Name of the memory.
+            ids: Ids of pairs; repeated ones count once.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            HttpError: 400, the change is invalid; 403, the server is read-only; 404, there is no such memory; 503,
+                another program holds the memory.
+        """
         with self._open(name) as writer:
             return writer.remove(list(dict.fromkeys(ids)))
 
     def remove_pair(self, name: str, source: str, target: str) -> list[int]:
-        """Remove the pairs that have both texts."""
+        """Remove the pairs that have both texts.
+
+        Args:
+            name: Name of the memory.
+            source: The source of the pairs.
+            target: The target of the pairs.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            HttpError: 400, the change is invalid; 403, the server is read-only; 404, there is no such memory; 503,
+                another program holds the memory.
+        """
         with self._open(name) as writer:
             return writer.remove_pair(source, target)
 
     def remove_origin(self, name: str, origin: str) -> list[int]:
-        """Remove the pairs of an origin, given as `file_name` shows it."""
+        """Remove the pairs of an origin.
+
+        Args:
+            name: Name of the memory.
+            origin: The origin without its folders, as `file_name` shows it.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            HttpError: 400, there is no pair of this origin; 403, the server is read-only; 404, there is no such memory;
+                503, another program holds the memory.
+        """
         with self._open(name) as writer:
             memory = writer.memory
             known = {*memory.manifest.origins, *(name for data in memory.tail.added for name in data.origins)}
@@ -186,6 +253,9 @@ class MemoryWriters:
 
 def file_name(origin: str) -> str:
     r"""Return the last part of a path, so that clients do not see the folders of the server.
+
+    Args:
+        origin: A path of Linux or Windows, or any other text.
 
     Examples:
         >>> file_name("/srv/data/it.tmx"), file_name("C:\\data\\it.tmx")

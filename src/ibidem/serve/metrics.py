@@ -57,13 +57,23 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def count_batch(self, lines: int, characters: int, seconds: float) -> None:
-        """Count a decoded batch by its lines, characters and seconds."""
+        """Count a decoded batch.
+
+        Args:
+            lines: Lines of the batch.
+            characters: Characters of these lines.
+            seconds: Duration of decoding.
+        """
         self._batches.observe(lines)
         self._characters.inc(characters)
         self._decoding.inc(seconds)
 
     def count_learnt(self, pairs: int) -> None:
-        """Count pairs that were added to a memory."""
+        """Count pairs that were added to a memory.
+
+        Args:
+            pairs: Number of new pairs.
+        """
         self._learnt.inc(pairs)
 
     def render(self, waiting_characters: int, memories: Iterable[MemoryInfo]) -> bytes:
@@ -72,6 +82,9 @@ class Metrics:
         Args:
             waiting_characters: Characters that wait for the decoder now.
             memories: Current sizes of the memories.
+
+        Returns:
+            Text in UTF-8.
         """
         self._waiting.set(waiting_characters)
         for memory in memories:
@@ -81,7 +94,11 @@ class Metrics:
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the route `/metrics`."""
+    """Create the route `/metrics`.
+
+    Args:
+        service: The service whose metrics are sent.
+    """
     router = APIRouter(tags=["Metrics"])
 
     @router.get("/metrics", response_class=Response, summary="Metrics in Prometheus' text format")

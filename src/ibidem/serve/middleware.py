@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ibidem.serve.auth import Authenticator
+    from ibidem.serve.limits import ServeSettings
     from ibidem.serve.metrics import Metrics
-    from ibidem.serve.settings import ServeSettings
 
 logger = logging.getLogger("ibidem.serve")
 
@@ -173,6 +173,9 @@ class IncomingBodies:
     async def acquire(self, client: Hashable) -> IncomingBody:
         """Reserve a place for a body, which `IncomingBody.release` frees.
 
+        Args:
+            client: Identifies the client, see `Authenticator.identify`.
+
         Raises:
             HttpError: 503, no place became free in time.
         """
@@ -188,7 +191,11 @@ class IncomingBodies:
         return IncomingBody(self, client)
 
     def release(self, client: Hashable) -> None:
-        """Free a place."""
+        """Free a place.
+
+        Args:
+            client: The client that the place was reserved for.
+        """
         self._semaphores[client].release()
         self._forget_idle(client)
 
@@ -199,7 +206,12 @@ class IncomingBodies:
 
 
 class IncomingBody:
-    """The place of one request's body among the incoming bodies."""
+    """The place of one request's body among the incoming bodies.
+
+    Args:
+        bodies: The limit that the place belongs to.
+        client: The client that the place is reserved for.
+    """
 
     def __init__(self, bodies: IncomingBodies, client: Hashable) -> None:
         self._bodies = bodies
@@ -207,7 +219,11 @@ class IncomingBody:
         self._released = False
 
     def wrap(self, receive: Receive) -> Receive:
-        """Wrap the ASGI `receive` of the request, so that the place is freed when the body is complete."""
+        """Wrap the ASGI `receive` of the request, so that the place is freed when the body is complete.
+
+        Args:
+            receive: The `receive` that the server passed to the application.
+        """
 
         async def receive_part() -> Message:
             message = await receive()

@@ -1,14 +1,26 @@
-"""Schemas of requests and responses: LibreTranslate's, DeepL's, and those of the memories."""
+"""Schemas of the requests and responses, and the OpenAPI document that describes them.
+
+Bodies are read as JSON or as a form, which FastAPI does not support, so their descriptions are added here.
+"""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+from fastapi import APIRouter
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, BeforeValidator, Field
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
+
+import ibidem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fastapi import FastAPI
+
 
 Item = TypeVar("Item")
 
@@ -58,155 +70,146 @@ class TranslateRequest(BaseModel):
 class DetectedLanguage(BaseModel):
     """A language and its confidence from 0 to 100."""
 
-    confidence: float
-    language: str
+    confidence: float = Field(description="From 0 to 100")
+    language: str = Field(description="Code of the language")
 
 
 class CitedPair(BaseModel):
     """A sentence pair of a memory, with the file and the line it was learnt from."""
 
-    memory: str
-    id: int
-    source: str
-    target: str
-    origin: str
-    location: int
+    memory: str = Field(description="Name of the memory")
+    id: int = Field(description="Id of the pair in the memory")
+    source: str = Field(description="Source sentence")
+    target: str = Field(description="Target sentence")
+    origin: str = Field(description="File that the pair was learnt from, without its folder")
+    location: int = Field(description="Line in this file, or number of the entry; 0 if unknown")
 
 
 class CitedNeighbour(BaseModel):
-    """A retrieved entry of a memory.
+    """A retrieved entry of a memory."""
 
-    Attributes:
-        pair: Index in `pairs`; the entry is target[start:end] of this pair.
-        start: First character of the entry.
-        end: End of the entry.
-        text: The token of the entry.
-        distance: Distance between the entry's key and the query.
-        vote: Weight of the entry in the mixture.
-        agrees: Whether the entry has the token of the translation.
-    """
-
-    pair: int
-    start: int
-    end: int
-    text: str
-    distance: float
-    vote: float
-    agrees: bool
+    pair: int = Field(description="Index in `pairs`; the entry is target[start:end] of this pair")
+    start: int = Field(description="First character of the entry")
+    end: int = Field(description="End of the entry")
+    text: str = Field(description="The token of the entry")
+    distance: float = Field(description="Distance between the entry's key and the query")
+    weight: float = Field(description="Weight of the entry in the mixture")
+    agrees: bool = Field(description="Whether the entry has the token of the translation")
 
 
 class CitedToken(BaseModel):
     """A token of the translation.
 
-    Its `probability` is base_weight * base_probability plus the `vote` of all neighbours with `agrees`.
+    Its `probability` is base_weight * base_probability plus the `weight` of all neighbours with `agrees`.
     """
 
-    text: str
-    start: int
-    end: int
-    base_probability: float
-    memory_probability: float | None = None
-    probability: float
-    base_weight: float
-    memory_share: float
-    neighbours: list[CitedNeighbour]
+    text: str = Field(description="The token")
+    start: int = Field(description="First character of the token in the translation")
+    end: int = Field(description="End of the token")
+    base_probability: float = Field(description="Probability of the token by the base model")
+    memory_probability: float | None = Field(
+        default=None, description="Probability of the token by the memory alone; missing if no neighbour has a weight"
+    )
+    probability: float = Field(description="Probability of the token by the mixture")
+    base_weight: float = Field(description="Weight of the base model in the mixture, from 0 to 1")
+    memory_share: float = Field(description="Memory's share of the probability, from 0 to 1")
+    neighbours: list[CitedNeighbour] = Field(description="The retrieved entries")
 
 
 class CitedWord(BaseModel):
-    """A word of the translation, translation[start:end], and the memory's share of its probability.
+    """A word of the translation, translation[start:end], and the memory's share of its probability."""
 
-    Attributes:
-        text: The word.
-        start: First character of the word.
-        end: End of the word.
-        memory_share: Mean share of the memory over the tokens, from 0 to 1.
-        agreeing: Number of neighbours with the token of the translation.
-        consulted: Number of all neighbours.
-        verdict: Summary of these figures in words.
-        tokens: The tokens of the word.
-    """
-
-    text: str
-    start: int
-    end: int
-    memory_share: float
-    agreeing: int
-    consulted: int
-    verdict: str
-    tokens: list[CitedToken]
+    text: str = Field(description="The word")
+    start: int = Field(description="First character of the word")
+    end: int = Field(description="End of the word")
+    memory_share: float = Field(description="Mean share of the memory over the tokens, from 0 to 1")
+    agreeing: int = Field(description="Number of neighbours with the token of the translation")
+    retrieved: int = Field(description="Number of all neighbours")
+    summary: str = Field(description="Summary of these figures in words")
+    tokens: list[CitedToken] = Field(description="The tokens of the word")
 
 
 class Citations(BaseModel):
     """The explanation of a translation; `pairs` are the pairs that its neighbours refer to."""
 
-    translation: str
-    words: list[CitedWord]
-    pairs: list[CitedPair]
+    translation: str = Field(description="The translated text")
+    words: list[CitedWord] = Field(description="The words in order")
+    pairs: list[CitedPair] = Field(description="The pairs that the neighbours refer to, each once")
 
 
 class TranslateResponse(BaseModel):
     """LibreTranslate's response; each field is a list if `q` is one."""
 
-    translatedText: str | list[str]  # noqa: N815 - LibreTranslate's name
-    alternatives: list[str] | list[list[str]] | None = None
-    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
-    explanation: Citations | list[Citations] | None = None
+    translatedText: str | list[str] = Field(description="Translation of each text")  # noqa: N815 - LibreTranslate's name
+    alternatives: list[str] | list[list[str]] | None = Field(
+        default=None, description="Further translations of each text, if requested"
+    )
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = Field(  # noqa: N815
+        default=None, description="Source language of each text, if the source was `auto`"
+    )
+    explanation: Citations | list[Citations] | None = Field(
+        default=None, description="Explanation of each text, if requested"
+    )
 
 
 class PlainResponse(BaseModel):
     """Response of GET: `translation` for plugins that send `text`, `translatedText` for those that send `q`."""
 
-    translation: str
-    translatedText: str  # noqa: N815
+    translation: str = Field(description="The translation")
+    translatedText: str = Field(description="The same translation")  # noqa: N815
 
 
 class DetectRequest(BaseModel):
     """A text for language detection."""
 
-    q: str
+    q: str = Field(description="The text")
     api_key: ApiKey = None
 
 
 class Language(BaseModel):
     """A language and its target languages."""
 
-    code: str
-    name: str
-    targets: list[str]
+    code: str = Field(description="Two-letter code")
+    name: str = Field(description="English name")
+    targets: list[str] = Field(description="Codes of the languages that it is translated into")
 
 
 class LanguageName(BaseModel):
     """The code and the English name of a language."""
 
-    code: str
-    name: str
+    code: str = Field(description="Two-letter code")
+    name: str = Field(description="English name")
 
 
 class LanguagePair(BaseModel):
     """The source and the target language of the server."""
 
-    source: LanguageName
-    target: LanguageName
+    source: LanguageName = Field(description="Source language")
+    target: LanguageName = Field(description="Target language")
 
 
 class FrontendSettings(BaseModel):
     """LibreTranslate's settings for web pages; `learnsInto` is the memory that receives suggestions."""
 
-    apiKeys: bool  # noqa: N815
-    charLimit: int  # noqa: N815
-    filesTranslation: bool  # noqa: N815
-    frontendTimeout: int  # noqa: N815
-    keyRequired: bool  # noqa: N815
-    language: LanguagePair
-    suggestions: bool
-    learnsInto: str | None = None  # noqa: N815
-    supportedFilesFormat: list[str]  # noqa: N815
+    apiKeys: bool = Field(description="Whether requests need an API key")  # noqa: N815
+    charLimit: int = Field(description="Most characters of a request")  # noqa: N815
+    filesTranslation: bool = Field(description="Always false: files are not translated")  # noqa: N815
+    frontendTimeout: int = Field(description="Milliseconds that a page waits after typing before it translates")  # noqa: N815
+    keyRequired: bool = Field(description="Whether requests need an API key")  # noqa: N815
+    language: LanguagePair = Field(description="Languages of the server")
+    suggestions: bool = Field(description="Whether suggestions are accepted")
+    learnsInto: str | None = Field(  # noqa: N815
+        default=None, description="Name of the memory that receives suggestions; missing if there is none"
+    )
+    supportedFilesFormat: list[str] = Field(description="Always empty")  # noqa: N815
 
 
 class Health(BaseModel):
     """State of the decoder: `stuck` means that it is busy and exceeded `stuck_seconds` without a step."""
 
-    status: Literal["ok", "stuck"]
+    status: Literal["ok", "stuck"] = Field(
+        description="`stuck`: the decoder is busy and exceeded `stuck_seconds` without a step"
+    )
     seconds_since_step: float | None = Field(
         default=None, description="If `stuck`: seconds since the last decoding step"
     )
@@ -215,22 +218,24 @@ class Health(BaseModel):
 class ErrorMessage(BaseModel):
     """An error message."""
 
-    error: str
+    error: str = Field(description="What happened and what to do")
 
 
 class DeeplErrorMessage(BaseModel):
     """An error message in DeepL's format."""
 
-    message: str
+    message: str = Field(description="What happened and what to do")
 
 
 class DeeplRequest(BaseModel):
     """DeepL's request for text; options without meaning here are ignored, unsupported ones are refused."""
 
-    text: Annotated[Items[str], BeforeValidator(_as_list)]
-    target_lang: str
-    source_lang: str | None = None
-    tag_handling: Literal["html", "xml"] | None = None
+    text: Annotated[Items[str], BeforeValidator(_as_list)] = Field(description="Texts to translate, or one text")
+    target_lang: str = Field(description="Target language of the server, such as `EN` or `EN-GB`")
+    source_lang: str | None = Field(default=None, description="Source language of the server. Default: the server's")
+    tag_handling: Literal["html", "xml"] | None = Field(
+        default=None, description="Keep the tags of HTML or XML as they are"
+    )
     translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
     translation_memory_threshold: float | None = Field(
         default=None,
@@ -246,76 +251,76 @@ class DeeplRequest(BaseModel):
 class DeeplTranslation(BaseModel):
     """One translated text."""
 
-    detected_source_language: str
-    text: str
-    billed_characters: int
+    detected_source_language: str = Field(description="Source language of the server in upper case")
+    text: str = Field(description="The translation")
+    billed_characters: int = Field(description="Characters of the source")
 
 
 class DeeplResponse(BaseModel):
     """Translations in the order of the texts."""
 
-    translations: list[DeeplTranslation]
+    translations: list[DeeplTranslation] = Field(description="One for each text")
 
 
 class DeeplLanguage(BaseModel):
     """A language as DeepL names it."""
 
-    language: str
-    name: str
-    supports_formality: bool = False
+    language: str = Field(description="Code in upper case")
+    name: str = Field(description="English name")
+    supports_formality: bool = Field(default=False, description="Always false")
 
 
 class DeeplUsage(BaseModel):
     """Characters since the start of the server; there is no quota, so the limit is a large number."""
 
-    character_count: int
-    character_limit: int
+    character_count: int = Field(description="Translated characters")
+    character_limit: int = Field(description="A large number")
 
 
 class DeeplMemory(BaseModel):
     """A memory as DeepL lists it; its id is its name."""
 
-    translation_memory_id: str
-    name: str
-    source_language: str
-    target_languages: list[str]
-    segment_count: int
+    translation_memory_id: str = Field(description="Name of the memory")
+    name: str = Field(description="Name of the memory")
+    source_language: str = Field(description="Code of the source language")
+    target_languages: list[str] = Field(description="Codes of the target languages")
+    segment_count: int = Field(description="Number of pairs")
 
 
 class DeeplMemories(BaseModel):
     """All memories."""
 
-    translation_memories: list[DeeplMemory]
+    translation_memories: list[DeeplMemory] = Field(description="The memories in the order of the server")
 
 
 class MemoryInfo(BaseModel):
     """A memory with its number of pairs and entries (stored tokens), its weight, and whether it can be changed."""
 
-    name: str
-    pairs: int
-    entries: int
-    weight: float
-    learns: bool
+    name: str = Field(description="Name of the folder")
+    pairs: int = Field(description="Number of sentence pairs")
+    entries: int = Field(description="Number of entries (stored tokens)")
+    weight: float = Field(description="Default weight")
+    learns: bool = Field(description="Whether the memory can be changed")
 
 
 class MemoryList(BaseModel):
     """All memories of the server."""
 
-    memories: list[MemoryInfo]
+    memories: list[MemoryInfo] = Field(description="The memories in the order of the server")
 
 
 class NewPair(BaseModel):
     """A sentence and its translation."""
 
-    source: str
-    target: str
+    source: str = Field(description="Source sentence")
+    target: str = Field(description="Target sentence")
 
 
 class AddRequest(BaseModel):
     """Pairs to add, and their origin for citations."""
 
-    pairs: Items[NewPair]
-    origin: str = Field(default="by hand", max_length=200)
+    pairs: Items[NewPair] = Field(description="Pairs to add")
+    origin: str = Field(default="by hand", max_length=200, description="Where the pairs come from, for citations")
     replace: bool = Field(default=False, description="Remove all other pairs of exactly the same source")
     api_key: ApiKey = None
 
@@ -323,10 +328,10 @@ class AddRequest(BaseModel):
 class ReplacedPair(BaseModel):
     """A pair that another one replaced."""
 
-    id: int
-    source: str
-    target: str
-    origin: str
+    id: int = Field(description="Id of the removed pair")
+    source: str = Field(description="Its source")
+    target: str = Field(description="Its target")
+    origin: str = Field(description="File that it was learnt from, without its folder")
 
 
 class AddResponse(BaseModel):
@@ -335,59 +340,143 @@ class AddResponse(BaseModel):
     A pair with an empty side, or one that is too long for the model, is left out.
     """
 
-    added: list[int]
-    known: list[int]
-    left_out: int
-    replaced: list[ReplacedPair]
+    added: list[int] = Field(description="Ids of new pairs")
+    known: list[int] = Field(description="Ids of pairs that the memory already had")
+    left_out: int = Field(description="Number of pairs with an empty side or too long for the model")
+    replaced: list[ReplacedPair] = Field(description="Pairs that were removed, if `replace` is set")
 
 
 class RemoveRequest(BaseModel):
     """Pairs to remove: by ids, by source and target, or by origin as citations show it."""
 
-    ids: Items[int] | None = None
-    source: str | None = None
-    target: str | None = None
-    origin: str | None = None
+    ids: Items[int] | None = Field(default=None, description="Ids of the pairs")
+    source: str | None = Field(default=None, description="Source of the pairs, together with `target`")
+    target: str | None = Field(default=None, description="Target of the pairs, together with `source`")
+    origin: str | None = Field(default=None, description="Origin of the pairs, as citations show it")
     api_key: ApiKey = None
 
 
 class RemoveResponse(BaseModel):
     """The ids of the removed pairs; ids are never reused."""
 
-    removed: list[int]
+    removed: list[int] = Field(description="Ids of the removed pairs")
 
 
 class SuggestRequest(BaseModel):
     """LibreTranslate's suggestion: `s` is a better translation of `q`."""
 
-    q: str
-    s: str
-    source: str = "auto"
-    target: str | None = None
+    q: str = Field(description="The source text")
+    s: str = Field(description="A better translation of it")
+    source: str = Field(default="auto", description="Source language of the server, or `auto`")
+    target: str | None = Field(default=None, description="Target language of the server")
     api_key: ApiKey = None
 
 
 class SuggestResponse(BaseModel):
     """Whether the suggestion was added to a memory."""
 
-    success: bool
+    success: bool = Field(description="Always true; a failure is an error")
 
 
 class JobInfo(BaseModel):
     """An import; `share` is the fraction of the file that was learnt, if known."""
 
-    id: str
-    memory: str
-    file: str
-    state: Literal["running", "done", "failed", "cancelled"]
-    share: float | None = None
-    read: int
-    added: int
-    message: str
+    id: str = Field(description="Id of the import, for its path")
+    memory: str = Field(description="Name of the memory")
+    file: str = Field(description="Name of the file")
+    state: Literal["running", "done", "failed", "cancelled"] = Field(description="State of the import")
+    share: float | None = Field(
+        default=None, description="Fraction of the file that was learnt, from 0 to 1; missing if unknown"
+    )
+    read: int = Field(description="Pairs that were read")
+    added: int = Field(description="Pairs that were added")
+    message: str = Field(description="Result in words; empty while the import is running")
 
 
 def json_response(content: BaseModel | Sequence[BaseModel], status: int = 200) -> JSONResponse:
-    """Convert a model or a list of models to a response without fields that are None, as the APIs expect it."""
+    """Convert models to a response without fields that are None, as the APIs expect it.
+
+    Args:
+        content: A model or a list of models.
+        status: HTTP status code.
+    """
     if isinstance(content, BaseModel):
         return JSONResponse(content.model_dump(mode="json", exclude_none=True), status)
     return JSONResponse([item.model_dump(mode="json", exclude_none=True) for item in content], status)
+
+
+_REFERENCE = "#/components/schemas/{model}"
+_STATUSES = {
+    400: "The request is invalid",
+    403: "The API key is missing or invalid, or the page is of another origin",
+    408: "The body took too long to arrive",
+    413: "The body is too large",
+    429: "Too many requests; `Retry-After` gives the seconds to wait",
+    503: "The server is busy, and `Retry-After` gives the seconds to wait; or the translation took too long",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorMessage, "description": text} for status, text in _STATUSES.items()
+}
+DEEPL_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": DeeplErrorMessage, "description": text} for status, text in _STATUSES.items()
+}
+
+
+def describe_body(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` for a body.
+
+    Args:
+        model: Schema of the body.
+        form: Whether the body may be a form as well as JSON.
+
+    Returns:
+        A dictionary with the key `requestBody`.
+    """
+    schema = {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
+    kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
+    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
+
+
+def make_routes(app: FastAPI) -> APIRouter:
+    """Create the route `/openapi.json`; the document is built at the first request.
+
+    Args:
+        app: The application, with all other routes.
+    """
+    router = APIRouter(include_in_schema=False)
+
+    @cache
+    def document() -> bytes:
+        return json.dumps(make_document(app), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+    @router.get("/openapi.json")
+    async def openapi() -> Response:
+        return Response(document(), media_type="application/json")
+
+    return router
+
+
+def make_document(app: FastAPI) -> dict[str, Any]:
+    """Build the document of an application, without FastAPI's status 422, which the server never sends.
+
+    Args:
+        app: The application, with all its routes.
+
+    Returns:
+        The OpenAPI document as a JSON object.
+    """
+    document = get_openapi(title="ibidem", version=ibidem.__version__, description=ibidem.__doc__, routes=app.routes)
+    parts = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        parts.pop(name, None)
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            content = operation.get("requestBody", {}).get("content", {})
+            for body in content.values():
+                name = body["schema"].get("$ref", "").rpartition("/")[2]
+                if name and name not in parts:
+                    schema = globals()[name].model_json_schema(ref_template=_REFERENCE)
+                    parts.update(schema.pop("$defs", {}))
+                    parts[name] = schema
+    return document

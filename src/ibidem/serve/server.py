@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ibidem.decode import Translator
-    from ibidem.serve.settings import ServeSettings
+    from ibidem.serve.limits import ServeSettings
 
 _MAX_CONNECTIONS = 2_048
 _MAX_HEADER_BYTES = 1 << 16
@@ -37,7 +37,10 @@ def make_service(translator: Translator, settings: ServeSettings, hashes: Sequen
     Args:
         translator: The base model and the memories.
         settings: Settings and limits.
-        hashes: Hashes of the valid API keys, see `hash_key`.
+        hashes: Hashes of the valid API keys, see `hash_key` and `read_keys`.
+
+    Returns:
+        The service, with its threads started; `Service.close` ends them.
 
     Raises:
         UsageError: A key is required and there is none, or the origins contain `*`.
@@ -53,6 +56,9 @@ def make_service(translator: Translator, settings: ServeSettings, hashes: Sequen
 
 def is_loopback(host: str) -> bool:
     """Return whether only programs on this machine can reach an address.
+
+    Args:
+        host: An IP address or a host name; of names, only `localhost` is known.
 
     Examples:
         >>> is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -99,6 +105,9 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
     Yields:
         The URL of the server.
 
+    Raises:
+        UsageError: The port cannot be used.
+
     Examples:
         >>> with running(make_service(translator, ServeSettings())) as url:  # doctest: +SKIP
         ...     print(url)
@@ -119,6 +128,13 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
 
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket.
+
+    Args:
+        host: An IP address or a host name.
+        port: Port to listen on, 0 for any free one.
+
+    Returns:
+        The socket, which the caller closes.
 
     Raises:
         UsageError: The address does not exist or the port is in use.

@@ -15,7 +15,7 @@ from ibidem.serve.http_error import HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
-from ibidem.serve.request_body import Model, parse_fields, read_fields
+from ibidem.serve.request import Model, parse_fields, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ibidem.decode import Explanation, Piece
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, LineTranslation
+    from ibidem.serve.limits import Limits, ServeSettings
     from ibidem.serve.metrics import Metrics
-    from ibidem.serve.request_options import RequestOptions
-    from ibidem.serve.settings import Limits, ServeSettings
+    from ibidem.serve.request import RequestOptions
     from ibidem.text import Corpus, Pair
 
 Outcome = TypeVar("Outcome")
@@ -72,6 +72,9 @@ class TextLayout(NamedTuple):
 def split_lines(text: str) -> TextLayout:
     r"""Split a text into its lines and the parts between them; only LF, CRLF and CR separate lines.
 
+    Args:
+        text: The text, with any line ends.
+
     Examples:
         >>> split_lines("one\n\n  two")
         TextLayout(lines=('one', 'two'), gaps=('', '\n\n  ', ''))
@@ -91,7 +94,19 @@ def split_lines(text: str) -> TextLayout:
 
 
 def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
-    """Pair the lines of two texts; texts with different numbers of lines are one pair."""
+    r"""Pair the lines of two texts; texts with different numbers of lines are one pair.
+
+    Args:
+        source: The source text.
+        target: Its translation.
+
+    Returns:
+        Sources and targets.
+
+    Examples:
+        >>> pair_lines("eins\nzwei", "one\ntwo")
+        [('eins', 'one'), ('zwei', 'two')]
+    """
     sources, targets = split_lines(source).lines, split_lines(target).lines
     return list(zip(sources, targets, strict=True)) if len(sources) == len(targets) else [(source, target)]
 
@@ -133,8 +148,8 @@ class Service:
         limits = settings.limits
         batch_settings = BatchSettings(
             engine.batch_size,
-            limits.waiting,
-            limits.least,
+            limits.queue_characters,
+            limits.min_line_characters,
             limits.wait_seconds,
             budget=engine.budget,
             request_seconds=limits.request_seconds,
@@ -179,6 +194,9 @@ class Service:
             request: The request.
             model: Schema of the body.
 
+        Returns:
+            The validated body.
+
         Raises:
             HttpError: The key or the body is invalid.
         """
@@ -189,7 +207,15 @@ class Service:
         return parse_fields(model, body)
 
     async def run_in_thread(self, function: Callable[..., Outcome], *arguments: object) -> Outcome:
-        """Call a function that may wait for a disk or a lock, without blocking the event loop."""
+        """Call a function that may wait for a disk or a lock, without blocking the event loop.
+
+        Args:
+            function: The function.
+            *arguments: Its arguments.
+
+        Returns:
+            The result of the function.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._io_pool, function, *arguments)
 
     async def learn(
@@ -202,6 +228,9 @@ class Service:
             pairs: Sources and targets.
             origin: Where the pairs come from, for citations.
             replace: Whether to remove other pairs of the same sources.
+
+        Returns:
+            Ids of the new and the known pairs, and the removed pairs.
 
         Raises:
             HttpError: 400, there is no pair or a limit is exceeded; and the errors of `MemoryWriters`.
@@ -236,6 +265,9 @@ class Service:
             texts: Texts of any number of lines.
             options: Memories and outputs.
 
+        Returns:
+            One translation for each text.
+
         Raises:
             HttpError: A limit is exceeded, the server is busy, or the client closed the connection.
         """
@@ -262,6 +294,9 @@ class Service:
             request: The request; if its client closes the connection, the work stops.
             texts: Documents.
             options: Memories. Alternatives and explanations are not available.
+
+        Returns:
+            One translation for each document, with the same tags.
 
         Raises:
             HttpError: An option is not available, a limit is exceeded, the server is busy, or the client closed the
@@ -291,7 +326,11 @@ class Service:
                 future.cancel()
 
     def check_size(self, texts: Sequence[str], *, count: bool = True) -> None:
-        """Check the number of texts, unless `count` is false, and of their characters.
+        """Check the number of characters and of texts of a request.
+
+        Args:
+            texts: All texts of the request.
+            count: Whether to check the number of texts too.
 
         Raises:
             HttpError: 400, a limit is exceeded.
@@ -339,6 +378,13 @@ def _fill(layout: TextLayout, lines: Sequence[LineTranslation]) -> TextTranslati
 
 async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:
     """Wait for a future, and cancel it if the client closes the connection first.
+
+    Args:
+        request: The request; its body must have been read.
+        result: The work for the request.
+
+    Returns:
+        The result of the future.
 
     Raises:
         HttpError: 499, the client closed the connection.

@@ -7,9 +7,8 @@ from ibidem.text.document import FillReport, FillSettings, check_languages, fill
 from ibidem.text.formats import format_of, open_document
 from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, translate_pieces
 from ibidem.text.language import primary_language, same_language
-from ibidem.text.limits import ReadLimits
 from ibidem.text.pair import Counts, Pair, join_lines
-from ibidem.text.stream import COMPRESSED_ENDINGS, Stream, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output
 
 __all__ = [
     "COMPRESSED_ENDINGS",

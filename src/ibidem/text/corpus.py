@@ -10,10 +10,9 @@ from ibidem.errors import TextError, UsageError
 from ibidem.progress import Progress, silent
 from ibidem.text.formats import FORMATS, find_format
 from ibidem.text.language import Languages
-from ibidem.text.limits import Check, ReadLimits, no_check
 from ibidem.text.pair import Counts, Dropped, Pair, join_lines
 from ibidem.text.plain import read_aligned
-from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Check, ReadLimits, Stream, no_check, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ _PROGRESS_PAIRS = 10_000
 
 
 class Corpus:
-    """Parallel text that is read anew, in bounded memory, each time it is iterated.
+    r"""Parallel text that is read anew, in bounded memory, each time it is iterated.
 
     Args:
         paths: One file of TSV, JSONL, TMX, XLIFF, PO or MO, plain or compressed (`.gz`, `.xz`); or two plain text
@@ -53,8 +52,16 @@ class Corpus:
         TextError: If a file cannot be read: at once if it is missing, else when the iteration reaches the place.
 
     Examples:
-        >>> for pair in Corpus(["corpus.tsv.gz"]):  # doctest: +SKIP
-        ...     print(pair.source, pair.target)
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "corpus.tsv")
+        ...     _ = path.write_text("Guten Tag\tGood day\n \tno source\n", encoding="utf-8")
+        ...     corpus = Corpus([path])
+        ...     print([pair.target for pair in corpus])
+        ['Good day']
+        >>> corpus.counts.describe()
+        'read 2 pairs, kept 1, dropped 1 (1 empty source)'
     """
 
     def __init__(
@@ -227,19 +234,19 @@ def write_pairs(
     total: int | None = None,
     progress: Progress = silent,
 ) -> Written:
-    """Write pairs to a file, which takes its name when it is complete.
+    r"""Write pairs to a file, which takes its name when it is complete.
 
     TMX (1.4) and JSONL contain the origin and the location of each pair, TSV has two columns. In TMX a character that
     XML cannot contain becomes U+FFFD, in TSV a tab or a line break becomes a space.
 
     Args:
-        pairs: The pairs.
-        path: The file.
+        pairs: The pairs, such as a `Corpus` or the sentences of a memory.
+        path: The file; an existing one is replaced.
         source_language: The language of the sources.
         target_language: The language of the targets.
         format: "tsv", "jsonl" or "tmx", by default that of the ending.
-        total: The number of pairs, for the progress.
-        progress: Called from time to time.
+        total: The number of pairs, for the progress; None if it is unknown.
+        progress: Called once for each 10,000 pairs.
 
     Returns:
         The number of pairs written, and how many of them were changed.
@@ -248,8 +255,14 @@ def write_pairs(
         UsageError: If the format is unknown, or the languages are not two different ones.
 
     Examples:
-        >>> write_pairs(Corpus(["a.po"]), "a.tmx", source_language="de", target_language="en")  # doctest: +SKIP
-        Written(pairs=120, mended=0)
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "pairs.tsv")
+        ...     write_pairs([Pair("Tag", "day", "a.po", 1)], path, source_language="de", target_language="en")
+        ...     path.read_text(encoding="utf-8")
+        Written(pairs=1, mended=0)
+        'Tag\tday\n'
     """
     languages = Languages.from_tags(source_language, target_language, None)
     writer = _WRITERS[_choose_writer(path, format)]

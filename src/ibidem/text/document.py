@@ -13,8 +13,7 @@ from ibidem.errors import TextError
 from ibidem.progress import Progress, silent
 from ibidem.text.inline import Request, Untranslated, is_blank, plain_text, translate_pieces
 from ibidem.text.language import primary_language
-from ibidem.text.limits import MAX_TEXT
-from ibidem.text.stream import BYTE_ORDER_MARK, RECODE, decode_line, line_too_long
+from ibidem.text.stream import BYTE_ORDER_MARK, MAX_TEXT, RECODE, decode_line, line_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -84,7 +83,13 @@ class Edit(NamedTuple):
 
 
 class DeclaredLanguage(NamedTuple):
-    """A language that a document declares: of its sources or its targets, and on which line."""
+    """A language that a document declares.
+
+    Attributes:
+        is_target: Whether it is the language of the targets; else it is that of the sources.
+        tag: The tag as it is written.
+        line: The line of the declaration, from 1.
+    """
 
     is_target: bool
     tag: str
@@ -139,7 +144,13 @@ class Document:
 
 @dataclass(slots=True)
 class DocumentBuilder:
-    """The segments, edits and declared languages that a reader has found so far."""
+    """The segments, edits and declared languages that a reader has found so far.
+
+    Attributes:
+        segments: The segments in order.
+        edits: The replacements that write the targets, in any order.
+        languages: The languages that the file declares.
+    """
 
     segments: list[Segment] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
@@ -192,12 +203,27 @@ class DocumentBuilder:
         *,
         clear_failed: bool = False,
     ) -> Document:
-        """Return the document; see its attributes for the arguments."""
+        """Return the document of everything that was added.
+
+        Args:
+            name: The name of the file, for messages.
+            format: The name of the format, for reports.
+            data: The bytes of the file.
+            encode: Encodes a target for the file; raises ValueError for a text that the format cannot contain.
+            clear_failed: Whether a segment that cannot be translated is left empty.
+        """
         return Document(name, format, data, self.segments, self.edits, encode, self.languages, clear_failed)
 
 
 class Line(NamedTuple):
-    """A line of a file: its number from 1, its text without its end, and the positions of that in the file."""
+    """A line of a file.
+
+    Attributes:
+        number: The number of the line, from 1.
+        text: The text without its line end.
+        start: The position in the file of the first byte of the text.
+        end: The position after the last byte of the text.
+    """
 
     number: int
     text: str
@@ -205,15 +231,27 @@ class Line(NamedTuple):
     end: int
 
     def position(self, column: int) -> int:
-        """Return the position in the file of a character of the line."""
+        """Return the position in the file of a character of the line.
+
+        Args:
+            column: The number of the character, from 0; the length of the text stands for its end.
+
+        Returns:
+            The position in bytes from the start of the file.
+        """
         return self.start + len(self.text[:column].encode("utf-8"))
 
 
 def read_lines(data: bytes, name: str, remedy: str = RECODE) -> Iterator[Line]:
     """Yield the lines of a file in UTF-8; only LF and CRLF end a line.
 
+    Args:
+        data: The bytes of the file; a byte order mark at the start is left out.
+        name: The name of the file, for messages.
+        remedy: The advice for a byte that is not UTF-8.
+
     Raises:
-        TextError: If a line is too long or not UTF-8; the message ends in `remedy`.
+        TextError: If a line is longer than MAX_TEXT bytes or not UTF-8.
     """
     start, number = 0, 0
     while start < len(data):
@@ -230,7 +268,14 @@ def read_lines(data: bytes, name: str, remedy: str = RECODE) -> Iterator[Line]:
 
 
 def newline_of(data: bytes) -> bytes:
-    """Return the line end that a file uses."""
+    """Return the line end that a file uses.
+
+    Args:
+        data: The bytes of the file.
+
+    Returns:
+        CRLF if the file has one, else LF.
+    """
     return b"\r\n" if b"\r\n" in data else b"\n"
 
 
@@ -247,7 +292,14 @@ class FillSettings:
     fuzzy: bool = False
 
     def reason_to_keep(self, segment: Segment) -> str | None:
-        """Return why a segment is not translated, None if it is."""
+        """Return why a segment is not translated.
+
+        Args:
+            segment: A segment of the document.
+
+        Returns:
+            The reason in words, None if the segment is translated.
+        """
         if segment.state == State.LOCKED:
             return segment.locked
         wanted = {State.EMPTY}
@@ -260,7 +312,13 @@ class FillSettings:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A segment without a translation: its line, its source and the reason."""
+    """A segment without a translation.
+
+    Attributes:
+        line: The line of the source, from 1.
+        source: The source without codes.
+        reason: Why there is no translation, in words.
+    """
 
     line: int
     source: str
@@ -325,21 +383,25 @@ def fill(
     *,
     progress: Progress = silent,
 ) -> tuple[dict[int, bytes], FillReport]:
-    """Translate the segments of a document that have no target.
+    r"""Translate the segments of a document that have no target.
 
     Args:
-        document: The document.
-        translate: The translator, a function from a list of texts to their translations.
-        settings: Which other segments are translated.
-        progress: Called after each batch.
+        document: The document, as `open_document` reads it.
+        translate: The translator, a function from a list of single lines to their translations in the same order.
+        settings: Which other segments are translated; by default none.
+        progress: Called after each batch of BATCH_SEGMENTS segments.
 
     Returns:
         The encoded targets, by the numbers of their segments, and the report.
 
     Examples:
-        >>> document = open_document("de.po")  # doctest: +SKIP
-        >>> targets, report = fill(document, translator.translate)  # doctest: +SKIP
-        >>> Path("new.po").write_bytes(b"".join(document.write(targets)))  # doctest: +SKIP
+        >>> from ibidem.text.plain import read_plain_document
+        >>> document = read_plain_document("eins\nzwei\n".encode(), "numbers.txt")
+        >>> targets, report = fill(document, lambda texts: [text.upper() for text in texts])
+        >>> b"".join(document.write(targets))
+        b'EINS\nZWEI\n'
+        >>> report.describe()
+        'numbers.txt (plain text): 2 segments, translated 2, kept 0, failed 0'
     """
     settings = settings or FillSettings()
     report = FillReport(document.name, document.format)

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError, UsageError
+from ibidem.text.catalogue import read_mo
 from ibidem.text.jsonl import JSONL_WRITER, read_jsonl, read_jsonl_document
 from ibidem.text.language import Languages
-from ibidem.text.mo import read_mo
-from ibidem.text.plain import read_plain_document
+from ibidem.text.plain import TSV_WRITER, read_plain_document, read_tsv, read_tsv_document
 from ibidem.text.po import read_po, read_po_document
 from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream
 from ibidem.text.tmx import TMX_WRITER, read_tmx, read_tmx_document
-from ibidem.text.tsv import TSV_WRITER, read_tsv, read_tsv_document
 from ibidem.text.xliff import read_xliff, read_xliff_document
 
 if TYPE_CHECKING:
@@ -89,7 +88,12 @@ FORMATS = {
 
 
 def find_format(path: str, formats: dict[str, Format]) -> str | None:
-    """Return the name of the format that the ending of a path names, None if it names none."""
+    """Return the name of the format that the ending of a path names, None if it names none.
+
+    Args:
+        path: The path or the name of a file, in upper or lower case.
+        formats: The formats to choose from, by name.
+    """
     return next(
         (name for name, format in formats.items() if format.endings and path.lower().endswith(format.endings)), None
     )
@@ -134,7 +138,7 @@ def open_document(
     target_language: str = "en",
     mark_fuzzy: bool = True,
 ) -> Document:
-    """Read a whole document.
+    r"""Read a whole document.
 
     Args:
         path: Its path, or "-" for standard input.
@@ -143,12 +147,22 @@ def open_document(
         target_language: The language to translate into.
         mark_fuzzy: Whether new translations in a PO file are flagged as fuzzy.
 
+    Returns:
+        The document, whose segments `fill` translates.
+
     Raises:
         UsageError: If the format is unknown.
         TextError: If the document cannot be read; the message names the line.
 
     Examples:
-        >>> document = open_document("de.po", source_language="en", target_language="de")  # doctest: +SKIP
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "text.tsv")
+        ...     _ = path.write_text("Guten Tag\nHallo\tHello\n", encoding="utf-8")
+        ...     document = open_document(path)
+        >>> [segment.state.value for segment in document.segments]
+        ['untranslated', 'translated already']
     """
     name = format_of(path, format)
     read = FORMATS[name].read_document if name is not None else None

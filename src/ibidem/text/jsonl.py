@@ -36,6 +36,10 @@ def read_jsonl(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
 
     The "origin" and the "location" of an object, as an exported memory has them, replace its own file and line.
 
+    Args:
+        stream: The opened file.
+        languages: The two languages; they may be the keys of the sides.
+
     Raises:
         TextError: If a line is not a JSON object with both sides.
     """
@@ -123,6 +127,11 @@ class _Member(NamedTuple):
 
 def read_jsonl_document(data: bytes, name: str, languages: Languages) -> Document:
     """Read a document of lines whose target may be missing, null or empty.
+
+    Args:
+        data: The file, in UTF-8.
+        name: Its name, for messages.
+        languages: The two languages; they may be the keys of the sides.
 
     Raises:
         TextError: If a line is not a JSON object with a source.

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,12 @@ _TWO_LETTERS = dict(code.split(":") for code in _CODES.split())
 def primary_language(tag: str) -> str:
     """Return the primary subtag of a language tag, as a two-letter code where there is one.
 
+    Args:
+        tag: A tag of BCP 47, POSIX or NLLB, in upper or lower case.
+
+    Returns:
+        The subtag in lower case; it is not checked that the language exists.
+
     Examples:
         >>> [primary_language(tag) for tag in ("DE", "de-AT", "de_AT.UTF-8", "deu_Latn")]
         ['de', 'de', 'de', 'de']
@@ -39,7 +46,14 @@ def primary_language(tag: str) -> str:
 
 
 def same_language(first: str, second: str) -> bool:
-    """Return whether two tags name the same language.
+    """Compare two language tags.
+
+    Args:
+        first: A language tag.
+        second: Another one.
+
+    Returns:
+        Whether the primary languages are equal and, if both tags have more subtags, the tags too.
 
     Examples:
         >>> same_language("de", "deu_Latn"), same_language("zho_Hans", "zho_Hant")
@@ -67,6 +81,11 @@ class Languages:
     def from_tags(cls, source: str, target: str, catalogue: str | None) -> Languages:
         """Reduce language tags to their primary subtags.
 
+        Args:
+            source: The tag of the source language.
+            target: The tag of the target language.
+            catalogue: The tag of the language of the msgstr entries, None if the user does not state it.
+
         Raises:
             UsageError: If a tag names no language, if both sides are the same language, or if the catalogue's
                 language is neither of them.
@@ -87,12 +106,20 @@ class Languages:
         if languages.catalogue not in (None, languages.source, languages.target):
             raise UsageError(
                 f"The catalogue language {catalogue!r} is neither the source language {source!r} nor the "
-                f"target language {target!r}. Give one of these with --catalogue-language."
+                f"target language {target!r}. Give one of these with "
+                f"{describe_option('--catalogue-language', languages.target)}."
             )
         return languages
 
     def match(self, tag: str) -> str | None:
-        """Return the primary subtag of a tag if it is the source or the target language, else None."""
+        """Find which of the two languages a tag names.
+
+        Args:
+            tag: A language tag as a file states it.
+
+        Returns:
+            The primary subtag, None if it is neither the source nor the target language.
+        """
         subtag = primary_language(tag)
         return subtag if subtag in (self.source, self.target) else None
 
@@ -102,6 +129,10 @@ def infer_language(path: str, languages: Languages) -> str | None:
 
     Supported are `de/LC_MESSAGES/x.mo`, as gettext has it, and the names `de.po`, `x.de.po`, `x-de_DE.po` and
     `x_de.po`, each with or without the ending of a compressed file.
+
+    Args:
+        path: The path as the user gave it; the file is not opened.
+        languages: The two languages of the corpus.
 
     Returns:
         The primary subtag, None if the path names neither language.

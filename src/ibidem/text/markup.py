@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
 from ibidem.text.inline import Code, Role
-from ibidem.text.limits import MAX_UNIT_BYTES, MAX_UNIT_TOKENS
+from ibidem.text.stream import MAX_UNIT_BYTES, MAX_UNIT_TOKENS
 from ibidem.text.xml import Kind, escape
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _NAMESPACE = re.compile(r"""\sxmlns(?::[^\s=]+)?\s*=\s*(?:"[^"]*"|'[^']*')""")
 class XmlFile:
     """The bytes of an XML file.
 
+    Args:
+        data: The bytes of the file, or its first block; the encoding is read from them.
+
     Attributes:
         data: The bytes.
         codec: The encoding, as a codec of Python.
@@ -40,23 +43,47 @@ class XmlFile:
         self.newline = "\r\n" if "\r\n".encode(self.codec) in data else "\n"
 
     def bytes_of(self, start: int, end: int) -> bytes:
-        """Return the bytes between two positions."""
+        """Return the bytes between two positions.
+
+        Args:
+            start: The position of the first byte.
+            end: The position after the last byte.
+        """
         return self.data[start:end]
 
     def raw(self, start: int, end: int) -> str:
-        """Return the markup between two positions."""
+        """Return the markup between two positions.
+
+        Args:
+            start: The position of the first byte.
+            end: The position after the last byte.
+
+        Returns:
+            The markup, decoded but with its references.
+        """
         return self.bytes_of(start, end).decode(self.codec)
 
     def tag(self, token: Token) -> str:
-        """Return the markup of a tag."""
+        """Return the markup of a tag.
+
+        Args:
+            token: A token of this file.
+        """
         return self.raw(token.start, token.end)
 
     def encode(self, markup: str) -> bytes:
-        """Encode markup; a character that the encoding lacks becomes a reference, such as `&#8364;`."""
+        """Encode markup; a character that the encoding lacks becomes a reference, such as `&#8364;`.
+
+        Args:
+            markup: Text in which the characters of markup are escaped.
+        """
         return markup.encode(self.codec, "xmlcharrefreplace")
 
     def encode_pieces(self, pieces: Pieces) -> bytes:
         """Encode a text with its codes.
+
+        Args:
+            pieces: The text, which is escaped, and its codes, which are written as they are.
 
         Raises:
             ValueError: If XML cannot contain one of its characters.
@@ -66,7 +93,16 @@ class XmlFile:
         )
 
     def indent(self, start: int, end: int) -> str:
-        """Return the line break and the indentation between two positions, "" unless there is only white space."""
+        """Return the line break and the indentation between two positions.
+
+        Args:
+            start: The position of the first byte.
+            end: The position after the last byte.
+
+        Returns:
+            The line break of the file and the white space after the last one, "" unless there is only white space with
+            a line break.
+        """
         gap = self.raw(start, end)
         if gap.strip() or "\n" not in gap:
             return ""
@@ -87,7 +123,11 @@ class XmlWindow(XmlFile):
         self._needed = 0
 
     def pass_on(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the blocks, and keep them as long as they are needed."""
+        """Yield the blocks, and keep them as long as they are needed.
+
+        Args:
+            blocks: The blocks of the file, from its start.
+        """
         for block in blocks:
             del self._kept[: self._needed - self._first]
             self._first = self._needed
@@ -95,11 +135,20 @@ class XmlWindow(XmlFile):
             yield block
 
     def forget(self, end: int) -> None:
-        """Allow the bytes before a position to be discarded."""
+        """Allow the bytes before a position to be discarded.
+
+        Args:
+            end: The position of the first byte that is still needed.
+        """
         self._needed = end
 
     def bytes_of(self, start: int, end: int) -> bytes:
-        """Return the bytes between two positions, none of which was discarded."""
+        """Return the bytes between two positions, none of which was discarded.
+
+        Args:
+            start: The position of the first byte.
+            end: The position after the last byte.
+        """
         return bytes(self._kept[start - self._first : end - self._first])
 
 
@@ -112,7 +161,14 @@ def _find_codec(data: bytes) -> str:
 
 
 def name_of(tag: str) -> str:
-    """Return the name of an element, with its prefix, from its start tag."""
+    """Return the name of an element, with its prefix, from its start tag.
+
+    Args:
+        tag: The markup of the start tag.
+
+    Raises:
+        ValueError: If it is not a start tag.
+    """
     match = _NAME.match(tag)
     if match is None:
         raise ValueError(f"{tag!r} is not a start tag")
@@ -121,6 +177,11 @@ def name_of(tag: str) -> str:
 
 def set_attribute(tag: str, name: str, value: str | None) -> str:
     """Set an attribute of a start tag, in its position or as the last one, or remove it.
+
+    Args:
+        tag: The markup of the start tag.
+        name: The name of the attribute, with its prefix.
+        value: The new value, escaped; None removes the attribute.
 
     Examples:
         >>> set_attribute('<target state="new">', "state", "final")
@@ -139,6 +200,9 @@ def set_attribute(tag: str, name: str, value: str | None) -> str:
 def open_and_close(tag: str) -> tuple[str, str]:
     """Return a start tag that does not close its element, and the end tag.
 
+    Args:
+        tag: The markup of a start tag, which may close its element itself.
+
     Examples:
         >>> open_and_close("<seg/>")
         ('<seg>', '</seg>')
@@ -148,7 +212,12 @@ def open_and_close(tag: str) -> tuple[str, str]:
 
 
 def sibling_tag(tag: str, name: str) -> str:
-    """Return the start tag of a new element beside another, with its prefix and its namespace declarations."""
+    """Return the start tag of a new element beside another, with its prefix and its namespace declarations.
+
+    Args:
+        tag: The markup of the start tag of the other element.
+        name: The name of the new element, without a prefix.
+    """
     prefix, colon, _ = name_of(tag).rpartition(":")
     return f"<{prefix}{colon}{name}{''.join(_NAMESPACE.findall(tag))}>"
 
@@ -161,7 +230,12 @@ class _Tree:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of a small part of an XML file, such as one unit, with the positions of its bytes."""
+    """An element of a small part of an XML file, such as one unit, with the positions of its bytes.
+
+    Attributes:
+        tree: The tokens of the part.
+        index: The index of the start tag among the tokens.
+    """
 
     tree: _Tree
     index: int
@@ -176,7 +250,7 @@ class Element:
             name: The name of the file, for messages.
 
         Raises:
-            TextError: If the element is too large.
+            TextError: If the element has more than MAX_UNIT_TOKENS tokens or MAX_UNIT_BYTES bytes.
         """
         tree = _Tree([first])
         open_tags = [0]
@@ -223,7 +297,11 @@ class Element:
         return "".join(token.text for token in self.inside())
 
     def children(self, name: str) -> Iterator[Element]:
-        """Yield the elements of a name directly in this one."""
+        """Yield the elements of a name directly in this one.
+
+        Args:
+            name: The name as in `Token`.
+        """
         index = self.index + 1
         while index < self.tree.ends[self.index]:
             token = self.tree.tokens[index]
@@ -234,11 +312,19 @@ class Element:
             index += 1
 
     def child(self, name: str) -> Element | None:
-        """Return the first element of a name directly in this one."""
+        """Return the first element of a name directly in this one, None if there is none.
+
+        Args:
+            name: The name as in `Token`.
+        """
         return next(self.children(name), None)
 
     def descendants(self, matches: Callable[[Token], bool]) -> Iterator[Element]:
-        """Yield the outermost elements, at any depth, whose start tags match."""
+        """Yield the outermost elements, at any depth, whose start tags match.
+
+        Args:
+            matches: Returns whether a start tag is wanted; elements inside a wanted one are not examined.
+        """
         index = self.index + 1
         while index < self.tree.ends[self.index]:
             token = self.tree.tokens[index]
@@ -271,14 +357,28 @@ class InlineSyntax:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The text and the codes of an element; `untranslatable` is the reason why it cannot be translated, or ""."""
+    """The text and the codes of an element.
+
+    Attributes:
+        pieces: The text and its codes.
+        untranslatable: Why the text cannot be translated, "" if it can.
+    """
 
     pieces: Pieces = ()
     untranslatable: str = ""
 
 
 def read_content(element: Element | None, xml: XmlFile, syntax: InlineSyntax) -> Content:
-    """Read the text and the codes of an element, without comments; nothing if there is no element."""
+    """Read the text and the codes of an element, without comments.
+
+    Args:
+        element: The element, None for one that the file lacks.
+        xml: The file of the element.
+        syntax: The inline elements of the format.
+
+    Returns:
+        The content, which is empty if there is no element.
+    """
     builder = _ContentBuilder(xml, syntax)
     for token in element.inside() if element else ():
         if builder.code is not None:

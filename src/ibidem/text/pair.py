@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from ibidem.text.limits import MAX_ORIGIN
+from ibidem.text.stream import MAX_ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,12 @@ class Unit(NamedTuple):
     origin: str | None = None
 
     def with_origin(self, origin: object, location: object) -> Unit:
-        """Return the unit with the origin and the location that a file states, if both are valid."""
+        """Return the unit with the origin and the location that a file states, if both are valid.
+
+        Args:
+            origin: A text of at most MAX_ORIGIN characters; anything else is ignored.
+            location: An integer from 0; anything else is ignored.
+        """
         if not isinstance(origin, str) or not 0 < len(origin) <= MAX_ORIGIN:
             return self
         if type(location) is int and 0 <= location < _MAX_LOCATION:
@@ -79,7 +84,11 @@ class Unit(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A unit that a reader leaves out, and the reason."""
+    """A unit that a reader leaves out.
+
+    Attributes:
+        reason: Why, in words; units are counted by it.
+    """
 
     reason: str
 
@@ -122,7 +131,11 @@ class Counts:
         self.kept += 1
 
     def drop(self, reason: str) -> None:
-        """Count one pair that is dropped."""
+        """Count one pair that is dropped.
+
+        Args:
+            reason: Why, in words; it becomes a key of `dropped`.
+        """
         self.read += 1
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
@@ -145,6 +158,9 @@ def join_lines(text: str) -> str:
     r"""Make a segment one line: strip it, and replace each run of newlines and tabs by one space.
 
     Spaces and carriage returns beside such a run are removed, so that indented XML becomes running text.
+
+    Args:
+        text: The segment as it is written in the file.
 
     Examples:
         >>> join_lines("indented\n      by XML ")

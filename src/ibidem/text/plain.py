@@ -1,4 +1,4 @@
-"""Plain text: two files with aligned lines as parallel text, and one file of lines as a document."""
+"""Formats of one segment or pair a line: plain text, in one file or two aligned ones, and TSV without quoting."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 from ibidem.errors import TextError
 from ibidem.text.document import DocumentBuilder, Edit, read_lines
 from ibidem.text.inline import plain_text
-from ibidem.text.pair import Unit
+from ibidem.text.pair import Dropped, PairWriter, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ibidem.text.document import Document, Segment
     from ibidem.text.inline import Pieces
-    from ibidem.text.pair import ReadResult
+    from ibidem.text.language import Languages
+    from ibidem.text.pair import LocatedPair, ReadResult
     from ibidem.text.stream import Stream
 
 
 def read_aligned(source: Stream, target: Stream) -> Iterator[ReadResult]:
     """Yield the pairs of two files whose lines are translations of each other.
+
+    Args:
+        source: The opened file of the sources.
+        target: The opened file of the targets.
 
     Raises:
         TextError: If one file has more lines than the other; this is found when the shorter one ends.
@@ -45,6 +50,13 @@ def read_plain_document(data: bytes, name: str) -> Document:
     """Read a document in which each line is a segment that its translation replaces.
 
     A blank line stays as it is, and a line that cannot be translated becomes empty.
+
+    Args:
+        data: The file, in UTF-8.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If a line is too long or not UTF-8.
     """
     builder = DocumentBuilder()
     for line in read_lines(data, name):
@@ -54,8 +66,82 @@ def read_plain_document(data: bytes, name: str) -> Document:
 
 
 def encode_line(_: Segment, pieces: Pieces) -> bytes:
-    """Encode a target as one line; raises ValueError if it contains a line break."""
+    """Encode a target as one line.
+
+    Args:
+        pieces: The target, without line breaks.
+
+    Raises:
+        ValueError: If it contains a line break.
+    """
     text = plain_text(pieces)
     if "\n" in text:
         raise ValueError("a line break was added")
     return text.encode("utf-8")
+
+
+_BREAKS = str.maketrans("\t\n\r", "   ")
+
+
+def read_tsv(stream: Stream) -> Iterator[ReadResult]:
+    """Yield the pair of each line.
+
+    Args:
+        stream: The opened file; a blank line is dropped.
+
+    Raises:
+        TextError: If a line does not have two columns.
+    """
+    for number, line in stream.lines():
+        columns = line.split("\t")
+        if len(columns) == 2:
+            yield Unit(columns[0], columns[1], number)
+        elif len(columns) == 1 and not line.strip():
+            yield Dropped("blank line")
+        else:
+            raise TextError(
+                f"{stream.name}, line {number}: {len(columns)} "
+                f"{'column' if len(columns) == 1 else 'columns'} where there must be 2. "
+                "Put exactly one tab, between the source and the target, on each line."
+            )
+
+
+def read_tsv_document(data: bytes, name: str) -> Document:
+    """Read a document of lines with one column, which need a target, or two.
+
+    Args:
+        data: The file, in UTF-8.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If a line has more columns.
+    """
+    builder = DocumentBuilder()
+    for line in read_lines(data, name):
+        source, tab, target = line.text.partition("\t")
+        if "\t" in target:
+            columns = line.text.count("\t") + 1
+            raise TextError(
+                f"{name}, line {line.number}: {columns} columns where there must be 1 or 2. "
+                "Put at most one tab, between the source and the target, on each line."
+            )
+        number = builder.add((source,), line.number, target=target)
+        start = line.position(len(source) + len(tab))
+        builder.edits.append(Edit(start, line.end, (number,), (number,) if tab else (b"\t", number)))
+    return builder.build(name, "TSV", data, _encode_target)
+
+
+def _encode_target(segment: Segment, pieces: Pieces) -> bytes:
+    encoded = encode_line(segment, pieces)
+    if b"\t" in encoded:
+        raise ValueError("a tab was added")
+    return encoded
+
+
+def _format_pair(pair: LocatedPair, _: Languages) -> tuple[str, bool]:
+    source, target = pair.source.translate(_BREAKS), pair.target.translate(_BREAKS)
+    return f"{source}\t{target}\n", (source, target) != (pair.source, pair.target)
+
+
+TSV_WRITER = PairWriter(lambda _: "", _format_pair)
+"""Writes pairs as TSV; a tab or a line break becomes a space."""

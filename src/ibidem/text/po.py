@@ -15,7 +15,7 @@ from ibidem.errors import TextError
 from ibidem.text.catalogue import Message, check_charset, find_language, read_catalogue, remove_context
 from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit, newline_of, read_lines
 from ibidem.text.inline import plain_text
-from ibidem.text.limits import MAX_TEXT, MAX_UNIT_BYTES
+from ibidem.text.stream import MAX_TEXT, MAX_UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,13 +49,28 @@ _WORD = re.compile(r"\S*\s*")
 
 
 def read_po(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
-    """Yield the pairs of a PO catalogue; see `read_catalogue` for their direction and cleaning."""
+    """Yield the pairs of a PO catalogue; see `read_catalogue` for their direction and cleaning.
+
+    Args:
+        stream: The opened file.
+        languages: The two languages of the corpus.
+
+    Raises:
+        TextError: If an entry is not valid, the catalogue is not in UTF-8, or its language is unknown.
+    """
     messages = (entry.message for entry in read_entries(stream.lines(RECODE), stream.name))
     return read_catalogue(messages, name=stream.name, languages=languages, recode=RECODE)
 
 
 class Span(NamedTuple):
-    """The strings of a field: the line (from 1) and column (from 0) of the first quote, and after the last quote."""
+    """The position of the quoted strings of a field.
+
+    Attributes:
+        line: The line of the first quote, from 1.
+        column: The column of the first quote, from 0.
+        last_line: The line of the last quote.
+        end: The column after the last quote.
+    """
 
     line: int
     column: int
@@ -93,7 +108,14 @@ def _split_flags(text: str) -> list[str]:
 
 
 class Entry(NamedTuple):
-    """A message with its comments, the line of its first field, and the positions of its fields."""
+    """A message with its comments and the positions of its fields.
+
+    Attributes:
+        message: The message.
+        comments: The comments before it.
+        line: The line of its first field, from 1.
+        fields: The positions of the fields, by keyword, such as `msgstr[0]`.
+    """
 
     message: Message
     comments: Comments

@@ -1,4 +1,9 @@
-"""Input and output files: a file or standard input as a decompressed stream, and files that are replaced at once."""
+"""Input and output files: a decompressed stream with limits on its size, and files that are replaced at once.
+
+The limits ensure that a small file can neither exhaust the memory nor run without end. The constants are far above
+anything in real translation files and apply to every caller. `ReadLimits` holds the limits that depend on the trust in
+a file: the defaults suit the owner of the machine, a server sets stricter ones.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,108 @@ import shutil
 import stat
 import sys
 import zlib
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeAlias
 
 from ibidem.errors import TextError
-from ibidem.text.limits import BLOCK_BYTES, MAX_TEXT, Check, ReadLimits, no_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _typeshed import WriteableBuffer
+
+
+MAX_TEXT = 2**20
+"""The longest line, in bytes, or segment, in characters."""
+
+MAX_UNIT_BYTES = 2**22
+"""The longest XLIFF unit, and the longest comments and blank lines before one PO entry, in bytes."""
+
+MAX_UNIT_TOKENS = 100_000
+"""The most tags and pieces of text in one XML unit that is kept as a tree."""
+
+MAX_DEPTH = 256
+"""The most nested XML elements; expat allocates memory for each of them."""
+
+MAX_ATTRIBUTES = 256
+"""The most attributes of one XML element."""
+
+MAX_NAMES = 10_000
+"""The most different names of XML elements and attributes; expat stores each of them until the end."""
+
+MAX_DOCTYPE_BYTES = 2**16
+"""The longest XML document type declaration, in bytes."""
+
+MAX_DEFAULTS = 32
+"""The most default values of attributes in a document type; expat adds them to each element."""
+
+MAX_DEFAULT_CHARACTERS = 1_000
+"""The most characters of these default values together."""
+
+MAX_NAMESPACE = 1_024
+"""The longest URI of an XML namespace, in characters; it becomes part of each name in it."""
+
+MAX_ORIGIN = 1_024
+"""The longest origin that a file may state, in characters; a longer one is ignored."""
+
+MAX_MO_SHARING = 4
+"""The most bytes of all strings of an MO file, as a multiple of its size; above it, entries share strings."""
+
+BLOCK_BYTES = 2**16
+"""The number of bytes that are read, decompressed or parsed between two calls of a `Check`."""
+
+Check: TypeAlias = Callable[[], None]
+"""Called about once for each BLOCK_BYTES read or decompressed, also while no pair is found; raises to stop reading."""
+
+
+def no_check() -> None:
+    """Never stop reading."""
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """Limits on one corpus file.
+
+    Attributes:
+        expanded_bytes: The largest decompressed size, in bytes; None for no limit.
+        ratio: The largest decompressed size as a multiple of the compressed size.
+        ratio_bytes: The decompressed size, in bytes, above which `ratio` applies.
+        unpack_bytes: The most memory, in bytes, for decompression.
+        whole_bytes: The largest file, in bytes, of a format that is read whole (MO).
+        dropped_in_a_row: The most consecutive units without a pair.
+        segment: The most characters of one side; a longer pair is dropped.
+    """
+
+    expanded_bytes: int | None = None
+    ratio: int = 300
+    ratio_bytes: int = 2**28
+    unpack_bytes: int = 2**31
+    whole_bytes: int = 2**28
+    dropped_in_a_row: int = 5_000_000
+    segment: int = MAX_TEXT
+
+    def check_expansion(self, name: str, packed: int, unpacked: int) -> None:
+        """Check the decompressed size of a file.
+
+        Args:
+            name: The name of the file, for messages.
+            packed: The compressed size in bytes.
+            unpacked: The number of bytes decompressed so far.
+
+        Raises:
+            TextError: If the file exceeds a limit.
+        """
+        if self.expanded_bytes is not None and unpacked > self.expanded_bytes:
+            raise TextError(f"{name}: unpacks to more than {self.expanded_bytes:,} bytes. Split it into several files.")
+        if unpacked > self.ratio_bytes and unpacked > packed * self.ratio:
+            raise TextError(
+                f"{name}: unpacks to more than {self.ratio} times its size, which is unusual for text. "
+                "If it is text, unpack it and give the unpacked file."
+            )
+
 
 STDIN = "-"
 """The path that stands for standard input."""
@@ -37,7 +133,7 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 class Stream:
-    """An input file, decompressed by its ending and read in bounded memory.
+    r"""An input file, decompressed by its ending and read in bounded memory.
 
     It is a context manager. Every failure to read is a TextError that names the file.
 
@@ -57,9 +153,13 @@ class Stream:
         TextError: If the file does not exist or is a folder.
 
     Examples:
-        >>> with Stream("corpus.tsv.gz") as stream:  # doctest: +SKIP
-        ...     for number, text in stream.lines():
-        ...         print(number, text)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "lines.txt.gz")
+        ...     _ = path.write_bytes(gzip.compress(b"one\r\ntwo\n"))
+        ...     with Stream(str(path)) as stream:
+        ...         print(list(stream.lines()))
+        [(1, 'one'), (2, 'two')]
     """
 
     def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
@@ -102,14 +202,25 @@ class Stream:
         return self._file.tell()
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes, none only at the end."""
+        """Return up to `size` bytes, none only at the end.
+
+        Args:
+            size: The largest number of bytes, at least 1.
+
+        Raises:
+            TextError: If the file is damaged or exceeds a limit.
+        """
         try:
             return self._body.read(size)
         except _READ_ERRORS as error:
             raise self._read_error(error) from error
 
     def raw_lines(self) -> Iterator[bytes]:
-        r"""Yield each line with its `\n`; a second call continues where the first one stopped."""
+        r"""Yield each line with its `\n`; a second call continues where the first one stopped.
+
+        Raises:
+            TextError: If a line is longer than MAX_TEXT bytes, or the file is damaged or exceeds a limit.
+        """
         while True:
             try:
                 line = self._body.readline(MAX_TEXT + 1)
@@ -165,6 +276,12 @@ class Stream:
 def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str:
     """Decode one line of a file, without its end and without the byte order mark of the first line.
 
+    Args:
+        raw: The line with its end.
+        number: The number of the line, from 1.
+        name: The name of the file, for messages.
+        remedy: The advice for a byte that is not UTF-8.
+
     Raises:
         TextError: If the line is not UTF-8.
     """
@@ -178,12 +295,24 @@ def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str
 
 
 def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextError:
-    """Return the error for a byte that is not UTF-8."""
+    """Return the error for a byte that is not UTF-8.
+
+    Args:
+        name: The name of the file.
+        line: The line of the byte, from 1.
+        byte: Its value.
+        remedy: The advice at the end of the message.
+    """
     return TextError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")
 
 
 def line_too_long(name: str, line: int) -> TextError:
-    """Return the error for a line of more than MAX_TEXT bytes."""
+    """Return the error for a line of more than MAX_TEXT bytes.
+
+    Args:
+        name: The name of the file.
+        line: The number of the line, from 1.
+    """
     return TextError(
         f"{name}, line {line}: longer than {MAX_TEXT:,} bytes. Check that it is a text file with one segment a line."
     )
@@ -196,9 +325,20 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A file that is replaced keeps its permissions; if the path is a link, the file that it points to is replaced. A
     pipe or a device is written directly.
 
+    Args:
+        path: The file; its folder must exist.
+
+    Yields:
+        The open temporary file, a pipe or a device.
+
     Examples:
-        >>> with open_output("translated.txt") as file:  # doctest: +SKIP
-        ...     file.write(b"complete")
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "translated.txt")
+        ...     with open_output(path) as file:
+        ...         _ = file.write(b"complete")
+        ...     path.read_bytes()
+        b'complete'
     """
     target = Path(path)
     if target.exists() and not target.is_file():

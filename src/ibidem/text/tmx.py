@@ -14,9 +14,9 @@ import ibidem
 from ibidem.errors import TextError
 from ibidem.text.document import DocumentBuilder, Edit
 from ibidem.text.inline import Role, is_blank, plain_text
-from ibidem.text.limits import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
 from ibidem.text.markup import Element, InlineSyntax, XmlFile, name_of, open_and_close, read_content, sibling_tag
 from ibidem.text.pair import Dropped, PairWriter, Unit
+from ibidem.text.stream import BLOCK_BYTES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_TEXT
 from ibidem.text.xml import LANGUAGE, UNFIT, Kind, XmlParser, escape, read_tokens
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     Text inside `<hi>` is kept. The content of `<bpt>`, `<ept>`, `<it>`, `<ph>` and `<ut>` is native code and is left
     out, including any `<sub>` in it, which is a separate text such as a footnote. The encoding is the one that the XML
     declares. The origin and the location that an exported memory states in `<prop>` elements are used.
+
+    Args:
+        stream: The opened file.
+        languages: The two languages of the corpus.
 
     Raises:
         TextError: If the file is not well-formed or exceeds a limit.
@@ -147,6 +151,11 @@ _SYNTAX = InlineSyntax(lambda name, _: name in _CODES, _role)
 
 def read_tmx_document(data: bytes, name: str, languages: Languages) -> Document:
     """Read a TMX file as a document whose targets are in the target language.
+
+    Args:
+        data: The file, in the encoding that the XML declares.
+        name: Its name, for messages.
+        languages: The two languages; a target that is missing is added in the second one.
 
     Raises:
         TextError: If the file is not valid, or has units but none in the source language.

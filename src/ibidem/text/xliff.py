@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ibidem.errors import TextError
 from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit
 from ibidem.text.inline import Role, is_blank, plain_text
-from ibidem.text.limits import BLOCK_BYTES
 from ibidem.text.markup import (
     Element,
     InlineSyntax,
@@ -32,6 +31,7 @@ from ibidem.text.markup import (
     sibling_tag,
 )
 from ibidem.text.pair import Dropped, Unit
+from ibidem.text.stream import BLOCK_BYTES
 from ibidem.text.xml import LANGUAGE, SPACE, Kind, parse_tokens, read_tokens
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ def read_xliff(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     """Yield the segments in the user's direction, without codes; a segment without a target is dropped.
 
     The file is read block by block, and only the current unit is kept.
+
+    Args:
+        stream: The opened file, of version 1 or 2.
+        languages: The two languages of the corpus.
 
     Raises:
         TextError: If the file is not valid, declares a language that is neither of the two, or translates in both

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.parsers import expat
 
 from ibidem.errors import TextError
-from ibidem.text.limits import (
+from ibidem.text.stream import (
     BLOCK_BYTES,
     MAX_ATTRIBUTES,
     MAX_DEFAULT_CHARACTERS,
@@ -23,8 +23,8 @@ from ibidem.text.limits import (
     MAX_NAMES,
     MAX_NAMESPACE,
     MAX_TEXT,
+    invalid_byte,
 )
-from ibidem.text.stream import invalid_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,6 +74,9 @@ class XmlParser:
     def feed(self, blocks: Iterable[bytes]) -> Iterator[None]:
         """Parse a file, and yield after each block and at the end, when the handlers for it were called.
 
+        Args:
+            blocks: The bytes of the file in order.
+
         Raises:
             TextError: If the file is not well-formed or exceeds a limit; the message names the line.
         """
@@ -92,12 +95,21 @@ class XmlParser:
         return self.limit_error(f"an element with more than {MAX_ATTRIBUTES} attributes")
 
     def limit_error(self, what: str) -> TextError:
-        """Return the error for a limit that is exceeded at the current position."""
+        """Return the error for a limit that is exceeded at the current position.
+
+        Args:
+            what: What the file has, in words.
+        """
         line = self.parser.CurrentLineNumber
         return TextError(f"{self.name}, line {line}: {what}. Check that it is a translation file, or export it again.")
 
     def syntax_error(self, line: int, what: str) -> TextError:
-        """Return the error for XML that is not well-formed."""
+        """Return the error for XML that is not well-formed.
+
+        Args:
+            line: The line of the error, from 1.
+            what: The error in words.
+        """
         return TextError(f"{self.name}, line {line}: not well-formed XML ({what}). {_REPAIR}")
 
     def _parse(self, block: bytes, *, is_last: bool) -> None:
@@ -190,14 +202,30 @@ class Token(NamedTuple):
 def read_tokens(data: bytes, name: str) -> Iterator[Token]:
     """Yield the tokens of an XML file, which together are its bytes.
 
+    Args:
+        data: The bytes of the file.
+        name: Its name, for messages.
+
     Raises:
         TextError: If the file is not well-formed or exceeds a limit.
+
+    Examples:
+        >>> [token.kind.value for token in read_tokens(b"<a>text</a>", "a.xml")]
+        ['start', 'text', 'end']
     """
     return parse_tokens((data[first : first + BLOCK_BYTES] for first in range(0, len(data), BLOCK_BYTES)), name)
 
 
 def parse_tokens(blocks: Iterable[bytes], name: str) -> Iterator[Token]:
-    """Yield the tokens of an XML file that is read block by block; see `read_tokens`."""
+    """Yield the tokens of an XML file that is read block by block, which together are its bytes.
+
+    Args:
+        blocks: The bytes of the file in order.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If the file is not well-formed or exceeds a limit.
+    """
     parser = _TokenParser(name)
     for _ in parser.feed(blocks):
         yield from parser.take()

@@ -1,16 +1,16 @@
-"""Clustering of whole memories: the definition of every label, and that no order of the work changes it."""
+"""Clustering of a memory, and its settings."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
-from ibidem.errors import MismatchError
+from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.cluster import (
     EXCLUDED,
     NOISE,
@@ -28,6 +28,33 @@ from .samples import SETTINGS, SIZES, Sample, draw_families
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"method": "kmeans"}, "'kmeans': use one of auto, dbscan, birch, none"),
+        ({"eps": 0.0}, "Invalid eps 0.0"),
+        ({"eps": float("inf")}, "Invalid eps inf"),
+        ({"threshold": -1.0}, "Invalid threshold -1.0"),
+        ({"min_samples": 0}, "Invalid min_samples 0.*1 or more"),
+        ({"family_bound": 1}, "Invalid family_bound 1.*2 or more"),
+        ({"smallest": 0}, "Invalid smallest 0"),
+        ({"seed": -1}, "Invalid seed -1"),
+        ({"eps_quantile": 0.0}, "Invalid eps_quantile 0.0"),
+        ({"eps_quantile": 1.5}, "Invalid eps_quantile 1.5"),
+    ],
+)
+def test_errors_name_the_setting_and_its_range(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ClusterSettings(**wrong)
+
+
+def test_auto_is_the_papers_choice() -> None:
+    assert ClusterSettings().choose_method(99_999_999) == "dbscan"
+    assert ClusterSettings().choose_method(100_000_000) == "birch"
+    assert ClusterSettings(method="birch").choose_method(5) == "birch"
+    assert ClusterSettings(method="none").choose_method(10**9) == "none"
 
 
 def test_every_label_by_its_definition(sample: Sample) -> None:

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["birch", "clustering", "dbscan", "families", "settings"])
+@pytest.mark.parametrize("name", ["birch", "clustering", "dbscan", "families"])
 def test_the_examples_of_a_module(name: str) -> None:
     found = doctest.testmod(importlib.import_module(f"ibidem.learn.cluster.{name}"))
     assert found.attempted > 0

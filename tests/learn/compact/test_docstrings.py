@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["losses", "pca_svd", "settings"])
+@pytest.mark.parametrize("name", ["compaction", "losses", "pca_svd"])
 def test_the_examples_of_a_module(name: str) -> None:
     found = doctest.testmod(importlib.import_module(f"ibidem.learn.compact.{name}"))
     assert found.attempted > 0

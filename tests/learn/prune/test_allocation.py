@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ibidem.learn.prune import PruneSettings
 from ibidem.learn.prune.allocation import ALLOCATIONS, allocate_exactly, allocate_floored
-from ibidem.learn.prune.settings import RULES
+from ibidem.learn.prune.pruning import RULES
 
 SIZES = st.lists(st.integers(1, 12) | st.integers(1, 3000), max_size=60)
 RATES = st.integers(0, 99).map(lambda percent: percent / 100) | st.floats(0, 0.999)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, Birch
 
 from ibidem.errors import UsageError
-from ibidem.learn.prune import EntryGroups, PruneSettings, cluster_costs, group_entries, label_dbscan
+from ibidem.learn.prune import EntryGroups, PruneSettings, cluster_costs, group_entries, label_dbscan, pruning
 from ibidem.learn.prune import cost_clusters as module
-from ibidem.learn.prune import settings as settings_module
 from ibidem.learn.prune.cost_clusters import (
     SCALES,
     SPLITTERS,
@@ -23,7 +22,7 @@ from ibidem.learn.prune.cost_clusters import (
     cluster_with_dbscan,
     find_windows,
 )
-from ibidem.learn.prune.settings import METHODS
+from ibidem.learn.prune.pruning import METHODS
 
 from .samples import as_sets, bounds_of, zipf_entries
 
@@ -192,7 +191,7 @@ def test_on_the_perplexity_scale_easy_tokens_are_similar_and_hard_ones_are_not()
 
 
 def test_every_scale_has_its_function() -> None:
-    assert tuple(SCALES) == settings_module.SCALES
+    assert tuple(SCALES) == pruning.SCALES
 
 
 def test_every_method_has_its_function() -> None:

@@ -86,14 +86,14 @@ def on_a_line(size: int, tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return values, near
 
 
-def naive_centres(values: np.ndarray, near: np.ndarray, agreeing: int, ranks: np.ndarray) -> list[int]:
+def naive_centres(values: np.ndarray, near: np.ndarray, consistent_neighbours: int, ranks: np.ndarray) -> list[int]:
     """Find the centre of each entry, one entry at a time."""
     size = len(values)
 
     def same(entry: int, other: int) -> bool:
         return other >= 0 and values[entry] == values[other]
 
-    consistent = [all(same(entry, other) for other in near[entry, :agreeing]) for entry in range(size)]
+    consistent = [all(same(entry, other) for other in near[entry, :consistent_neighbours]) for entry in range(size)]
     links = [
         [
             other
@@ -112,20 +112,22 @@ def naive_centres(values: np.ndarray, near: np.ndarray, agreeing: int, ranks: np
 
 
 @given(st.integers(MAX_NEIGHBOURS + 3, 120), st.integers(1, 5), st.integers(1, 4), st.integers(0, 99))
-def test_consistent_groups_equal_a_naive_implementation(size: int, tokens: int, agreeing: int, seed: int) -> None:
+def test_consistent_groups_equal_a_naive_implementation(
+    size: int, tokens: int, consistent_neighbours: int, seed: int
+) -> None:
     values, near = on_a_line(size, tokens, seed)
-    groups = group_consistent(values, near, agreeing, seed)
+    groups = group_consistent(values, near, consistent_neighbours, seed)
     found = {frozenset(group) for group in as_lists(groups)}
     incoming = np.zeros(size, np.int64)
     same = (near[:, :MAX_NEIGHBOURS] >= 0) & (values[near[:, :MAX_NEIGHBOURS]] == values[:, None])
-    consistent = same[:, :agreeing].sum(1) == agreeing
+    consistent = same[:, :consistent_neighbours].sum(1) == consistent_neighbours
     for entry, column in zip(*np.nonzero(same), strict=True):
         other = near[entry, column]
         incoming[other] += consistent[entry] and consistent[other]
     order = np.lexsort((np.random.default_rng(seed).random(size), -incoming))
     ranks = np.empty(size, np.int64)
     ranks[order] = np.arange(size)
-    centres = np.array(naive_centres(values, near, agreeing, ranks))
+    centres = np.array(naive_centres(values, near, consistent_neighbours, ranks))
     assert found == {frozenset(np.flatnonzero(centres == centre).tolist()) for centre in set(centres.tolist())}
     for group in as_lists(groups):
         assert len(set(values[group].tolist())) == 1
@@ -149,13 +151,13 @@ def test_groups_grow_until_the_rate_can_be_removed() -> None:
     values = entries.values[entries.rows]
     same = np.argsort(values[near] != values[:, None], axis=1, kind="stable")  # those of the same token first
     entries = replace(entries, neighbours=np.take_along_axis(near, same, 1))
-    found = [prune_entries(entries, PruneSettings(groups="agreeing", rate=rate)) for rate in (0.1, 0.5, 0.9)]
+    found = [prune_entries(entries, PruneSettings(groups="consistent", rate=rate)) for rate in (0.1, 0.5, 0.9)]
     assert [pruned.rate for pruned in found] == pytest.approx([0.1, 0.5, 0.9], abs=0.005)
-    assert found[0].agreeing == 3
-    assert found[0].agreeing >= found[1].agreeing >= found[2].agreeing == 0
+    assert found[0].consistent_neighbours == 3
+    assert found[0].consistent_neighbours >= found[1].consistent_neighbours >= found[2].consistent_neighbours == 0
     assert found[2].grouped_tokens >= 1
 
 
 def test_consistent_groups_without_neighbours_are_refused() -> None:
     with pytest.raises(UsageError, match="call prune_memory"):
-        prune_entries(zipf_entries(tokens=100), PruneSettings(groups="agreeing"))
+        prune_entries(zipf_entries(tokens=100), PruneSettings(groups="consistent"))

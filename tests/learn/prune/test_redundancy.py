@@ -38,17 +38,17 @@ def test_the_share_is_exact_and_supporters_stay(size: int, percent: int, seed: i
     generator = np.random.default_rng(seed)
     line = Line(generator.uniform(0, 30, size), generator.integers(3, size=size))
     rate = percent / 100
-    remaining = remove_redundant(line, size, PruneSettings(strategy="covered", rate=rate, seed=seed))
+    remaining = remove_redundant(line, size, PruneSettings(strategy="redundant", rate=rate, seed=seed))
     assert np.count_nonzero(remaining.kept) == int(np.floor((1 - rate) * size + 0.5 + 1e-9))
     if rate <= 0.1:
         assert remaining.kept[remaining.supporting].all()
-    again = remove_redundant(line, size, PruneSettings(strategy="covered", rate=rate, seed=seed))
+    again = remove_redundant(line, size, PruneSettings(strategy="redundant", rate=rate, seed=seed))
     assert np.array_equal(remaining.kept, again.kept)
 
 
 def test_duplicates_are_removed_first_and_one_of_them_stays() -> None:
     line = Line(np.array([0.0, 0.0, 10.0, 20.0, 20.001, 30.0]), np.zeros(6, np.int64))
-    remaining = remove_redundant(line, 6, PruneSettings(strategy="covered", rate=1 / 3))
+    remaining = remove_redundant(line, 6, PruneSettings(strategy="redundant", rate=1 / 3))
     assert np.count_nonzero(remaining.kept[:2]) == 1
     assert np.count_nonzero(remaining.kept[3:5]) == 1
     assert remaining.kept[[2, 5]].all()
@@ -56,7 +56,7 @@ def test_duplicates_are_removed_first_and_one_of_them_stays() -> None:
 
 def test_an_entry_with_another_token_supports_none() -> None:
     line = Line(np.zeros(4), np.array([0, 1, 2, 2]))
-    remaining = remove_redundant(line, 4, PruneSettings(strategy="covered", rate=0.25))
+    remaining = remove_redundant(line, 4, PruneSettings(strategy="redundant", rate=0.25))
     assert remaining.kept[:2].all()
 
 

@@ -21,13 +21,13 @@ from ibidem.learn.prune import (
 )
 from ibidem.learn.prune import groups as groups_module
 from ibidem.learn.prune.cost_clusters import EPSILONS
-from ibidem.learn.prune.settings import METHODS, STRATEGIES
+from ibidem.learn.prune.pruning import METHODS, STRATEGIES
 from ibidem.learn.prune.strategies import STRATEGIES as FUNCTIONS
 
 from .samples import as_lists, zipf_entries
 
-# The strategy covered needs neighbours: see test_redundancy.py.
-WITHOUT_NEIGHBOURS = tuple(strategy for strategy in STRATEGIES if strategy != "covered")
+# The strategy redundant needs neighbours: see test_redundancy.py.
+WITHOUT_NEIGHBOURS = tuple(strategy for strategy in STRATEGIES if strategy != "redundant")
 
 
 def with_clusters(entries: PruneEntries, seed: int = 0) -> PruneEntries:
@@ -194,7 +194,7 @@ def test_missing_clusters_or_neighbours_are_refused() -> None:
     with pytest.raises(UsageError, match=r"cluster the keys first, or use the strategy cost-clusters"):
         prune_entries(one_family([1.0]), PruneSettings(strategy="spatial"))
     with pytest.raises(UsageError, match="neighbours of every entry"):
-        prune_entries(one_family([1.0]), PruneSettings(strategy="covered"))
+        prune_entries(one_family([1.0]), PruneSettings(strategy="redundant"))
 
 
 @pytest.mark.parametrize("strategy", WITHOUT_NEIGHBOURS)

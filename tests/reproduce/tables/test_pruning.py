@@ -68,14 +68,14 @@ def test_the_curve_as_a_table(plan, results) -> None:
 
 
 def test_covered_pruning_uses_the_tuned_memory(plan) -> None:
-    row = pruning.build_curve(plan).lines[pruning.name_point("PCKMT*+covered", 0.3)]["k = 8"].rows[0]
+    row = pruning.build_curve(plan).lines[pruning.name_point("PCKMT*+redundant", 0.3)]["k = 8"].rows[0]
     parts = assemble(row.system)
     assert parts is not None
     assert parts.memory.sources[0] == parts.tuned
     # The neighbours of every entry are found once for every k and rate.
-    agreeing = pruning.build_curve(plan).lines[pruning.name_point("PCKMT*+agreeing", 0.3)]["k = 8"].rows[0]
+    consistent = pruning.build_curve(plan).lines[pruning.name_point("PCKMT*+consistent", 0.3)]["k = 8"].rows[0]
     systems = [replace(row.system, k=k) for k in (4, 8, 16)]
-    assert len({assemble(system).memory.sources[1] for system in (*systems, agreeing.system)}) == 1
+    assert len({assemble(system).memory.sources[1] for system in (*systems, consistent.system)}) == 1
 
 
 def test_all_seeds_are_run_at_the_discussed_rates() -> None:
@@ -87,8 +87,8 @@ def test_all_seeds_are_run_at_the_discussed_rates() -> None:
 
     assert [seeds(pruning.CURVE_OURS, rate, 8) for rate in plan.rates] == [3, 1, 3, 1, 3, 1, 3, 1, 3]
     assert [seeds(pruning.CURVE_RANDOM, rate, 4) for rate in plan.rates] == [1, 1, 3, 1, 1, 1, 1, 1, 1]
-    assert [seeds(pruning.COVERED, 0.3, k) for k in plan.ks] == [1, 3, 1]
-    assert [seeds(pruning.AGREEING, 0.3, k) for k in plan.ks] == [3, 3, 3]
+    assert [seeds(pruning.REDUNDANT, 0.3, k) for k in plan.ks] == [1, 3, 1]
+    assert [seeds(pruning.CONSISTENT, 0.3, k) for k in plan.ks] == [3, 3, 3]
 
 
 def test_redundancy_by_length_of_the_ngram(plan, results, tmp_path) -> None:

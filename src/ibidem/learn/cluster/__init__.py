@@ -2,12 +2,10 @@
 
 from ibidem.learn.cluster.birch import birch
 from ibidem.learn.cluster.centres import centroids, distances_to_centres
-from ibidem.learn.cluster.clustering import Clustering, cluster_keys
+from ibidem.learn.cluster.clustering import Clustering, ClusterSettings, cluster_digest, cluster_keys, cluster_memory
 from ibidem.learn.cluster.dbscan import dbscan
 from ibidem.learn.cluster.eps_estimation import derive_eps
 from ibidem.learn.cluster.families import EXCLUDED, NOISE, UNSAMPLED, Families, group_by_value
-from ibidem.learn.cluster.settings import ClusterSettings
-from ibidem.learn.cluster.stage import cluster_digest, cluster_memory
 
 __all__ = [
     "EXCLUDED",

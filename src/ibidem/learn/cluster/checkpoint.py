@@ -67,7 +67,14 @@ class Checkpoint:
         self._log.close()
 
     def begin(self, notes: dict[str, Any]) -> None:
-        """Store what was computed before the first family, such as eps, as the `notes` of this and later runs."""
+        """Store what was computed before the first family, such as eps, as the `notes` of this and later runs.
+
+        Args:
+            notes: JSON values.
+
+        Raises:
+            MemoryFolderError: The checkpoint cannot be written.
+        """
         content = {"identity": self._identity, "notes": notes}
         with _report_errors(self._folder):
             replace_file(self._folder / STATE, json.dumps(content, indent=1).encode())
@@ -83,7 +90,15 @@ class Checkpoint:
         self._log.truncate(valid)
 
     def append(self, value: int, labels: NDArray[np.int32]) -> None:
-        """Append a finished family; a later run finds it once `flush` has returned."""
+        """Append a finished family; a later run finds it once `flush` has returned.
+
+        Args:
+            value: The token id of the family.
+            labels: [n] the labels of its sampled entries, numbered from 0 in the family.
+
+        Raises:
+            MemoryFolderError: The checkpoint cannot be written.
+        """
         content = labels.astype("<i4").tobytes()
         with _report_errors(self._folder):
             self._log.write(_HEADER.pack(value, len(labels), _checksum(value, content)) + content)

@@ -1,16 +1,18 @@
-"""Target-side clustering of keys, family by family (the paper's section 3.1, "cluster family")."""
+"""Target-side clustering of keys, family by family (the paper's section 3.1, "cluster family"), and its settings."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import zlib
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from ibidem.errors import MismatchError
+from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.cluster.birch import birch, derive_threshold
 from ibidem.learn.cluster.checkpoint import Checkpoint
 from ibidem.learn.cluster.dbscan import CELL_BYTES, dbscan, dbscan_families
@@ -24,7 +26,8 @@ from ibidem.learn.cluster.families import (
     gather_points,
     group_by_value,
 )
-from ibidem.learn.cluster.settings import ClusterSettings
+from ibidem.learn.provenance import contents, digest, extracted, is_done, write_card
+from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import check_device
 
@@ -32,11 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    import torch
     from numpy.typing import NDArray
 
+    from ibidem.memory import Memory
     from ibidem.retrieve import Keys
 
+
+STAGE = "cluster"
+METHODS = ("auto", "dbscan", "birch", "none")
+# The paper clusters memories of 100M entries and more with BIRCH (section 4.2, "Clustering Algorithm Selection").
+BIRCH_FROM = 100_000_000
 # Families up to this size are clustered in batches.
 SMALL = 512
 # Bytes of the distances, and of the keys, of a batch of small families: on a CPU they must fit its cache.
@@ -49,10 +57,75 @@ _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
+class ClusterSettings:
+    """Hold the settings of the clustering; all defaults but the distances are the authors'.
+
+    Distances are in the units of the model's own keys. The authors' distances fit the 1024-dimensional keys of their
+    model only, so by default they are derived from the memory.
+
+    Attributes:
+        method: "dbscan", "birch", "auto" (the paper's choice, section 4.2: DBSCAN below 100 million entries, BIRCH
+            above), or "none" (each family is one cluster).
+        eps: Radius of DBSCAN's neighbourhoods (the authors': 10). None derives it from the keys: `derive_eps`.
+        min_samples: Number of entries within eps, the entry itself included, that make an entry a core point of
+            DBSCAN. BIRCH clusters of fewer entries are noise.
+        threshold: Largest radius of a BIRCH cluster (the authors': 0.5 for keys divided by 10, which is half their
+            eps). None takes eps (min_samples - 1) / min_samples.
+        family_bound: Largest number of entries of a family that are clustered; a larger family is sampled. The
+            authors take 100,000, and 20,000 for large memories.
+        smallest: Families of fewer entries are one cluster each.
+        eps_quantile: Share of the entries that a derived eps makes core points. A high share leaves little noise, as
+            the authors' eps does.
+        seed: Seed of all random draws.
+
+    Raises:
+        UsageError: A setting is out of its range.
+
+    Examples:
+        >>> ClusterSettings().choose_method(entries=3_000_000)
+        'dbscan'
+    """
+
+    method: str = "auto"
+    eps: float | None = None
+    min_samples: int = 4
+    threshold: float | None = None
+    family_bound: int = 20_000
+    smallest: int = 5
+    eps_quantile: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UsageError(f"Unknown clustering method '{self.method}': use one of {', '.join(METHODS)}.")
+        for name, distance in (("eps", self.eps), ("threshold", self.threshold)):
+            if distance is not None and not (distance > 0 and math.isfinite(distance)):
+                raise UsageError(f"Invalid {name} {distance}: give a distance above 0, or none to derive it.")
+        for name, least in (("min_samples", 1), ("family_bound", 2), ("smallest", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"Invalid {name} {getattr(self, name)}: give a whole number of {least} or more.")
+        if not 0 < self.eps_quantile <= 1:
+            raise UsageError(f"Invalid eps_quantile {self.eps_quantile}: give a share above 0 and up to 1.")
+
+    def choose_method(self, entries: int) -> str:
+        """Resolve "auto" for a memory of this many entries.
+
+        Args:
+            entries: The number of entries of the memory.
+
+        Returns:
+            "dbscan", "birch" or "none".
+        """
+        if self.method != "auto":
+            return self.method
+        return "dbscan" if entries < BIRCH_FROM else "birch"
+
+
+@dataclass(frozen=True)
 class Clustering:
     """Hold the cluster of every entry.
 
-    Args:
+    Attributes:
         labels: [entries] int32: clusters numbered from 0, family by family in the order of values, or NOISE,
             UNSAMPLED, EXCLUDED.
         eps: The radius of DBSCAN, or the one that BIRCH's threshold was derived from; None if it was not needed.
@@ -213,7 +286,18 @@ def _cluster(
 def plan_batches(
     sizes: NDArray[np.int64], families: NDArray[np.int64], dimension: int, method: str, device: torch.device
 ) -> Iterator[list[int]]:
-    """Order families by size, and group small ones into batches within the bytes allowed."""
+    """Order families by size, and group small ones into batches within the bytes allowed.
+
+    Args:
+        sizes: [all families] the number of entries of each family that are clustered.
+        families: [f] the numbers of the families to cluster.
+        dimension: The dimension of the keys.
+        method: "dbscan" or "birch"; BIRCH clusters one family at a time.
+        device: Device of the computation, which determines the bytes allowed.
+
+    Yields:
+        The family numbers of each batch; a family above SMALL entries is a batch of its own.
+    """
     room = _CUDA_BATCH_BYTES if device.type == "cuda" else _CPU_BATCH_BYTES
     batch: list[int] = []
     for family in families[np.argsort(sizes[families], kind="stable")].tolist():
@@ -291,3 +375,69 @@ def _count_members(labels: NDArray[np.int32], clusters: int) -> NDArray[np.int64
         chunk = labels[start : start + _CHUNK]
         sizes += np.bincount(chunk[chunk >= 0], minlength=clusters)
     return sizes
+
+
+def cluster_digest(settings: ClusterSettings, base: str) -> str:
+    """Return the digest of all that the clusters depend on.
+
+    Args:
+        settings: The settings of the clustering.
+        base: The digest of the extraction.
+    """
+    return digest(settings, base)
+
+
+def cluster_memory(
+    memory: Memory,
+    settings: ClusterSettings,
+    *,
+    again: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Memory:
+    """Cluster the model's own keys, and store the cluster of each entry in the memory.
+
+    An interrupted call resumes when it is repeated. Special tokens (padding, unknown) belong to no cluster.
+
+    Args:
+        memory: An unpruned memory that holds the model's own keys.
+        settings: The clustering settings.
+        again: Cluster again even if the stored clusters have these settings and the memory has not changed since.
+        device: Device of the computation.
+        progress: Progress callback.
+
+    Returns:
+        The memory, in its new generation.
+
+    Raises:
+        UsageError: The memory is pruned, or its own keys were dropped.
+
+    Examples:
+        >>> cluster_memory(Memory.open("memories/it"), ClusterSettings())    # doctest: +SKIP
+    """
+    check_complete(memory)
+    with memory.edit() as edit:
+        memory = edit.memory
+        if memory.entries < memory.tokens:
+            raise UsageError(f"{memory.path} is pruned: run `ibidem restore` first, and prune it again afterwards.")
+        wanted = cluster_digest(settings, extracted(memory))
+        if not again and is_done(memory, STAGE, wanted):
+            edit.clear_workspace(STAGE)
+            write_card(memory)
+            return memory
+        found = cluster_keys(
+            memory.keys,
+            memory.values(),
+            settings,
+            excluded=memory.manifest.stages["extract"].get("special_tokens", ()),
+            device=torch.device(device),
+            workspace=edit.workspace(STAGE, wanted),
+            progress=progress,
+        )
+        edit.put_array("clusters", lambda start, stop: found.labels[start:stop])
+        made = {"digest": wanted, "contents": contents(memory), "settings": asdict(settings)}
+        edit.set_stage(STAGE, {**made, **found.report})
+        memory = edit.commit()
+        edit.clear_workspace(STAGE)
+    write_card(memory)
+    return memory

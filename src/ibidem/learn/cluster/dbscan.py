@@ -137,7 +137,12 @@ class RadiusQuery:
         self._most = (limit + bound).masked_fill(~usable, -torch.inf).clamp_max(_LARGEST_LIMIT).to(self._type)
 
     def tile(self, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
-        """Return which of the points `rows` lie within eps of which of `columns`, in each family: [f, r, c] bool."""
+        """Return which of the points `rows` lie within eps of which of `columns`, in each family: [f, r, c] bool.
+
+        Args:
+            rows: The numbers of r points.
+            columns: The numbers of c points.
+        """
         left, right = self._centred[:, rows].to(self._type), self._centred[:, columns].to(self._type)
         squares = self._squares[:, None, columns].to(self._type)
         scores = self._buffer(len(left), left.shape[1], right.shape[1])
@@ -177,7 +182,11 @@ class RadiusQuery:
 
 
 def flat_nonzero(mask: Tensor) -> Tensor:
-    """Return the positions of true cells in the flattened mask: [p] int64."""
+    """Return the positions of true cells in the flattened mask: [p] int64.
+
+    Args:
+        mask: Booleans of any shape, contiguous.
+    """
     if mask.device.type == "cpu":  # numpy is much faster here
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
     return mask.view(-1).nonzero()[:, 0]

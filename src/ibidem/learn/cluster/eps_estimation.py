@@ -22,8 +22,8 @@ from ibidem.progress import Progress, silent
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ibidem.learn.cluster.clustering import ClusterSettings
     from ibidem.learn.cluster.families import Families
-    from ibidem.learn.cluster.settings import ClusterSettings
     from ibidem.retrieve import Keys
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)

@@ -35,7 +35,7 @@ _CHUNK = 1 << 22
 class Families:
     """Hold the entries of every family; excluded values have no family.
 
-    Args:
+    Attributes:
         values: [families] int32, the values in ascending order.
         bounds: [families + 1] int64, the bounds of each family in `order`.
         order: [entries of all families]: order[bounds[i] : bounds[i + 1]] are the entries of family i, ascending;
@@ -55,13 +55,22 @@ class Families:
         return np.diff(self.bounds)
 
     def entries(self, family: int) -> NDArray[np.int64]:
-        """Return the entries of a family, ascending: [n]."""
+        """Return the entries of a family, ascending: [n].
+
+        Args:
+            family: The number of the family, in the order of values.
+        """
         return self.order[self.bounds[family] : self.bounds[family + 1]].astype(np.int64)
 
     def sample(self, family: int, bound: int, seed: int) -> NDArray[np.int64]:
         """Draw at most `bound` entries of a family without replacement.
 
         The draw depends on the seed and the family's value alone, not on other families or the order of calls.
+
+        Args:
+            family: The number of the family, in the order of values.
+            bound: The most entries to draw.
+            seed: Seed of the draw.
 
         Returns:
             [n] entries, ascending; all entries of the family if there are no more than `bound`.
@@ -119,7 +128,13 @@ def group_by_value(values: NDArray[np.int32], excluded: Sequence[int] = ()) -> F
 
 
 def gather_points(keys: Keys, entries: NDArray[np.int64], device: torch.device) -> torch.Tensor:
-    """Read the keys of entries [n], ascending, onto a device: [n, d] float32."""
+    """Read the keys of entries [n], ascending, onto a device: [n, d] float32.
+
+    Args:
+        keys: The keys of the memory.
+        entries: [n] entry numbers, ascending.
+        device: Device of the result.
+    """
     found = np.ascontiguousarray(keys.gather(entries))
     return torch.from_numpy(found).to(device).to(torch.float32)
 

@@ -36,11 +36,22 @@ class KeySource(Protocol):
     """Rows of keys by number."""
 
     def prepare(self, ids: Ids) -> Tensor:
-        """Read what the rows `ids` [n] need, without using the device."""
+        """Read what the rows `ids` [n] need, without using the device.
+
+        Args:
+            ids: [n] row numbers.
+
+        Returns:
+            What `place` takes; its content depends on the source.
+        """
         ...
 
     def place(self, prepared: Tensor) -> Tensor:
-        """Return the prepared rows on the device: [n, d], in the stored type."""
+        """Return the prepared rows on the device: [n, d], in the stored type.
+
+        Args:
+            prepared: The result of `prepare`.
+        """
         ...
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.learn.compact.settings import CompactSettings
+    from ibidem.learn.compact.compaction import CompactSettings
 
 # Two keys may be equal, and 1 / 0 would make the loss of the whole batch infinite: smaller distances count as this.
 LEAST_DISTANCE = 1e-3
@@ -29,7 +29,7 @@ _OFFSET = 1e-3
 class CompactTriplets(NamedTuple):
     """Hold a batch of triplets in the compact space.
 
-    Args:
+    Attributes:
         pivot: f_alpha(v*), [B, c].
         positive: f_alpha(v+), [B, c].
         negative: f_alpha(v-), [B, c].
@@ -70,7 +70,11 @@ class BinaryNceLoss(nn.Module):
         self.head = nn.Linear(2 * dimension, 1)
 
     def forward(self, batch: CompactTriplets) -> Tensor:
-        """Return the mean loss of the batch."""
+        """Return the mean loss of the batch.
+
+        Args:
+            batch: The triplets in the compact space.
+        """
         same = self.head(torch.cat([batch.positive, batch.pivot], dim=1))
         other = self.head(torch.cat([batch.negative, batch.pivot], dim=1))
         # log(1 - sigma(x)) = log sigma(-x); logsigmoid neither underflows nor overflows.
@@ -109,6 +113,9 @@ class InBatchNceLoss(nn.Module):
 
         With total = logsumexp of the logits, -log softmax_j = total - logit_j. So the [B, 2B] logits are needed for
         their total only, and the two halves are never concatenated, which a cross-entropy would require.
+
+        Args:
+            batch: The triplets in the compact space.
         """
         pivot, positive, negative = batch.pivot, batch.positive, batch.negative
         total = torch.logaddexp((positive @ pivot.T).logsumexp(dim=1), (negative @ pivot.T).logsumexp(dim=1))
@@ -132,7 +139,11 @@ class DistanceRankingLoss(nn.Module):
     """
 
     def forward(self, batch: CompactTriplets) -> Tensor:
-        """Return the mean loss of the batch."""
+        """Return the mean loss of the batch.
+
+        Args:
+            batch: The triplets in the compact space.
+        """
         near = vector_norm(batch.positive - batch.pivot, dim=1)
         far = vector_norm(batch.negative - batch.pivot, dim=1)
         loss: Tensor = (near + 1 / far.clamp_min(LEAST_DISTANCE)).mean()
@@ -155,7 +166,11 @@ class ClippedRankingLoss(nn.Module):
     """
 
     def forward(self, batch: CompactTriplets) -> Tensor:
-        """Return the mean loss of the batch."""
+        """Return the mean loss of the batch.
+
+        Args:
+            batch: The triplets in the compact space.
+        """
         near = (batch.positive - batch.pivot).square().sum(dim=1)
         loss = near.mean() + _repel(batch.negative, batch.pivot)
         if len(batch.negative) > 1:
@@ -195,7 +210,11 @@ class WordPredictionLoss(nn.Module):
         nn.init.normal_(self.head.weight, std=dimension**-0.5)
 
     def forward(self, batch: CompactTriplets) -> Tensor:
-        """Return the mean over the batch of the sum of the three losses."""
+        """Return the mean over the batch of the sum of the three losses.
+
+        Args:
+            batch: The triplets in the compact space.
+        """
         pivot = self._predict(batch.pivot, batch.tokens)
         positive = self._predict(batch.positive, batch.tokens)
         return pivot + positive + self._predict(batch.negative, batch.negative_tokens)
@@ -217,7 +236,11 @@ class WeightedLoss(nn.Module):
         self.weights = [weight for _, weight in parts]
 
     def forward(self, batch: CompactTriplets) -> Tensor:
-        """Return the weighted sum of the mean losses of the batch."""
+        """Return the weighted sum of the mean losses of the batch.
+
+        Args:
+            batch: The triplets in the compact space.
+        """
         losses = [weight * part(batch) for part, weight in zip(self.parts, self.weights, strict=True)]
         return torch.stack(losses).sum()
 

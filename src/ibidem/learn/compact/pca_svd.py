@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ibidem.compact import LinearCompactor
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.learn.compact.trained import TrainedCompactor
+from ibidem.learn.compact.trainer import TrainedCompactor
 from ibidem.learn.compact.triplets import sample_entries
 from ibidem.progress import Progress, silent
 

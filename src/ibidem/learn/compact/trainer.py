@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ibidem.compact import NetworkCompactor
+from ibidem.compact import Compactor, NetworkCompactor
 from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn.cluster import centroids
 from ibidem.learn.compact.key_source import open_source, run_ahead
 from ibidem.learn.compact.losses import CompactTriplets, build_loss
-from ibidem.learn.compact.trained import TrainedCompactor
 from ibidem.learn.compact.triplets import (
     BatchLoader,
     Clusters,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.compact.settings import CompactSettings
+    from ibidem.learn.compact.compaction import CompactSettings
     from ibidem.retrieve import Keys
 
 
@@ -59,11 +58,24 @@ _FIELDS = ("update", "best", "best_loss", "best_update", "stale", "history", "se
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
+@dataclass(frozen=True)
+class TrainedCompactor:
+    """Hold the result of training.
+
+    Attributes:
+        compactor: The compactor, on the CPU.
+        report: Figures of the training, as JSON.
+    """
+
+    compactor: Compactor
+    report: dict[str, object]
+
+
 @dataclass
 class TrainingRun:
     """Hold all that changes from one update to the next.
 
-    Args:
+    Attributes:
         network: The network that is trained.
         objective: The loss with its parameters.
         optimizer: The optimiser of both.
@@ -90,7 +102,11 @@ class TrainingRun:
     seconds: float = 0.0
 
     def record(self, loss: float) -> None:
-        """Record a validation loss, and copy the weights if it is the lowest."""
+        """Record a validation loss, and copy the weights if it is the lowest.
+
+        Args:
+            loss: The mean loss of the held-out triplets after `update` updates.
+        """
         self.history.append((self.update, loss))
         self.stale += 1
         if loss < self.best_loss:
@@ -113,6 +129,10 @@ class TrainingRun:
 
     def restore(self, workspace: Path, identity: str) -> bool:
         """Load the checkpoint of this identity; the checkpoint of another run and a damaged one are ignored.
+
+        Args:
+            workspace: Folder of the checkpoint; it need not exist.
+            identity: Digest of the data and settings of the run.
 
         Returns:
             Whether a checkpoint was loaded.
@@ -197,7 +217,12 @@ def _fit_layer(layer: nn.Linear, inputs: Tensor, size: float, generator: torch.G
 
 
 def batch_loss(run: TrainingRun, batch: TripletBatch) -> Tensor:
-    """Compute the loss of a batch, a scalar; all rows pass through the network in one call."""
+    """Compute the loss of a batch, a scalar; all rows pass through the network in one call.
+
+    Args:
+        run: The run whose network and objective are used.
+        batch: The keys of the triplets, on the device of the network.
+    """
     pivot, positive, negative = run.network(torch.cat([batch.pivots, batch.others])).chunk(3)
     loss: Tensor = run.objective(CompactTriplets(pivot, positive, negative, batch.tokens[0], batch.tokens[1]))
     return loss

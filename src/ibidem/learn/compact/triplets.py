@@ -33,7 +33,12 @@ _LEAST_TRAINED = 2
 
 
 class Ranges(NamedTuple):
-    """Hold a range of members for each cluster: members[starts : starts + sizes], both [C] int64."""
+    """Hold a range of members for each cluster: members[starts : starts + sizes].
+
+    Attributes:
+        starts: [C] int64, the first position of each range.
+        sizes: [C] int64, the length of each range; it may be 0.
+    """
 
     starts: Ids
     sizes: Ids
@@ -43,7 +48,7 @@ class Ranges(NamedTuple):
 class Clusters:
     """Hold the members of each cluster; clusters are numbered from 0, those of one family consecutively.
 
-    Args:
+    Attributes:
         members: [m] entries, cluster by cluster, in random order within a cluster.
         training: The ranges of members to train on.
         held: The ranges of members to validate on.
@@ -127,12 +132,23 @@ class Clusters:
 
 
 def join_families(values: NDArray[np.int32], labels: NDArray[np.int32] | None) -> NDArray[np.int32]:
-    """Return labels [entries] that make each family one cluster; excluded entries stay excluded."""
+    """Return labels [entries] that make each family one cluster; excluded entries stay excluded.
+
+    Args:
+        values: [entries] the token id of each entry.
+        labels: [entries] the clusters; None if the memory is not clustered.
+    """
     return values if labels is None else np.where(labels == EXCLUDED, np.int32(EXCLUDED), values)
 
 
 def sample_entries(labels: NDArray[np.int32], share: float, seed: int) -> NDArray[np.int32]:
-    """Return a copy of the labels in which all clustered entries but a random share are UNSAMPLED."""
+    """Return a copy of the labels in which all clustered entries but a random share are UNSAMPLED.
+
+    Args:
+        labels: [entries] cluster numbers; negative ones stay as they are.
+        share: The share of clustered entries to keep, above 0 and up to 1.
+        seed: Seed of the draw.
+    """
     if share == 1:
         return labels
     drawn = np.random.default_rng([seed, _SHARE_STREAM]).random(len(labels), np.float32) < share
@@ -142,7 +158,7 @@ def sample_entries(labels: NDArray[np.int32], share: float, seed: int) -> NDArra
 class TripletIds(NamedTuple):
     """Hold a batch of triplets by number, each field [B] int64.
 
-    Args:
+    Attributes:
         clusters: The clusters of the pivots, all different.
         pivots: Entries; for static pivots the clusters again, which number the centroids.
         positives: Entries.
@@ -209,7 +225,11 @@ class TripletSampler:
         self.batch = min(batch, len(self._eligible))
 
     def draw(self, number: int) -> TripletIds:
-        """Draw the batch of this number; it does not depend on earlier draws."""
+        """Draw the batch of this number; it does not depend on earlier draws.
+
+        Args:
+            number: The number of the batch, at least 0; the same number gives the same batch.
+        """
         random = np.random.default_rng([*self._seed, number])
         places = random.choice(len(self._eligible), self.batch, replace=False)
         chosen = self._eligible[places]
@@ -260,7 +280,7 @@ def _exclude_cluster(_tokens: NDArray[np.int32], places: Ids) -> Ranges:
 class TripletBatch(NamedTuple):
     """Hold the keys of a batch of triplets.
 
-    Args:
+    Attributes:
         pivots: [B, d].
         others: [2B, d], the positives, then the negatives.
         tokens: [2, B] int64, of the positives and of the negatives.
@@ -285,7 +305,11 @@ class BatchLoader:
         self._sampler, self._keys, self._pivots, self._device = sampler, keys, pivots, device
 
     def prepare(self, number: int) -> TripletBatch:
-        """Draw and read the batch of this number, without using the device."""
+        """Draw and read the batch of this number, without using the device.
+
+        Args:
+            number: The number of the batch, at least 0; the same number gives the same batch.
+        """
         drawn = self._sampler.draw(number)
         return TripletBatch(
             self._pivots.prepare(drawn.pivots),
@@ -294,6 +318,10 @@ class BatchLoader:
         )
 
     def place(self, batch: TripletBatch) -> TripletBatch:
-        """Copy a prepared batch to the device."""
+        """Copy a prepared batch to the device.
+
+        Args:
+            batch: The result of `prepare`.
+        """
         tokens = batch.tokens.to(self._device, non_blocking=True)
         return TripletBatch(self._pivots.place(batch.pivots), self._keys.place(batch.others), tokens)

@@ -3,8 +3,7 @@
 from ibidem.learn.prune.cost_clusters import cluster_costs, label_dbscan
 from ibidem.learn.prune.groups import EntryGroups, group_entries
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, build_neighbour_graph, count_graph_neighbours
-from ibidem.learn.prune.settings import PAPER_SETTINGS, PruneSettings
-from ibidem.learn.prune.stage import prune_digest, prune_memory, restore_memory
+from ibidem.learn.prune.pruning import PAPER_SETTINGS, PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.prune.strategies import PruneEntries, PruneResult, prune_entries
 
 __all__ = [

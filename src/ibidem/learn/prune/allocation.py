@@ -68,7 +68,12 @@ def allocate_floored(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.in
 
 
 def round_share(number: int, share: Fraction) -> int:
-    """Return round(share * number), halves up, in integer arithmetic."""
+    """Return round(share * number), halves up, in integer arithmetic.
+
+    Args:
+        number: A number of entries, at least 0.
+        share: The share of them, from 0 to 1.
+    """
     return int((2 * share.numerator * number + share.denominator) // (2 * share.denominator))
 
 

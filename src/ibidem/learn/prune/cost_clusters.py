@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.prune.settings import PruneSettings
+    from ibidem.learn.prune.pruning import PruneSettings
 
     Splitter = Callable[..., EntryGroups]
 
@@ -63,6 +63,14 @@ def fit_cost_clusters(
     """Return the clusters of the smallest of EPSILONS from which the rate can be removed, and that epsilon.
 
     Uses bisection, since a larger epsilon gives fewer clusters. If no epsilon suffices, the largest is used.
+
+    Args:
+        costs: [entries] translation costs.
+        groups: The groups to divide into clusters.
+        settings: The rate, the method and the scale; its epsilon is ignored.
+
+    Returns:
+        The clusters, and their epsilon.
     """
     low, high = 0, len(EPSILONS) - 1
     found: dict[int, EntryGroups] = {}
@@ -78,7 +86,13 @@ def fit_cost_clusters(
 
 
 def can_remove(groups: EntryGroups, entries: int, rate: float) -> bool:
-    """Return whether the rate of entries, and a margin, can be removed while each group keeps one entry."""
+    """Return whether the rate of entries, and a margin, can be removed while each group keeps one entry.
+
+    Args:
+        groups: The groups or clusters of the entries.
+        entries: The number of entries.
+        rate: The share of entries to remove.
+    """
     return len(groups) <= entries * (1 - (1 + _MARGIN) * rate)
 
 
@@ -104,6 +118,11 @@ def find_windows(costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon:
     """Sort the costs [m] of each group bounds[i]:bounds[i + 1] and find the window of each cost.
 
     Two costs are near if |a - b| <= epsilon in float64. scikit-learn compares the squares, which is equivalent.
+
+    Args:
+        costs: [m] the costs, group after group.
+        bounds: [groups + 1] where each group begins, and m.
+        epsilon: The largest difference of near costs.
     """
     groups = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint64) << _BITS, np.diff(bounds))
     keys = groups | _to_sortable(costs)
@@ -220,7 +239,14 @@ def _cluster_run(windows: Windows, start: int, end: int) -> list[int]:
 def cluster_with_dbscan(
     costs: NDArray[np.float32], bounds: NDArray[np.int64], epsilon: float, min_samples: int
 ) -> EntryGroups:
-    """Return DBSCAN's clusters inside groups bounds[i]:bounds[i + 1] of costs [m]; each noise point is a cluster."""
+    """Return DBSCAN's clusters inside groups bounds[i]:bounds[i + 1] of costs [m]; each noise point is a cluster.
+
+    Args:
+        costs: [m] the costs, group after group.
+        bounds: [groups + 1] where each group begins, and m.
+        epsilon: The largest difference of near costs.
+        min_samples: The neighbours of a core point, itself included.
+    """
     return split_by_number(label_dbscan(costs, bounds, epsilon, min_samples), bounds)
 
 
@@ -241,6 +267,11 @@ def label_dbscan(
 
     Returns:
         [m] cluster numbers from 0 in each group, -1 for noise.
+
+    Examples:
+        >>> costs, bounds = np.array([0.1, 5.0, 0.2], np.float32), np.array([0, 3])
+        >>> label_dbscan(costs, bounds, epsilon=1.5, min_samples=2).tolist()
+        [0, -1, 0]
     """
     windows = find_windows(costs, bounds, epsilon)
     cores = np.flatnonzero(windows.right - windows.left >= min_samples)

@@ -36,7 +36,12 @@ class EntryGroups:
 
     @classmethod
     def from_starts(cls, order: NDArray[np.int64], starts: NDArray[np.bool_]) -> EntryGroups:
-        """Build groups from an order [entries] and a mask [entries] of the positions where a group begins."""
+        """Build groups from an order [entries] and a mask [entries] of the positions where a group begins.
+
+        Args:
+            order: [entries] entry numbers, group after group.
+            starts: [entries] true at the first position of each group; the first must be true.
+        """
         return cls(order, np.append(np.flatnonzero(starts), len(order)))
 
     def __len__(self) -> int:
@@ -80,7 +85,15 @@ def refine(
 
 
 def split_by_number(numbers: NDArray[np.integer[Any]], bounds: NDArray[np.int64]) -> EntryGroups:
-    """Split groups by a number [m] of each entry; every entry with a negative number (noise) becomes its own group."""
+    """Split groups by a number [m] of each entry; every entry with a negative number (noise) becomes its own group.
+
+    Args:
+        numbers: [m] the number of each entry, group after group.
+        bounds: [groups + 1] where each group begins, and m.
+
+    Returns:
+        The smaller groups, over the positions 0 to m - 1.
+    """
     outer = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     order = np.lexsort((numbers, outer))
     sorted_numbers = numbers[order]
@@ -129,12 +142,13 @@ def group_entries(
 
 
 def group_consistent(
-    values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int, seed: int
+    values: NDArray[np.integer[Any]], near: NDArray[np.int32], consistent_neighbours: int, seed: int
 ) -> EntryGroups:
     """Group entries of one token with their neighbours, where the nearest neighbours have the same token.
 
-    An entry is consistent if its `agreeing` nearest neighbours have its token. Any other entry lies at the border to
-    another token and forms its own group: if it were pruned, its neighbours would predict the wrong token in its place.
+    An entry is consistent if its `consistent_neighbours` nearest neighbours have its token. Any other entry lies at the
+    border to another token and forms its own group: if it were pruned, its neighbours would predict the wrong token in
+    its place.
 
     A consistent entry links to the consistent entries of its token among its MAX_NEIGHBOURS nearest. In each round,
     a free entry becomes a centre if more entries link to it than to any free entry that it links to; every free entry
@@ -143,13 +157,13 @@ def group_consistent(
     Args:
         values: [entries] token ids.
         near: [entries, K] the nearest other entries, nearest first, -1 where there are fewer.
-        agreeing: How many of the nearest neighbours must have the same token.
+        consistent_neighbours: How many of the nearest neighbours must have the same token.
         seed: Breaks ties between entries with equally many links.
 
     Returns:
         Groups; those of one token are adjacent.
     """
-    centres = _find_centres(_ConsistentLinks(values, near, agreeing), seed)
+    centres = _find_centres(_ConsistentLinks(values, near, consistent_neighbours), seed)
     order = np.lexsort((centres, values))
     return EntryGroups.from_starts(order, _changes(centres[order]))
 
@@ -157,7 +171,7 @@ def group_consistent(
 class _ConsistentLinks:
     """Directed links between consistent entries of the same token."""
 
-    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], agreeing: int) -> None:
+    def __init__(self, values: NDArray[np.integer[Any]], near: NDArray[np.int32], consistent_neighbours: int) -> None:
         self._near = near[:, :MAX_NEIGHBOURS]
         self._linked = np.zeros(self._near.shape, np.bool_)
         consistent = np.zeros(len(values), np.bool_)
@@ -165,7 +179,7 @@ class _ConsistentLinks:
             others = self._near[block]
             valid = (others >= 0) & (others != block[:, None])
             self._linked[block] = valid & (values[others] == values[block][:, None])
-            consistent[block] = self._linked[block, :agreeing].sum(1) == agreeing
+            consistent[block] = self._linked[block, :consistent_neighbours].sum(1) == consistent_neighbours
         for block in _row_blocks(np.arange(len(values))):
             self._linked[block] &= consistent[block][:, None] & consistent[self._near[block]]
 

@@ -37,7 +37,11 @@ class NeighbourGraph(NamedTuple):
 
 
 def count_graph_neighbours(k: int) -> int:
-    """Return how many neighbours of an entry the graph must hold so that a combiner of k can weight them."""
+    """Return how many neighbours of an entry the graph must hold so that a combiner of k can weight them.
+
+    Args:
+        k: The number of neighbours that the combiner weights.
+    """
     return _NEIGHBOURS_PER_K * k
 
 
@@ -51,6 +55,9 @@ def build_neighbour_graph(
         count: Neighbours of each entry.
         device: Where to search.
         progress: Receives the number of entries that are done.
+
+    Returns:
+        The graph, with K = `count`.
     """
     index = _open_index(memory, device)
     keys, size = memory.search_keys, memory.entries
@@ -72,6 +79,13 @@ def ensure_neighbour_graph(
 ) -> NeighbourGraph:
     """Return the `count` nearest neighbours of a given graph, or build the graph where none is given.
 
+    Args:
+        memory: The memory.
+        count: Neighbours of each entry.
+        graph: A graph of this memory; None builds one.
+        device: Where to search.
+        progress: Receives the number of entries that are done.
+
     Raises:
         UsageError: The given graph belongs to another memory, or holds too few neighbours.
     """
@@ -86,7 +100,16 @@ def ensure_neighbour_graph(
 
 
 def exclude_self(entries: Tensor, distances: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Remove from neighbours [n, K + 1] the entry itself [n], or the last one where it was not found -> [n, K]."""
+    """Remove from neighbours [n, K + 1] the entry itself [n], or the last one where it was not found -> [n, K].
+
+    Args:
+        entries: [n, K + 1] the nearest entries of each entry.
+        distances: [n, K + 1] their distances.
+        own: [n] the entry whose neighbours a row holds.
+
+    Returns:
+        Entries and distances, both [n, K].
+    """
     itself = entries == own[:, None]
     itself[:, -1] |= ~itself.any(dim=1)
     shape = len(entries), entries.shape[1] - 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.combine import Combiner
-    from ibidem.learn.prune.settings import PruneSettings
+    from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.memory import Memory
     from ibidem.progress import Progress
 
@@ -53,7 +53,12 @@ class Predictor(Protocol):
     """Predicts the tokens of a memory's entries, each without the entry itself."""
 
     def predict(self, entries: NDArray[np.int64], kept: NDArray[np.bool_]) -> Prediction:
-        """Predict the tokens of entries [n] from the kept entries, a mask [all entries]."""
+        """Predict the tokens of entries [n] from the kept entries, a mask [all entries].
+
+        Args:
+            entries: [n] the entries to predict.
+            kept: [all entries] the entries that may be used as neighbours.
+        """
         ...
 
 
@@ -77,7 +82,12 @@ class MixturePredictor:
 
     @torch.inference_mode()
     def predict(self, entries: NDArray[np.int64], kept: NDArray[np.bool_]) -> Prediction:
-        """Predict the tokens of entries [n] from the kept entries, a mask [all entries]."""
+        """Predict the tokens of entries [n] from the kept entries, a mask [all entries].
+
+        Args:
+            entries: [n] the entries to predict.
+            kept: [all entries] the entries that may be used as neighbours.
+        """
         ids = torch.from_numpy(entries).to(self.device)
         near = torch.from_numpy(self.graph.entries[entries].astype(np.int64)).to(self.device)
         distances = torch.from_numpy(self.graph.distances[entries]).to(self.device)
@@ -111,7 +121,7 @@ def make_predictor(
     combiner = load_combiner(memory)
     if combiner is None:
         raise UsageError(
-            f"{memory.path} has no tuned combiner, which the strategy covered needs: run `ibidem tune -m "
+            f"{memory.path} has no tuned combiner, which the strategy redundant needs: run `ibidem tune -m "
             f"{memory.path}` first, or use the strategy cost-clusters."
         )
     graph = ensure_neighbour_graph(memory, count_graph_neighbours(combiner.k), graph, device=device, progress=progress)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.learn.prune.redundancy import Predictor
-    from ibidem.learn.prune.settings import PruneSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +35,9 @@ class PruneEntries:
         distances: [entries] distances of keys to the centre of their cluster, for the strategy spatial.
         clusters: [entries] cluster numbers inside the family or in the whole memory, negative for an entry in no
             cluster, for the strategy spatial.
-        predictor: Predicts entries from the other entries, for the strategy covered.
+        predictor: Predicts entries from the other entries, for the strategy redundant.
         neighbours: [entries, K] the nearest other entries, nearest first, -1 where there are fewer, for groups of
-            agreeing entries.
+            consistent entries.
 
     Raises:
         UsageError: The arrays do not match.
@@ -83,7 +83,7 @@ class PruneResult:
         rate: The share of entries removed.
         requested: The share that was requested.
         grouped_tokens: The length of the n-grams that grouped entries.
-        agreeing: How many neighbours had to agree; 0 for other groups.
+        consistent_neighbours: How many nearest neighbours had to have the token of an entry; 0 for other groups.
         epsilon: Half the width of the cost clusters.
     """
 
@@ -93,7 +93,7 @@ class PruneResult:
     rate: float
     requested: float
     grouped_tokens: int
-    agreeing: int = 0
+    consistent_neighbours: int = 0
     epsilon: float | None = None
 
 
@@ -123,7 +123,12 @@ def prune_entries(entries: PruneEntries, settings: PruneSettings) -> PruneResult
 
 
 def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Keep a uniform sample of every cluster of similar cost inside a group (the paper's Algorithm 1)."""
+    """Keep a uniform sample of every cluster of similar cost inside a group (the paper's Algorithm 1).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     if settings.epsilon is None:
         groups, settings = _fit_groups(entries, settings)
         clusters, epsilon = fit_cost_clusters(entries.costs, groups, settings)
@@ -135,19 +140,34 @@ def sample_cost_clusters(entries: PruneEntries, settings: PruneSettings) -> Prun
 
 
 def sample_groups(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Keep a uniform sample of every group (the paper's RP: step 2 of Algorithm 1 alone)."""
+    """Keep a uniform sample of every group (the paper's RP: step 2 of Algorithm 1 alone).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_sample(groups, _allocate(groups, settings), settings.seed), groups, groups, settings)
 
 
 def drop_low_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries of highest cost of every group, which are probably poor translations (the paper's LTP)."""
+    """Drop the entries of highest cost of every group, which are probably poor translations (the paper's LTP).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_keep_lowest(groups, _allocate(groups, settings), entries.costs), groups, groups, settings)
 
 
 def drop_high_probabilities(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries of lowest cost of every group, which the base model predicts anyway (the paper's HTP)."""
+    """Drop the entries of lowest cost of every group, which the base model predicts anyway (the paper's HTP).
+
+    Args:
+        entries: The entries of a memory.
+        settings: The settings of pruning.
+    """
     groups = _group(entries, settings)
     return _make_result(_keep_lowest(groups, _allocate(groups, settings), -entries.costs), groups, groups, settings)
 
@@ -156,6 +176,13 @@ def drop_distant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
     """Drop the entries farthest from the centre of their spatial cluster (the paper's SP).
 
     A cluster lies inside one family. An entry in no cluster is its own cluster and is therefore kept.
+
+    Args:
+        entries: The entries of a memory, with `distances` and `clusters`.
+        settings: The settings of pruning.
+
+    Raises:
+        UsageError: `entries` has no clusters or distances.
     """
     if entries.distances is None or entries.clusters is None:
         raise UsageError(
@@ -169,10 +196,18 @@ def drop_distant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
 
 
 def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResult:
-    """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters."""
+    """Drop the entries that the base model and the rest of the memory predict; `clusters` counts the supporters.
+
+    Args:
+        entries: The entries of a memory, with a `predictor`.
+        settings: The settings of pruning.
+
+    Raises:
+        UsageError: `entries` has no predictor.
+    """
     if entries.predictor is None:
         raise UsageError(
-            "The strategy covered needs the neighbours of every entry: call prune_memory with a memory, or give a "
+            "The strategy redundant needs the neighbours of every entry: call prune_memory with a memory, or give a "
             "predictor."
         )
     families = group_entries(entries.values, entries.offsets, entries.rows)
@@ -183,7 +218,7 @@ def drop_redundant(entries: PruneEntries, settings: PruneSettings) -> PruneResul
 
 STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], PruneResult]] = {
     "cost-clusters": sample_cost_clusters,
-    "covered": drop_redundant,
+    "redundant": drop_redundant,
     "random": sample_groups,
     "low-probability": drop_low_probabilities,
     "high-probability": drop_high_probabilities,
@@ -192,14 +227,16 @@ STRATEGIES: dict[str, Callable[[PruneEntries, PruneSettings], PruneResult]] = {
 
 
 def _group(entries: PruneEntries, settings: PruneSettings) -> EntryGroups:
-    if settings.grouping != "agreeing":
+    if settings.grouping != "consistent":
         return group_entries(entries.values, entries.offsets, entries.rows, settings.grouped_tokens)
     if entries.neighbours is None:
         raise UsageError(
-            "Groups of agreeing entries need the neighbours of every entry: call prune_memory with a memory, or give "
+            "Groups of consistent entries need the neighbours of every entry: call prune_memory with a memory, or give "
             "neighbours."
         )
-    return group_consistent(entries.values[entries.rows], entries.neighbours, settings.agreeing, settings.seed)
+    return group_consistent(
+        entries.values[entries.rows], entries.neighbours, settings.consistent_neighbours, settings.seed
+    )
 
 
 def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGroups, PruneSettings]:
@@ -212,10 +249,10 @@ def _fit_groups(entries: PruneEntries, settings: PruneSettings) -> tuple[EntryGr
 
 
 def _widen(settings: PruneSettings) -> Iterator[PruneSettings]:
-    """Yield settings with ever larger groups: fewer agreeing neighbours, then shorter n-grams, finally families."""
-    if settings.grouping == "agreeing":
-        for agreeing in range(settings.agreeing, 0, -1):
-            yield replace(settings, agreeing=agreeing)
+    """Yield settings with ever larger groups: fewer consistent neighbours, then shorter n-grams, finally families."""
+    if settings.grouping == "consistent":
+        for consistent_neighbours in range(settings.consistent_neighbours, 0, -1):
+            yield replace(settings, consistent_neighbours=consistent_neighbours)
     for n in range(1 if settings.grouping == "token" else settings.group_n, 0, -1):
         yield replace(settings, groups="ngram", group_n=n)
 
@@ -254,7 +291,14 @@ def _make_result(
 ) -> PruneResult:
     removed = len(kept) - int(np.count_nonzero(kept))
     rate = removed / max(1, len(kept))
-    agreeing = settings.agreeing if settings.grouping == "agreeing" else 0
+    consistent_neighbours = settings.consistent_neighbours if settings.grouping == "consistent" else 0
     return PruneResult(
-        kept, len(clusters), len(groups), rate, settings.rate, settings.grouped_tokens, agreeing, settings.epsilon
+        kept,
+        len(clusters),
+        len(groups),
+        rate,
+        settings.rate,
+        settings.grouped_tokens,
+        consistent_neighbours,
+        settings.epsilon,
     )

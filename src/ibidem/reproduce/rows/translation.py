@@ -274,7 +274,7 @@ def name_system(system: System) -> str:
         words.append(f"from {'+'.join(system.compact_corpus)}")
     words.append(f"k={system.k}")
     if system.prune is not None:
-        groups = {"ngram": f" n={system.prune.group_n}", "agreeing": " agreeing"}.get(system.prune.groups or "", "")
+        groups = {"ngram": f" n={system.prune.group_n}", "consistent": " consistent"}.get(system.prune.groups or "", "")
         words.append(f"{system.prune.strategy} {system.prune.rate:g}{groups}")
     if system.index != EXACT:
         words.append(f"index={system.index}")

@@ -49,15 +49,15 @@ OURS_NOTE = (
 # Lines of the pruning curve, and its strategies.
 NMT, ADAPTIVE = "NMT", "AKMT"
 CURVE_OURS, CURVE_RANDOM = "PCKMT*+Ours", "PCKMT*+RP"
-AGREEING, COVERED = "PCKMT*+agreeing", "PCKMT*+covered"
+CONSISTENT, REDUNDANT = "PCKMT*+consistent", "PCKMT*+redundant"
 CURVE_STRATEGIES = {
     CURVE_OURS: PruneSettings(),
     CURVE_RANDOM: PruneSettings(strategy="random"),
-    COVERED: PruneSettings(strategy="covered"),
-    AGREEING: PruneSettings(groups="agreeing"),
+    REDUNDANT: PruneSettings(strategy="redundant"),
+    CONSISTENT: PruneSettings(groups="consistent"),
 }
 # Not in the paper: measured at every other rate.
-OWN = (AGREEING, COVERED)
+OWN = (CONSISTENT, REDUNDANT)
 # The rate up to which the paper loses nothing.
 FREE_RATE = 0.3
 
@@ -141,9 +141,9 @@ def seeds_of(plan: Plan, label: str, rate: float, k: int) -> tuple[int, ...]:
         k: Number of neighbours.
     """
     middle = k == plan.ks[len(plan.ks) // 2]
-    if label == COVERED:
+    if label == REDUNDANT:
         repeated = middle and rate == FREE_RATE
-    elif label == AGREEING:
+    elif label == CONSISTENT:
         repeated = rate == FREE_RATE
     else:
         repeated = rate == FREE_RATE or (middle and rate in plan.rates[::2])
@@ -223,10 +223,10 @@ def _lay_out_curve(plan: Plan, results: Results) -> str:
     note = (
         f"The memory is {corpus}. The paper prints this as a figure without numbers: on Subtitles, ours stays above "
         "the unpruned CKMT* up to 30 % and drops clearly from 70 %; random pruning drops from 50 %, below the base "
-        f"model from 80 %. {OURS_NOTE} Agreeing and covered are not in the paper: agreeing is cost clusters among "
-        "entries whose nearest neighbours have the same token, covered removes entries whose token the tuned memory "
-        f"predicts without them. All seeds were run at {FREE_RATE * 100:g} % (covered: at the middle k only), and for "
-        "the paper's two strategies at every other rate of the middle k; one seed elsewhere."
+        f"model from 80 %. {OURS_NOTE} Consistent and redundant are not in the paper: consistent is cost clusters "
+        "among entries whose nearest neighbours have the same token, redundant removes entries whose token the tuned "
+        f"memory predicts without them. All seeds were run at {FREE_RATE * 100:g} % (redundant: at the middle k only), "
+        "and for the paper's two strategies at every other rate of the middle k; one seed elsewhere."
     )
     parts = [f"### {column}\n\n{_lay_out_column(plan, results, grid, column)}" for column in grid.columns]
     return "\n\n".join([markdown(["unpruned", *grid.columns], fixed), *parts, note])

@@ -9,10 +9,9 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.openapi import DEEPL_ERRORS, describe_body
-from ibidem.serve.request_body import read_fields
-from ibidem.serve.request_options import RequestOptions, check_languages, choose_memories, language_name
+from ibidem.serve.request import RequestOptions, check_languages, choose_memories, language_name, read_fields
 from ibidem.serve.schemas import (
+    DEEPL_ERRORS,
     DeeplLanguage,
     DeeplMemories,
     DeeplMemory,
@@ -20,6 +19,7 @@ from ibidem.serve.schemas import (
     DeeplResponse,
     DeeplTranslation,
     DeeplUsage,
+    describe_body,
     json_response,
 )
 
@@ -31,7 +31,11 @@ _ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes for text, languages, usage and memories."""
+    """Create the routes for text, languages, usage and memories.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["DeepL"], responses=DEEPL_ERRORS)
     engine = service.engine
 

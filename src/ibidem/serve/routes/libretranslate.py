@@ -1,4 +1,4 @@
-"""LibreTranslate's API, extended by the selection of memories and explanations."""
+"""LibreTranslate's API, extended by the selection of memories and by explanations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.openapi import ERRORS, describe_body
-from ibidem.serve.request_options import RequestOptions, check_languages, choose_memories, language_name
-from ibidem.serve.routes.citations import cite
+from ibidem.serve.memory_writer import file_name
+from ibidem.serve.request import RequestOptions, check_languages, choose_memories, language_name
 from ibidem.serve.schemas import (
+    ERRORS,
+    Citations,
+    CitedNeighbour,
+    CitedPair,
+    CitedToken,
+    CitedWord,
     DetectedLanguage,
     DetectRequest,
     ErrorMessage,
@@ -26,18 +31,27 @@ from ibidem.serve.schemas import (
     SuggestResponse,
     TranslateRequest,
     TranslateResponse,
+    describe_body,
     json_response,
 )
 from ibidem.serve.service import pair_lines
 
 if TYPE_CHECKING:
-    from ibidem.serve.service import Service
+    from collections.abc import Mapping
+
+    from ibidem.decode import Neighbour, Word
+    from ibidem.serve.service import Service, TextTranslation
+
 
 SUGGESTION_ORIGIN = "suggested"
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes of LibreTranslate that apply to a server of one language pair."""
+    """Create the routes of LibreTranslate that apply to a server of one language pair.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["LibreTranslate"])
     engine = service.engine
 
@@ -169,3 +183,97 @@ def make_routes(service: Service) -> APIRouter:
 def _confidence(texts: list[str]) -> float:
     """Return 100 if there is any letter, because the server has one source language, else 0."""
     return 100.0 if any(character.isalpha() for text in texts for character in text) else 0.0
+
+
+def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:
+    """Join the explanations of the lines of a text.
+
+    Args:
+        translation: A translation with explanations.
+        names: Names of the memories by folder.
+
+    Returns:
+        The explanation of the whole text; positions count from its start.
+    """
+    cache = PairCache(names)
+    words = [
+        _convert_word(word, start, cache)
+        for line, start in zip(translation.explanations, translation.starts, strict=True)
+        for word in line.words
+    ]
+    return Citations(translation=translation.text, words=words, pairs=cache.pairs)
+
+
+class PairCache:
+    """Numbers the cited pairs and converts each of them once.
+
+    Args:
+        names: Names of the memories by folder.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.pairs: list[CitedPair] = []
+
+    def number_of(self, neighbour: Neighbour) -> int:
+        """Return the index in `pairs` of a neighbour's pair, which is added if it is new.
+
+        Args:
+            neighbour: A cited neighbour of any memory in `names`.
+        """
+        pair = neighbour.pair
+        key = (pair.memory, pair.id)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.pairs)
+            self.pairs.append(
+                CitedPair(
+                    memory=self._names[pair.memory],
+                    id=pair.id,
+                    source=pair.source,
+                    target=pair.target,
+                    origin=file_name(pair.origin),
+                    location=pair.location,
+                )
+            )
+        return self._numbers[key]
+
+
+def _convert_word(word: Word, shift: int, cache: PairCache) -> CitedWord:
+    """Convert a word of a line that starts at the offset `shift`."""
+    tokens = [
+        CitedToken(
+            text=token.text,
+            start=shift + token.start,
+            end=shift + token.end,
+            base_probability=token.base_probability,
+            memory_probability=token.memory_probability,
+            probability=token.probability,
+            base_weight=token.base_weight,
+            memory_share=token.memory_share,
+            neighbours=[_convert_neighbour(neighbour, cache) for neighbour in token.neighbours],
+        )
+        for token in word.tokens
+    ]
+    return CitedWord(
+        text=word.text,
+        start=shift + word.start,
+        end=shift + word.end,
+        memory_share=word.memory_share,
+        agreeing=word.agreeing,
+        retrieved=word.retrieved,
+        summary=word.summary,
+        tokens=tokens,
+    )
+
+
+def _convert_neighbour(neighbour: Neighbour, cache: PairCache) -> CitedNeighbour:
+    return CitedNeighbour(
+        pair=cache.number_of(neighbour),
+        start=neighbour.start,
+        end=neighbour.end,
+        text=neighbour.text,
+        distance=neighbour.distance,
+        weight=neighbour.weight,
+        agrees=neighbour.agrees,
+    )

@@ -10,9 +10,9 @@ from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.openapi import ERRORS, describe_body
-from ibidem.serve.request_body import stream_body
+from ibidem.serve.request import stream_body
 from ibidem.serve.schemas import (
+    ERRORS,
     AddRequest,
     AddResponse,
     JobInfo,
@@ -20,6 +20,7 @@ from ibidem.serve.schemas import (
     RemoveRequest,
     RemoveResponse,
     ReplacedPair,
+    describe_body,
     json_response,
 )
 
@@ -36,7 +37,11 @@ _FILE_BODY = {
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes for memories, their pairs, and imports."""
+    """Create the routes for memories, their pairs, and imports.
+
+    Args:
+        service: The service that the routes call.
+    """
     router = APIRouter(tags=["Memories"], responses=ERRORS)
     writers = service.writers
 

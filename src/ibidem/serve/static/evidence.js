@@ -17,9 +17,9 @@ export function showEvidence(button) {
   if (pinned !== null && Number(button.dataset.number) !== pinned) return;
   const { words, pairs } = state.response.explanation;
   const word = (shown = words[button.dataset.number]);
-  const verdict = make("p", { class: "verdict" }, make("strong", {}, word.text), ` ${word.verdict}`);
+  const summary = make("p", { class: "summary" }, make("strong", {}, word.text), ` ${word.summary}`);
   const tokens = word.tokens.map((token) => describe(token, word.tokens.length > 1, pairs));
-  $("evidence-body").replaceChildren(verdict, make("div", { class: "tokens" }, ...tokens));
+  $("evidence-body").replaceChildren(summary, make("div", { class: "tokens" }, ...tokens));
 }
 
 // After a new translation: shows the evidence for the same word again, if the translation still has it.
@@ -34,7 +34,7 @@ export function updateEvidence() {
 }
 
 function describe(token, several, pairs) {
-  const memory = token.neighbours.filter((one) => one.agrees).reduce((sum, one) => sum + one.vote, 0);
+  const memory = token.neighbours.filter((one) => one.agrees).reduce((sum, one) => sum + one.weight, 0);
   const left = make("div", {});
   if (several) left.append(make("h3", {}, tokenText(token.text)));
   left.append(
@@ -79,10 +79,10 @@ function quote(neighbour, pair) {
   const target = Array.from(pair.target);
   const marked = target.slice(neighbour.start, neighbour.end).join("") || (neighbour.start < target.length ? "space" : "end");
   const inner = make("i");
-  inner.style.width = `${100 * neighbour.vote}%`;
+  inner.style.width = `${100 * neighbour.weight}%`;
   const place = pair.location ? `${pair.origin}, line ${pair.location}` : pair.origin;
   return make("li", { class: neighbour.agrees ? "neighbour" : "neighbour other" },
-    make("div", { class: "weight" }, `${percent(neighbour.vote)} ${neighbour.agrees ? "same token" : "other token"}`,
+    make("div", { class: "weight" }, `${percent(neighbour.weight)} ${neighbour.agrees ? "same token" : "other token"}`,
       make("div", { class: "bar memory", "aria-hidden": "true" }, inner)),
     make("div", {},
       make("p", { class: "cited" }, target.slice(0, neighbour.start).join(""), make("mark", {}, marked),

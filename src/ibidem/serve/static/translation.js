@@ -83,7 +83,7 @@ function show(response, base) {
   words.forEach((word, number) => {
     if (!word.text) return;
     parts.push(text.slice(place, word.start).join(""));
-    const label = `${word.text}, ${word.verdict}`;
+    const label = `${word.text}, ${word.summary}`;
     const button = make("button", { type: "button", class: `word share-${shareLevel(word)}`, "aria-label": label }, word.text);
     button.dataset.number = number;
     button.tabIndex = parts.length === 1 ? 0 : -1;

@@ -32,10 +32,17 @@ class Accelerator(NamedTuple):
 
 
 def find_accelerator(text: str, marker: str) -> int | None:
-    """Return the position of the only accelerator with this marker, or None.
+    """Find the only accelerator with a marker.
 
     Doubled markers (`&&`, `__`), markers that stand alone (`a & b`) and character references (`&amp;`) are text and
     do not count.
+
+    Args:
+        text: The label.
+        marker: `&`, `_` or `~`.
+
+    Returns:
+        The position of the marker, None if there is no accelerator or more than one.
     """
     if marker not in text:
         return None
@@ -53,6 +60,13 @@ def remove_accelerators(original: str, translation: str) -> tuple[str, str]:
     on its side. Markers that stand inside a word on both sides belong to names and stay, if the words are the same or
     end the same (`foo_bar`, `?a=1&b=2`, `msgid_plural` and `msgstr_plural`) or a capital follows (`R&D` and `F&E`,
     `new_name` and `neuer_Name`).
+
+    Args:
+        original: The label.
+        translation: Its translation.
+
+    Returns:
+        Both sides, unchanged if not both have the same marker.
 
     Examples:
         >>> remove_accelerators("E&xit", "B&eenden")
@@ -73,8 +87,15 @@ def take_accelerator(text: str) -> tuple[str, Accelerator | None]:
     `Save _As`. Inside a word it is one before a small letter: `&` and `~` anywhere (`Sp&eichern`, but not `R&D`), `_`
     only in a word that begins with a capital (`E_xit`, but not `file_name`). In a long text, `_` and `~` never are.
 
+    Args:
+        text: The label.
+
     Returns:
         The text without the marker, and the accelerator, None if there is none.
+
+    Examples:
+        >>> take_accelerator("Save _As")
+        ('Save As', Accelerator(marker='_', letter='A', earlier=0))
     """
     for marker in _MARKERS:
         position = find_accelerator(text, marker)
@@ -91,6 +112,10 @@ def put_accelerator(text: str, accelerator: Accelerator) -> str:
     It goes before the same letter at the beginning of a word, or else before the first letter. Of several words with
     this letter, it is the one with the same rank as in the source, or the last. A text without letters that a keyboard
     has, as in Chinese, gets the accelerator at its end.
+
+    Args:
+        text: The translation, without a marker.
+        accelerator: The accelerator of the source, as `take_accelerator` returns it.
 
     Examples:
         >>> put_accelerator("文件", Accelerator("&", "F"))

@@ -53,7 +53,15 @@ class Block:
     newline: str = "\n"
 
     def wrap(self, text: str, marks: Sequence[Mark]) -> str:
-        """Wrap a translation to the width of the block."""
+        """Wrap a translation to the width of the block.
+
+        Args:
+            text: The translation of the block, with marks.
+            marks: The marks by number; a mark counts with the length of its code or placeholder.
+
+        Returns:
+            The translation with line breaks, unchanged if the block was not wrapped.
+        """
         if not self.width:
             return text
         lines: list[str] = []
@@ -97,7 +105,11 @@ def split(marked: Marked, *, keep_lines: bool) -> list[str | Block]:
 
 
 def has_letters(text: str) -> bool:
-    """Return whether a text contains anything to translate."""
+    """Return whether a text contains anything to translate.
+
+    Args:
+        text: The text, with or without marks.
+    """
     return any(character.isalpha() for character in text)
 
 
@@ -205,7 +217,15 @@ class Stripped:
 
 
 def strip_marks(text: str, marks: Sequence[Mark]) -> Stripped:
-    """Remove the marks from a text, and the quotes or brackets around a single placeholder."""
+    """Remove the marks from a text, and the quotes or brackets around a single placeholder.
+
+    Args:
+        text: The text with marks.
+        marks: The marks by number.
+
+    Returns:
+        The text, and what is needed to put the marks into its translation.
+    """
     places: list[Place] = []
     parts: list[str] = []
     length = last = 0

@@ -115,6 +115,9 @@ Pieces: TypeAlias = tuple[str | Code, ...]
 def plain_text(pieces: Pieces) -> str:
     """Return a text without its codes.
 
+    Args:
+        pieces: The text and its codes.
+
     Examples:
         >>> plain_text(("Open ", Code("<b>"), "file", Code("</b>")))
         'Open file'
@@ -123,7 +126,11 @@ def plain_text(pieces: Pieces) -> str:
 
 
 def is_blank(pieces: Pieces) -> bool:
-    """Return whether a text contains nothing but white space; a code is not blank."""
+    """Return whether a text contains nothing but white space; a code is not blank.
+
+    Args:
+        pieces: The text and its codes.
+    """
     return all(isinstance(piece, str) and not piece.strip() for piece in pieces)
 
 
@@ -178,7 +185,14 @@ class Marked:
     accelerator: Accelerator | None = None
 
     def unmark(self, text: str) -> Pieces:
-        """Replace the marks in a text by what they stand for."""
+        """Replace the marks in a text by what they stand for.
+
+        Args:
+            text: A text with marks of this object, such as a part of `text` or its translation.
+
+        Returns:
+            The text and its codes; placeholders are part of the text.
+        """
         pieces: list[str | Code] = []
         run: list[str] = []
         last = 0
@@ -196,22 +210,41 @@ class Marked:
 
 
 def character_of(number: int) -> str:
-    """Return the character of a mark."""
+    """Return the character of a mark.
+
+    Args:
+        number: The number of the mark, from 0 to MAX_MARKS - 1.
+    """
     return chr(_FIRST_MARK + number)
 
 
 def number_of(character: str) -> int:
-    """Return the number of the mark that a character is."""
+    """Return the number of the mark that a character is.
+
+    Args:
+        character: One character that `MARK` matches.
+    """
     return ord(character) - _FIRST_MARK
 
 
 def find_marks(text: str) -> list[int]:
-    """Return the numbers of the marks in a text, in order."""
+    """Return the numbers of the marks in a text, in order.
+
+    Args:
+        text: The text with marks.
+    """
     return [number_of(character) for character in MARK.findall(text)]
 
 
 def find_identifiers(text: str) -> Iterator[re.Match[str]]:
-    """Yield the words that are identifiers of a program, such as `file_name` and `__init__`."""
+    """Yield the words that are identifiers of a program, such as `file_name` and `__init__`.
+
+    Args:
+        text: The text.
+
+    Yields:
+        A match for each identifier: a word with an underscore inside, or with two at both ends.
+    """
     for word in _WORD.finditer(text):
         if "_" in word[0] and ("_" in word[0].strip("_") or (word[0].startswith("__") and word[0].endswith("__"))):
             yield word
@@ -221,13 +254,20 @@ def mark(pieces: Pieces, *, printf: bool = False, accelerators: bool = True, ide
     """Replace the codes and placeholders of a text by marks.
 
     Args:
-        pieces: The text.
+        pieces: The text and its codes.
         printf: Whether the text is a format string, in which every `%` begins a placeholder.
         accelerators: Whether to take out the accelerator.
         identifiers: Whether identifiers of programs are placeholders too.
 
+    Returns:
+        The text with one character for each code and placeholder, and what these stand for.
+
     Raises:
         ValueError: If there are more than MAX_MARKS codes and placeholders.
+
+    Examples:
+        >>> [found.text for found in mark(("Datei %s fehlt in {folder}",)).marks]
+        ['%s', '{folder}']
     """
     builder = _MarkedBuilder()
     for piece in pieces:

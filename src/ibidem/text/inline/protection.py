@@ -60,7 +60,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Untranslated:
-    """A text without a valid translation, and the problem of the first attempt."""
+    """A text without a valid translation.
+
+    Attributes:
+        reason: The problem of the first attempt, in words.
+    """
 
     reason: str
 

@@ -45,8 +45,17 @@ def find_problem(marked: Marked, source: str, target: str, *, printf: bool) -> s
 def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
     """Describe how the placeholders of two texts differ; both texts are searched for placeholders anew.
 
+    Args:
+        source: The source and its codes.
+        target: The translation and its codes.
+        printf: Whether the text is a format string, in which every `%` begins a placeholder.
+
     Returns:
         The difference in words, None if there is none.
+
+    Examples:
+        >>> compare(("Datei %s fehlt",), ("File is missing",), printf=True)
+        '%s is missing'
     """
     expected = mark(source, printf=printf, accelerators=False)
     found = mark(target, printf=printf, accelerators=False)
@@ -67,7 +76,15 @@ def compare(source: Pieces, target: Pieces, *, printf: bool) -> str | None:
 
 
 def count_placeholders(pieces: Pieces, *, printf: bool) -> Counter[str]:
-    """Count each code and placeholder of a text, without identifiers of programs."""
+    """Count each code and placeholder of a text, without identifiers of programs.
+
+    Args:
+        pieces: The text and its codes.
+        printf: Whether the text is a format string, in which every `%` begins a placeholder.
+
+    Returns:
+        The number of occurrences, by the text of the code or placeholder.
+    """
     return _count(mark(pieces, printf=printf, accelerators=False, identifiers=False))
 
 

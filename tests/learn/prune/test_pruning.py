@@ -1,10 +1,12 @@
-"""Pruning a memory and restoring it."""
+"""Pruning of a memory, its restoration, and its settings."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,11 +24,53 @@ from ibidem.learn import (
     restore_memory,
     translation_costs,
 )
-from ibidem.learn.prune.settings import STRATEGIES
+from ibidem.learn.prune.pruning import STRATEGIES
 from ibidem.memory import Memory
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"strategy": "magic"},
+            "use one of cost-clusters, redundant, random, low-probability, high-probability, spatial.",
+        ),
+        ({"groups": "word"}, "use one of token, ngram, consistent."),
+        ({"method": "kmeans"}, "use one of greedy, dbscan, birch."),
+        ({"rule": "ceil"}, "use one of exact, floor."),
+        ({"rate": 1.0}, "from 0 to below 1, not 1.0"),
+        ({"rate": -0.1}, "from 0 to below 1, not -0.1"),
+        ({"rate": float("nan")}, "from 0 to below 1, not nan"),
+        ({"epsilon": 0.0}, "above 0, not 0.0"),
+        ({"epsilon": float("inf")}, "above 0, not inf"),
+        ({"n": 0}, "n must be a whole number from 1 up, not 0"),
+        ({"group_n": 0}, "group_n must be a whole number from 1 up, not 0"),
+        ({"consistent_neighbours": 0}, "consistent_neighbours must be a whole number from 1 up, not 0"),
+        ({"consistent_neighbours": 17}, "consistent_neighbours is at most 16"),
+        ({"min_samples": 0}, "min_samples must be a whole number from 1 up, not 0"),
+        ({"seed": -1}, "seed must be a whole number from 0 up, not -1"),
+        ({"n": 1.5}, "n must be a whole number from 1 up, not 1.5"),
+    ],
+)
+def test_invalid_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        PruneSettings(**wrong)
+
+
+def test_the_share_kept_is_exact() -> None:
+    assert PruneSettings(rate=0.9).kept_share == Fraction(1, 10)
+    assert PruneSettings(rate=0.123456).kept_share == Fraction(876544, 10**6)
+    assert PruneSettings(rate=0.0).kept_share == 1
+
+
+def test_groups_share_one_token_or_more() -> None:
+    assert PruneSettings().grouped_tokens == 3
+    assert PruneSettings(strategy="random").grouped_tokens == 1
+    assert PruneSettings(groups="token").grouped_tokens == 1
+    assert PruneSettings(strategy="random", groups="ngram", group_n=2).grouped_tokens == 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -54,17 +98,17 @@ def test_pruning_keeps_entries_as_they_were(learnt: Memory, tmp_path: Path, stra
         restore_memory(restored)
 
 
-@pytest.mark.parametrize("settings", [PruneSettings(strategy="covered"), PruneSettings(groups="agreeing")])
+@pytest.mark.parametrize("settings", [PruneSettings(strategy="redundant"), PruneSettings(groups="consistent")])
 def test_a_given_neighbour_graph_gives_the_same_result(learnt: Memory, tmp_path: Path, settings: PruneSettings) -> None:
     settings, found = replace(settings, rate=0.3), []
     # A graph with more neighbours than needed is cut.
     for name, count in (("now", None), ("before", 40)):
         memory = Memory.open(shutil.copytree(learnt.path, tmp_path / name))
-        surroundings = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
-        found.append(prune_memory(memory, settings, surroundings=surroundings))
+        graph = None if count is None else build_neighbour_graph(memory, count, device=torch.device("cpu"))
+        found.append(prune_memory(memory, settings, graph=graph))
     np.testing.assert_array_equal(found[0].rows(), found[1].rows())
     with pytest.raises(UsageError, match="build it again"):
-        prune_memory(found[1], settings, surroundings=surroundings, again=True)
+        prune_memory(found[1], settings, graph=graph, again=True)
 
 
 def test_pruning_without_a_snapshot_cannot_be_restored(learnt: Memory, tmp_path: Path) -> None:

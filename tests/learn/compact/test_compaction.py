@@ -1,13 +1,17 @@
-"""Invalid settings are rejected with the valid ones."""
+"""Compaction of a memory, and its settings."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 
 from ibidem.errors import UsageError
-from ibidem.learn.compact import CompactSettings, parse_objectives
+from ibidem.learn.compact import CompactSettings, TrainingData, parse_objectives, train_compactor
+
+from .samples import clustered, quick
 
 
 @pytest.mark.parametrize(
@@ -85,3 +89,18 @@ def test_the_summary_survives_json() -> None:
     assert json.loads(json.dumps(summary)) == summary
     assert summary["objectives"] == [["nce", 1.0], ["prediction", 0.5]]
     assert summary != CompactSettings().summary()
+
+
+def test_the_method_of_the_settings_trains() -> None:
+    sample = clustered()
+    data = TrainingData(sample.keys, sample.values, sample.labels, 24, torch.randn(24, 40))
+    kinds = []
+    for method in ("network", "pca", "svd"):
+        trained = train_compactor(data, quick(method=method))
+        assert trained is not None
+        assert trained.compactor.dimension == 6
+        kinds.append(trained.compactor.summary()["kind"])
+    assert kinds == ["network", "pca", "svd"]
+    assert train_compactor(data, quick(method="none")) is None
+    with pytest.raises(UsageError, match="needs the base model's output matrix"):
+        train_compactor(replace(data, output_matrix=None), quick(method="svd"))

@@ -1,17 +1,18 @@
-"""The pruning stage: remove entries from a memory, and restore them."""
+"""Pruning of a memory: the settings, the stage that removes entries, and their restoration."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import torch
 
 from ibidem.errors import UsageError
-from ibidem.learn.card import write_card
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
-from ibidem.learn.digests import UNPRUNED, digest, space, stored
+from ibidem.learn.provenance import UNPRUNED, digest, space, stored, write_card
 from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
 from ibidem.learn.prune.redundancy import make_predictor
@@ -20,10 +21,121 @@ from ibidem.memory import INDEX_ARTEFACT, check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from ibidem.learn.prune.settings import PruneSettings
     from ibidem.memory import Memory
 
+
 STAGE = "prune"
+STRATEGIES = ("cost-clusters", "redundant", "random", "low-probability", "high-probability", "spatial")
+GROUPS = ("token", "ngram", "consistent")
+METHODS = ("greedy", "dbscan", "birch")
+RULES = ("exact", "floor")
+SCALES = ("log", "perplexity")
+_RATE_DENOMINATOR = 10**6
+
+
+@dataclass(frozen=True)
+class PruneSettings:
+    """Settings of pruning.
+
+    "The paper" is its section 3.2 with Algorithm 1; "the code" is the code that its authors published.
+
+    Attributes:
+        strategy: "cost-clusters" is the paper's method. "redundant" is ours: it removes the entries that the tuned
+            memory predicts without them. "random" (RP), "low-probability" (LTP), "high-probability" (HTP) and
+            "spatial" (SP) are the baselines of the paper's section 4.5.2.
+        rate: The share of entries to remove, from 0 to below 1; 0.1 as in the paper's comparison of strategies. The
+            code takes the share to keep instead.
+        n: The longest n-gram of the translation cost. The paper (section 4.3) and the code use 2. The default is 1,
+            since the minimum over several lengths gives a hard token after an easy one a low cost.
+        groups: Which entries are compared: those of one "token" (the paper), of one "ngram" (the code), or "consistent"
+            ones (ours), whose nearest neighbours have the same token. None: "ngram" for cost-clusters, and "token" for
+            the other strategies.
+        group_n: The length of the n-grams that group entries; the code uses 2.
+        consistent_neighbours: How many of an entry's nearest neighbours must have its token, for
+            consistent groups.
+        epsilon: Half the width of a cost cluster; the paper gives none, the code uses 1.5. None: as small as the rate
+            allows, with larger groups (fewer consistent neighbours, shorter n-grams) where these are too small for the
+            rate.
+        scale: The scale on which costs are compared: "perplexity" (the paper) or "log" (the code).
+        method: The clustering of costs: "greedy" (the paper and the code); "dbscan", which chains the costs of a
+            frequent token into one cluster, so that pruning becomes random; or "birch", which depends on the order of
+            entries and needs scikit-learn.
+        min_samples: The neighbours of a DBSCAN core point, itself included; the code uses 4 for keys.
+        rule: "exact" removes the requested share; "floor" is the rounding of the code, which leaves clusters of two
+            alone.
+        seed: The seed of all random choices.
+
+    Raises:
+        UsageError: A setting is invalid.
+
+    Examples:
+        >>> PruneSettings(rate=0.3, groups="token").kept_share
+        Fraction(7, 10)
+    """
+
+    strategy: str = "cost-clusters"
+    rate: float = 0.1
+    n: int = 1
+    groups: str | None = None
+    group_n: int = 3
+    consistent_neighbours: int = 3
+    epsilon: float | None = None
+    scale: str = "perplexity"
+    method: str = "greedy"
+    min_samples: int = 4
+    rule: str = "exact"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, chosen, options in (
+            ("pruning strategy", self.strategy, STRATEGIES),
+            ("grouping of entries", self.groups or "token", GROUPS),
+            ("clustering of costs", self.method, METHODS),
+            ("allocation rule", self.rule, RULES),
+            ("scale of costs", self.scale, SCALES),
+        ):
+            if chosen not in options:
+                raise UsageError(f"Unknown {name} '{chosen}': use one of {', '.join(options)}.")
+        if not 0 <= self.rate < 1:
+            raise UsageError(
+                f"The pruning rate is the share of entries removed, from 0 to below 1, not {self.rate}: "
+                "0.1 removes one in ten."
+            )
+        if self.epsilon is not None and not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise UsageError(f"epsilon is a difference of costs above 0, not {self.epsilon}: use 1.5, the authors'.")
+        for name, number, least in (
+            ("n", self.n, 1),
+            ("group_n", self.group_n, 1),
+            ("consistent_neighbours", self.consistent_neighbours, 1),
+            ("min_samples", self.min_samples, 1),
+            ("seed", self.seed, 0),
+        ):
+            if not isinstance(number, int) or number < least:
+                raise UsageError(f"{name} must be a whole number from {least} up, not {number}.")
+        if self.consistent_neighbours > MAX_NEIGHBOURS:
+            raise UsageError(
+                f"consistent_neighbours is at most {MAX_NEIGHBOURS}, the number of neighbours that are compared, not "
+                f"{self.consistent_neighbours}: use 3, the default."
+            )
+
+    @property
+    def kept_share(self) -> Fraction:
+        """The exact share of entries to keep; in floating point 1 - 0.9 is less than 0.1, and ten entries keep none."""
+        return 1 - Fraction(self.rate).limit_denominator(_RATE_DENOMINATOR)
+
+    @property
+    def grouping(self) -> str:
+        """The kind of groups, with the strategy's default where `groups` is None."""
+        return self.groups or ("ngram" if self.strategy == "cost-clusters" else "token")
+
+    @property
+    def grouped_tokens(self) -> int:
+        """How many tokens the entries of one group share: 1 for families, more for n-grams."""
+        return self.group_n if self.grouping == "ngram" else 1
+
+
+PAPER_SETTINGS = PruneSettings(n=2, groups="token", group_n=2, epsilon=1.5, scale="log")
+"""Algorithm 1 of the paper with the values of the authors' code."""
 
 
 def prune_digest(settings: PruneSettings, space: str, clusters: str | None, tuned: str | None) -> str:
@@ -33,9 +145,9 @@ def prune_digest(settings: PruneSettings, space: str, clusters: str | None, tune
         settings: The settings of pruning.
         space: The digest of the keys.
         clusters: The digest of the clusters; only the strategy spatial depends on it.
-        tuned: The digest of the combiners; only the strategy covered depends on it.
+        tuned: The digest of the combiners; only the strategy redundant depends on it.
     """
-    return digest(settings, space, {"spatial": clusters, "covered": tuned}.get(settings.strategy))
+    return digest(settings, space, {"spatial": clusters, "redundant": tuned}.get(settings.strategy))
 
 
 def prune_memory(
@@ -44,7 +156,7 @@ def prune_memory(
     *,
     keep_unpruned: bool = True,
     again: bool = False,
-    surroundings: NeighbourGraph | None = None,
+    graph: NeighbourGraph | None = None,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
 ) -> Memory:
@@ -61,8 +173,7 @@ def prune_memory(
         settings: The strategy, the rate and their details.
         keep_unpruned: Keep a snapshot of the unpruned memory for `restore_memory`.
         again: Prune the remaining entries and the entries added since, even with the same settings.
-        surroundings: The neighbours of every entry, for the strategy covered and for agreeing groups. They are
-            searched where none are given.
+        graph: The neighbours of every entry, for the strategy redundant and for consistent groups; None searches them.
         device: Where to search and compute.
         progress: Receives the progress.
 
@@ -99,7 +210,7 @@ def prune_memory(
             write_card(memory)
             return memory
         progress("Pruning", None, before, "entries")
-        entries = _read_entries(memory, settings, surroundings, torch.device(device), progress)
+        entries = _read_entries(memory, settings, graph, torch.device(device), progress)
         result = prune_entries(entries, settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
@@ -119,7 +230,7 @@ def prune_memory(
             "groups": result.groups,
             "clusters": result.clusters,
             "grouped_tokens": result.grouped_tokens,
-            "agreeing": result.agreeing,
+            "consistent_neighbours": result.consistent_neighbours,
             "epsilon": result.epsilon,
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
@@ -130,6 +241,12 @@ def prune_memory(
 
 def restore_memory(memory: Memory) -> Memory:
     """Restore the entries that pruning removed, as a new generation.
+
+    Args:
+        memory: A pruned memory with the snapshot that `prune_memory` took.
+
+    Returns:
+        The memory, in its new generation.
 
     Raises:
         UsageError: The memory was not pruned, or was pruned without a snapshot.
@@ -170,9 +287,9 @@ def _read_entries(
             memory.search_keys, memory.values(), labels, device=device, progress=progress
         )
     predictor = neighbours = None
-    if settings.strategy == "covered":
+    if settings.strategy == "redundant":
         predictor = make_predictor(memory, graph, device, progress)
-    elif settings.grouping == "agreeing":
+    elif settings.grouping == "consistent":
         graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, progress=progress)
         neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]

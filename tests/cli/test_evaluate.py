@@ -1,4 +1,4 @@
-"""The command bench: its table and its JSON."""
+"""The commands evaluate and bench: tables and JSON."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
-"""Request bodies: forms and JSON, parsed in linear time and within limits."""
+"""Bodies and options of requests."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ibidem.memory import Memory
+from ibidem.serve.http_error import HttpError
+from ibidem.serve.request import check_languages, choose_memories
 
 from .conftest import OPEN, TEXT, Client, Response, connect, served, wait_until
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.decode import Translator
+
 
 NAMED = b'Content-Disposition: form-data; name="q"'
 
@@ -43,7 +46,7 @@ def test_multipart_form(client: Client, header: bytes) -> None:
 
 def test_a_part_with_80000_semicolons_is_refused_at_once() -> None:
     """Searching every parameter from the start of the header would take quadratic time."""
-    from ibidem.serve.request_body import _parse_multipart
+    from ibidem.serve.request import _parse_multipart
 
     began = time.process_time()
     with pytest.raises(ValueError, match="header length"):
@@ -66,7 +69,7 @@ def test_a_part_with_80000_semicolons_is_refused_at_once() -> None:
     ],
 )
 def test_forms_outside_the_limits_are_refused(client: Client, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.serve.request_body._MAX_FIELDS", 100)
+    monkeypatch.setattr("ibidem.serve.request._MAX_FIELDS", 100)
     refused = send_form(client, body)
     assert (refused.status, refused.json) == (400, {"error": "Invalid body: expected a form in UTF-8."})
 
@@ -153,3 +156,37 @@ def test_json_values_are_not_converted(writer: Client, folder: Path) -> None:
     for wrong in ({"alternatives": True}, {"alternatives": "1"}, {"alternatives": 1.0}, {"explain": 1}):
         assert writer.post("/translate", {"q": "Datei", **wrong}).status == 400, wrong
     assert writer.form("/translate", {"q": "Datei", "alternatives": "1", "explain": "true"}).status == 200
+
+
+AVAILABLE = {"mine": 1.0, "other": 2.0, "a:3": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, (("mine", 1.0), ("other", 2.0), ("a:3", 1.0))),
+        ([], ()),
+        (["none"], ()),
+        (["other", "mine"], (("mine", 1.0), ("other", 2.0))),
+        (["other:0.5"], (("other", 0.5),)),
+        (["a:3"], (("a:3", 1.0),)),
+        ({"other": 1, "mine": 3.0}, (("mine", 3.0), ("other", 1.0))),
+    ],
+)
+def test_selected_memories_have_the_order_of_the_server(given: Any, expected: Any) -> None:
+    assert choose_memories(given, AVAILABLE, 3) == expected
+
+
+@pytest.mark.parametrize("given", [["third"], ["mine:x"], ["mine:0"], ["mine:nan"], {"mine": -1.0}, ["mine"] * 4])
+def test_invalid_selections_are_refused(given: Any) -> None:
+    with pytest.raises(HttpError) as caught:
+        choose_memories(given, AVAILABLE, 3)
+    assert caught.value.status == 400
+
+
+def test_languages_are_compared_without_their_region() -> None:
+    for source, target in ((None, None), ("auto", ""), ("DE", "en-GB"), ("de_CH", "EN")):
+        check_languages(("de", "en"), source, target)
+    for source, target in (("fr", "en"), ("de", "fr"), ("en", "de")):
+        with pytest.raises(HttpError, match="is not supported"):
+            check_languages(("de", "en"), source, target)

@@ -1,4 +1,4 @@
-"""Settings and limits of a server."""
+"""Limits and settings of a server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Limits:
         rate: Requests a second of one key, or of one address if there is no key.
         burst: Requests that a client may send at once before `rate` applies.
         concurrency: Requests in progress.
-        waiting: Characters that wait for the decoder.
-        least: Characters that a shorter line counts for in `waiting`.
+        queue_characters: Characters of all lines that may wait for the decoder.
+        min_line_characters: Characters that a shorter line counts for in `queue_characters`.
         wait_seconds: Seconds after which a request fails that still waits for the decoder.
         request_seconds: Seconds after which a request fails that is still being translated.
         stuck_seconds: Seconds without a decoding step after which `/health` reports the decoder as stuck.
@@ -54,8 +54,8 @@ class Limits:
     rate: float = 20.0
     burst: int = 200
     concurrency: int = 256
-    waiting: int = 200_000
-    least: int = 40
+    queue_characters: int = 200_000
+    min_line_characters: int = 40
     wait_seconds: float = 60.0
     request_seconds: float = 120.0
     stuck_seconds: float = 30.0

@@ -1,22 +1,22 @@
-"""The learning stage that trains a compactor by one of the methods, and stores the compact keys of a memory."""
+"""Compaction of a memory: the settings, the choice of the training method or a given file, and the compact keys."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ibidem.compact import compact_keys, load_compactor, store_compactor
-from ibidem.errors import UsageError
-from ibidem.learn.card import write_card
+from ibidem.compact import ACTIVATIONS, Compactor, compact_keys, load_compactor, read_notes, store_compactor
+from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
-from ibidem.learn.compact.trained import TrainedCompactor, read_given
-from ibidem.learn.compact.trainer import train_network
-from ibidem.learn.digests import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored
+from ibidem.learn.compact.trainer import TrainedCompactor, train_network
+from ibidem.learn.provenance import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
@@ -33,22 +33,244 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ibidem.learn.compact.settings import CompactSettings
     from ibidem.memory import Edit, Memory
     from ibidem.model import BaseModel
     from ibidem.retrieve import Keys
+
 
 STAGE = "compact"
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
 _DEPENDENT_ARTEFACTS = (INDEX_ARTEFACT, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
+METHODS = ("network", "pca", "svd", "none")
+OBJECTIVES = ("nce", "ranking", "prediction")
+HIDDEN = ("4x-output", "quarter-input")
+
+_CHOICES = {
+    "method": METHODS,
+    "activation": tuple(ACTIVATIONS),
+    "nce": ("in_batch", "binary"),
+    "ranking": ("paper", "clipped"),
+    "pivots": ("static", "dynamic"),
+    "negatives": ("family", "cluster"),
+}
+
+
+@dataclass(frozen=True)
+class CompactSettings:
+    """Hold the settings of all methods.
+
+    PCA uses `dimension`, `share` and `seed`, and SVD uses `dimension` and `svd_rows`; all others belong to the network.
+    "paper" and "code" name the readings of the paper and of the authors' code.
+
+    Attributes:
+        method: "network" (the Compact Network, section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
+        dimension: Dimension c of the compact space (64 in section 4.3).
+        activation: "sigmoid" (paper, section 3.1) or "tanh" (code).
+        hidden: Hidden units: "4x-output" (paper, appendix A), "quarter-input" (code), or a number. Both readings agree
+            where 4 c = d / 4.
+        objectives: (name, weight) of "nce", "ranking" and "prediction" (section 3.1); the weighted losses are summed.
+        nce: "binary" (paper) or "in_batch" (code). The paper's has no useful minimum with a linear f_theta: see
+            `BinaryNceLoss`.
+        ranking: "paper" or "clipped" (code).
+        clusters: Draw triplets from clusters (CL in table 3); otherwise a whole family is one cluster.
+        pivots: "static" (the centroid, ST in table 3) or "dynamic" (another member, DY).
+        negatives: From another "family" (paper) or from any other "cluster" (code), which may have the same token.
+        share: Share of the entries, drawn at random, to train on.
+        batch: Triplets of an update.
+        learning_rate: Learning rate of Adam at the start.
+        final_learning_rate: Lowest learning rate; it is halved while the validation loss does not fall.
+        updates: Largest number of updates.
+        validate_every: Updates between two validations.
+        patience: Training ends after this many validations without a lower loss.
+        held_out: Share of each cluster's members to validate on; 0 draws fresh triplets of the training members (code).
+        clip: Largest norm of the gradient.
+        label_smoothing: Label smoothing of "in_batch" and "prediction" (code: 0.002).
+        svd_rows: Leading rows of the output matrix that the SVD uses (code: 10,000); None for all.
+        seed: Seed of all random draws.
+
+    Raises:
+        UsageError: A setting is unknown or out of its range.
+
+    Examples:
+        >>> CompactSettings(dimension=64).hidden_size(input_dimension=512)
+        256
+    """
+
+    method: str = "network"
+    dimension: int = 64
+    activation: str = "sigmoid"
+    hidden: int | str = "4x-output"
+    objectives: tuple[tuple[str, float], ...] = (("nce", 1.0),)
+    nce: str = "in_batch"
+    ranking: str = "paper"
+    clusters: bool = True
+    pivots: str = "static"
+    negatives: str = "family"
+    share: float = 1.0
+    batch: int = 1024
+    learning_rate: float = 3e-4
+    final_learning_rate: float = 3e-5
+    updates: int = 30_000
+    validate_every: int = 1000
+    patience: int = 10
+    held_out: float = 0.05
+    clip: float = 1.0
+    label_smoothing: float = 0.002
+    svd_rows: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, options in _CHOICES.items():
+            if getattr(self, name) not in options:
+                raise UsageError(f"Unknown {name} '{getattr(self, name)}': use one of {', '.join(options)}.")
+        if isinstance(self.hidden, str) and self.hidden not in HIDDEN:
+            raise UsageError(f"Unknown hidden size '{self.hidden}': use {', '.join(HIDDEN)}, or a number.")
+        for name in ("dimension", "updates", "validate_every", "patience"):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        self._check("hidden", isinstance(self.hidden, str) or self.hidden >= 1, "at least 1")
+        self._check("batch", self.batch >= 2, "at least 2")
+        self._check("share", 0 < self.share <= 1, "above 0 and at most 1")
+        self._check("held_out", 0 <= self.held_out < 1, "at least 0 and below 1")
+        self._check("label_smoothing", 0 <= self.label_smoothing < 1, "at least 0 and below 1")
+        for name in ("learning_rate", "final_learning_rate", "clip"):
+            self._check(name, 0 < getattr(self, name) < math.inf, "above 0")
+        self._check("seed", self.seed >= 0, "at least 0")
+        self._check("svd_rows", self.svd_rows is None or self.svd_rows >= 1, "at least 1, or none for all")
+        check_objectives(self.objectives)
+
+    def _check(self, name: str, good: bool, wanted: str) -> None:
+        if not good:
+            raise UsageError(f"Invalid {name} {getattr(self, name)}: it must be {wanted}.")
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Whether training needs clusters of the keys."""
+        return self.method == "network" and self.clusters
+
+    def hidden_size(self, input_dimension: int) -> int:
+        """Return the number of hidden units for keys of `input_dimension` dimensions.
+
+        Args:
+            input_dimension: The dimension of the model's own keys.
+        """
+        if isinstance(self.hidden, int):
+            return self.hidden
+        return 4 * self.dimension if self.hidden == "4x-output" else max(1, input_dimension // 4)
+
+    def relevant(self) -> dict[str, object]:
+        """Return the settings that the chosen method uses."""
+        summary = self.summary()
+        if self.method == "network":
+            return {name: value for name, value in summary.items() if name != "svd_rows"}
+        used = ("method", "dimension", *(("svd_rows",) if self.method == "svd" else ("share", "seed")))
+        return {name: summary[name] for name in used}
+
+    def summary(self) -> dict[str, object]:
+        """Return all settings as JSON, to be stored and compared."""
+        summary: dict[str, object] = json.loads(json.dumps(asdict(self)))
+        return summary
+
+
+def check_objectives(objectives: tuple[tuple[str, float], ...]) -> None:
+    """Check the names and weights of objectives.
+
+    Args:
+        objectives: Name and weight of each objective.
+
+    Raises:
+        UsageError: An objective is unknown or named twice, or its weight is not above 0.
+    """
+    names = [name for name, _ in objectives]
+    for name, weight in objectives:
+        if name not in OBJECTIVES:
+            raise UsageError(f"Unknown objective '{name}': use {', '.join(OBJECTIVES)}, joined by +.")
+        if not 0 < weight < math.inf:
+            raise UsageError(
+                f"Invalid weight {weight} of the objective {name}: give a weight above 0, or leave it out."
+            )
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"Invalid objectives {names}: name each once, as in nce+ranking.")
+
+
+def parse_objectives(text: str) -> tuple[tuple[str, float], ...]:
+    """Parse objectives such as "nce", "nce+ranking" or "nce:1,prediction:0.5"; the default weight is 1.
+
+    Args:
+        text: Names separated by "+" or ",", each with an optional weight after ":".
+
+    Returns:
+        Name and weight of each objective, in the given order.
+
+    Raises:
+        UsageError: An objective is unknown or named twice, or a weight is invalid.
+
+    Examples:
+        >>> parse_objectives("nce+ranking:0.5")
+        (('nce', 1.0), ('ranking', 0.5))
+    """
+    found = []
+    for part in text.replace("+", ",").split(","):
+        name, _, weight = part.partition(":")
+        try:
+            found.append((name.strip(), float(weight) if weight.strip() else 1.0))
+        except ValueError as error:
+            raise UsageError(
+                f"The weight of the objective '{part.strip()}' is not a number: write it as in nce:1,prediction:0.5."
+            ) from error
+    check_objectives(tuple(found))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class GivenCompactor:
+    """Hold a compactor that was read from a file.
+
+    Attributes:
+        compactor: The compactor.
+        name: Name of the file.
+        payload: The bytes that a memory stores.
+        sha256: Digest of the file.
+    """
+
+    compactor: Compactor
+    name: str
+    payload: bytes
+    sha256: str
+
+    def notes(self) -> dict[str, Any]:
+        """Return the notes of the compaction stage."""
+        return {**self.compactor.summary(), "given": self.name}
+
+
+def read_given(path: Path, model: str, fingerprint: str) -> GivenCompactor:
+    """Read a compactor's file for a base model.
+
+    Args:
+        path: The file.
+        model: Name of the base model.
+        fingerprint: Fingerprint of the base model.
+
+    Raises:
+        MismatchError: The compactor was trained for another base model.
+    """
+    compactor = load_compactor(path)
+    content = path.read_bytes()
+    notes = read_notes(content)
+    if notes.get("model_fingerprint") != fingerprint:
+        raise MismatchError(
+            f"{path} was trained for another base model ('{notes.get('model')}', or another version of it): give a "
+            "compactor that was trained for the memory's own base model, or train one."
+        )
+    payload = store_compactor(compactor, {"model": model, "model_fingerprint": fingerprint})
+    return GivenCompactor(compactor, path.name, payload, hashlib.sha256(content).hexdigest())
 
 
 @dataclass(frozen=True)
 class TrainingData:
     """Hold the data that compactors are trained on; each method uses a part of it.
 
-    Args:
+    Attributes:
         keys: The keys of the memory, [entries, d].
         values: [entries], the token id of each entry; for the network.
         labels: [entries], the cluster of each entry; for the network. None if the memory is not clustered.
@@ -212,6 +434,9 @@ def compact_memory(
 def drop_keys(memory: Memory) -> Memory:
     """Drop the model's own keys from a compacted memory; it cannot be clustered or compacted again afterwards.
 
+    Args:
+        memory: A compacted memory that still holds the model's own keys.
+
     Returns:
         The memory, in its new generation.
     """
@@ -224,6 +449,9 @@ def drop_keys(memory: Memory) -> Memory:
 
 def uncompact_memory(memory: Memory) -> Memory:
     """Remove the compact keys and the compactor, so that searches use the model's own keys again.
+
+    Args:
+        memory: An unpruned, compacted memory that still holds the model's own keys.
 
     Returns:
         The memory, in its new generation.
