@@ -47,8 +47,8 @@ class Encoding {
   }
 
   // tokens: [rows]; sources: for each decoder layer [2, sentences, heads, longest, size of a head], set only where a sentence
-  // has tokens.
-  void run(const int64_t* tokens, float* const* sources) {
+  // has tokens; means: [sentences, width], the mean state of each sentence, 0 where it has no tokens.
+  void run(const int64_t* tokens, float* const* sources, float* means) {
     const int64_t rows = starts_.back(), width = parts_.width;
     int64_t inner = 0;
     for (int64_t i = 0; i < parts_.layers; ++i) inner = std::max(inner, parts_.layer[i].inner->outputs());
@@ -57,6 +57,7 @@ class Encoding {
     found_ = buffers().found.of(rows * width);
     embed(tokens, x);
     for (int64_t i = 0; i < parts_.layers; ++i) apply_layer(parts_.layer[i], x);
+    average(x, means);
     for (int64_t i = 0; i < parts_.target_layers; ++i) {
       if (i == 0) buffers().quantised.set(x, rows, width, threads_);
       parts_.target[i]->apply(buffers().quantised, Activation::kNone, made_, threads_);
@@ -118,6 +119,18 @@ class Encoding {
     });
   }
 
+  void average(const float* x, float* means) const {
+    const int64_t width = parts_.width;
+    std::fill_n(means, sentences() * width, 0.0f);
+    for (int64_t s = 0; s < sentences(); ++s) {
+      float* mean = means + s * width;
+      for (int64_t row = starts_[s]; row < starts_[s + 1]; ++row)
+        for (int64_t i = 0; i < width; ++i) mean[i] += x[row * width + i];
+      const float count = static_cast<float>(std::max<int64_t>(1, starts_[s + 1] - starts_[s]));
+      for (int64_t i = 0; i < width; ++i) mean[i] /= count;
+    }
+  }
+
   // Copies the keys and values in made_ [rows, 2 x width] to the layout that the decoder reads.
   void spread(float* source) const {
     const int64_t width = parts_.width, heads = parts_.target_heads, size = width / heads;
@@ -142,13 +155,13 @@ class Encoding {
 // See Encoding; tokens: of all sentences, concatenated. Returns 1, 0 when out of memory, -1 where a token is not in the
 // vocabulary.
 IBIDEM_EXPORT int ibidem_encode(const ibidem::EncoderParts* parts, const int64_t* tokens, const int64_t* lengths,
-                                int64_t sentences, int64_t longest, float* const* sources, int threads) {
+                                int64_t sentences, int64_t longest, float* const* sources, float* means, int threads) {
   return ibidem::noexcept_call([&] {
     const int64_t* token = tokens;
     for (int64_t s = 0; s < sentences; ++s)
       for (int64_t i = 0; i < lengths[s]; ++i, ++token)
         if (*token < 0 || *token >= parts->token_count) return -1;
-    ibidem::Encoding(*parts, lengths, sentences, longest, threads).run(tokens, sources);
+    ibidem::Encoding(*parts, lengths, sentences, longest, threads).run(tokens, sources, means);
     return 1;
   });
 }

@@ -74,6 +74,9 @@ def test_padded_batch_equals_single_sentences(
     batched = any_model.states(sources, targets)
     alone = [any_model.states([source], [target]) for source, target in zip(sources, targets, strict=True)]
     torch.testing.assert_close(batched.keys, torch.cat([s.keys for s in alone]), atol=1e-4, rtol=1e-4)
+    means = torch.cat([s.source_means for s in alone])
+    torch.testing.assert_close(batched.source_means, means, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(any_model.start(sources).source_means, means, atol=1e-4, rtol=1e-4)
     assert batched.values.tolist() == [value for s in alone for value in s.values.tolist()]
 
 
@@ -97,7 +100,7 @@ def test_log_probs_in_blocks(any_model: BaseModel, pairs: tuple[list[list[int]],
     monkeypatch.setattr("ibidem.model.base._LOGIT_BYTES", 4 * any_model.vocabulary_size * 7)
     assert max(len(values) for _, values in any_model.logit_blocks(states)) == 7
     torch.testing.assert_close(any_model.log_probs(states), whole, atol=1e-5, rtol=1e-5)
-    nothing = States(states.keys[:0], states.values[:0], [])
+    nothing = States(states.keys[:0], states.values[:0], [], states.source_means[:0])
     assert any_model.log_probs(nothing).shape == (0,)
 
 

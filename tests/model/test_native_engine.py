@@ -10,6 +10,7 @@ import torch
 
 from ibidem.decode import BaseScorer, SearchSettings, beam_search
 from ibidem.model import BaseModel, Decoding, load_model
+from ibidem.model.decoding import mean_states
 from ibidem.model.fast_marian import FastMarian, FastMarianDecoding
 from ibidem.model.linear import Int8Linear
 from ibidem.model.native_engine import NativeDecoding, NativeEngine
@@ -62,7 +63,8 @@ class Pair:
         self.engine = NativeEngine(make_fast_marian(model, NativeLinear))
 
     def start_native(self, ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
-        return NativeDecoding(NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam))
+        steps = NativeSteps(self.engine.decoder, self.sources(ids, mask), mask.sum(1), beam)
+        return NativeDecoding(steps, torch.empty(len(ids), self.fast_marian.width))
 
     def start_fast_marian(self, ids: Tensor, mask: Tensor, beam: int) -> FastMarianDecoding:
         return FastMarianDecoding(self.fast_marian, ids, mask, beam)
@@ -140,7 +142,7 @@ def test_decoding_does_not_depend_on_threads(swish_of: Callable[[str], BaseModel
     def start(ids: Tensor, mask: Tensor, beam: int) -> NativeDecoding:
         sources = encoded or pair.sources(ids, mask)
         encoded[:] = sources
-        return NativeDecoding(NativeSteps(pair.engine.decoder, sources, mask.sum(1), beam))
+        return NativeDecoding(NativeSteps(pair.engine.decoder, sources, mask.sum(1), beam), torch.empty(len(ids), 1))
 
     try:
         for threads in (1, 3):
@@ -159,7 +161,9 @@ def test_encoder_equals_fast_marian(kind: str, swish_of: Callable[[str], BaseMod
     encoded = model.tokens.encode_sources(texts.german[:40])
     sources = [*(ids for ids in encoded if len(ids) <= 100), [5] * 70, [5]]
     ids, mask = model.pad(sources)
-    found = pair.engine.encoder(ids[mask.bool()], mask.sum(1))
+    found, means = pair.engine.encoder(ids[mask.bool()], mask.sum(1))
+    wanted = mean_states(pair.fast_marian.encode(ids, mask), mask)
+    assert float(((means - wanted).norm(dim=1) / wanted.norm(dim=1)).max()) < 0.1
     errors = []
     for mine, other in zip(found, pair.sources(ids, mask), strict=True):
         assert mine.shape == other.shape
@@ -181,11 +185,12 @@ def test_encoder_does_not_depend_on_the_batch_or_threads(swish_of: Callable[[str
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        batched = encoder(ids[mask.bool()], mask.sum(1))
+        batched, means = encoder(ids[mask.bool()], mask.sum(1))
     finally:
         torch.set_num_threads(before)
     for row, source in enumerate(sources):
-        alone = encoder(torch.tensor(source), torch.tensor([len(source)]))
+        alone, mean = encoder(torch.tensor(source), torch.tensor([len(source)]))
+        assert torch.equal(means[row : row + 1], mean)
         for whole, part in zip(batched, alone, strict=True):
             assert torch.equal(whole[:, row : row + 1, :, : len(source)], part)
 

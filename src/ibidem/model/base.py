@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ibidem.errors import ModelError, UsageError
-from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, pad_ids
+from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, mean_states, pad_ids
 from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_fast_marian
 from ibidem.model.linear import Int8Linear, PlainLinear
 from ibidem.model.native_engine import NativeEngine, supports_native
@@ -44,12 +44,14 @@ class States(NamedTuple):
         keys: [n, d] inputs of the output projection.
         values: [n] ids of the target tokens.
         lengths: The number of tokens of each target; they sum to n.
+        source_means: [sentences, d] the mean encoder state of each source, float32.
         log_probs: [n] the model's log-probabilities of the values; None where they were not computed.
     """
 
     keys: Tensor
     values: Tensor
     lengths: list[int]
+    source_means: Tensor
     log_probs: Tensor | None = None
 
 
@@ -199,11 +201,12 @@ class BaseModel:
             return (inputs[0][:, :1],)
 
         with forward_pre_hook(self._projection, keep_all_project_one):
-            self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
+            made = self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
         values = torch.from_numpy(flatten(targets)).to(self.device)
-        return States(captured[0][wanted], values, [len(ids) for ids in targets])
+        means = mean_states(made.encoder_last_hidden_state, mask)
+        return States(captured[0][wanted], values, [len(ids) for ids in targets], means)
 
     @torch.inference_mode()
     def log_probs(self, states: States) -> Tensor:
@@ -263,7 +266,8 @@ class BaseModel:
         known = real.bool()
         values = torch.from_numpy(flatten(targets)).to(self.device)
         lengths = [len(ids) for ids in targets]
-        return States(torch.stack(keys, dim=1)[known], values, lengths, torch.stack(log_probs, dim=1)[known])
+        found = torch.stack(log_probs, dim=1)[known]
+        return States(torch.stack(keys, dim=1)[known], values, lengths, decoding.source_means, found)
 
     def logit_blocks(self, states: States) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the logits of states in blocks of bounded size.

@@ -64,8 +64,28 @@ class Step(NamedTuple):
     logits: Tensor
 
 
+def mean_states(encoded: Tensor, mask: Tensor) -> Tensor:
+    """Compute the mean encoder state of each source.
+
+    Args:
+        encoded: [n, s, d] encoder states.
+        mask: [n, s] 1 at real tokens, 0 at padding.
+
+    Returns:
+        [n, d] means in float32.
+    """
+    shown = mask.to(torch.float32)
+    return torch.einsum("nsd,ns->nd", encoded.float(), shown) / shown.sum(dim=1, keepdim=True).clamp_min(1)
+
+
 class Decoding(Protocol):
-    """A batch of translations that are being decoded: `step` appends a token to every row, `reorder` selects rows."""
+    """A batch of translations that are being decoded: `step` appends a token to every row, `reorder` selects rows.
+
+    Attributes:
+        source_means: [n, d] the mean encoder state of each source that the decoding was started with, float32.
+    """
+
+    source_means: Tensor
 
     def step(self, tokens: Tensor) -> Step:
         """Feed tokens and compute the state and logits at the last position.
@@ -104,6 +124,7 @@ class TransformersDecoding:
         self._encoded = encoded
         self._mask = mask
         self._cache: Any = None
+        self.source_means = mean_states(encoded.last_hidden_state, mask)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Step:

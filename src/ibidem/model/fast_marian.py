@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from ibidem.model.decoding import Step
+from ibidem.model.decoding import Step, mean_states
 from ibidem.model.linear import PlainLinear
 
 if TYPE_CHECKING:
@@ -319,6 +319,7 @@ class FastMarianDecoding:
         self._network = network
         self._beam = beam
         encoded = network.encode(ids, mask)
+        self.source_means = mean_states(encoded, mask)
         count, _, width = encoded.shape
         self._sources = Sources(
             [both.contiguous() for both in network.attend_sources(encoded)],

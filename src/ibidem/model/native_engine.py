@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ibidem.model.decoding import Step
+from ibidem.model.decoding import Step, mean_states
 from ibidem.native import Activation, Layer, NativeDecoder, NativeEncoder, NativeLinear, NativeSteps, Norm, native
 from ibidem.native import EncoderLayer as NativeEncoderLayer
 
@@ -73,10 +73,11 @@ class NativeEngine:
         """
         lengths = mask.sum(1)
         if self.encoder is None:
-            sources = self._network.attend_sources(self._network.encode(ids, mask))
+            encoded = self._network.encode(ids, mask)
+            sources, means = self._network.attend_sources(encoded), mean_states(encoded, mask)
         else:
-            sources = self.encoder(ids[mask.bool()], lengths)
-        return NativeDecoding(NativeSteps(self.decoder, sources, lengths, beam))
+            sources, means = self.encoder(ids[mask.bool()], lengths)
+        return NativeDecoding(NativeSteps(self.decoder, sources, lengths, beam), means)
 
 
 class NativeDecoding:
@@ -86,8 +87,9 @@ class NativeDecoding:
         steps: The state of the native decoder after the sources were encoded.
     """
 
-    def __init__(self, steps: NativeSteps) -> None:
+    def __init__(self, steps: NativeSteps, source_means: Tensor) -> None:
         self._steps = steps
+        self.source_means = source_means
 
     def step(self, tokens: Tensor) -> Step:
         """Feed one token to each row; see `Decoding.step`.

@@ -393,7 +393,7 @@ class NativeEncoder:
         packed = (_pack_norm(part, self._tensors) if isinstance(part, Norm) else part.handle for part in layer)
         return _EncoderLayer(*packed)
 
-    def __call__(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def __call__(self, tokens: Tensor, lengths: Tensor) -> tuple[list[Tensor], Tensor]:
         """Encode sources.
 
         Args:
@@ -401,7 +401,8 @@ class NativeEncoder:
             lengths: The length of each source [n].
 
         Returns:
-            Keys and values for each decoder layer [2, n, heads, longest, size of a head]; undefined beyond a source.
+            Keys and values for each decoder layer [2, n, heads, longest, size of a head], undefined beyond a source;
+            and the mean encoder state of each source [n, width].
 
         Raises:
             ValueError: The lengths do not fit the tokens, a source is too long, or a token is outside of the
@@ -415,6 +416,7 @@ class NativeEncoder:
             )
         shape = (2, len(counts), self._target_heads, longest, self._width // self._target_heads)
         sources = [torch.empty(shape) for _ in self._target]
+        means = torch.empty(len(counts), self._width)
         done = require().encode(
             ctypes.byref(self._parts),
             ids.data_ptr(),
@@ -422,10 +424,11 @@ class NativeEncoder:
             len(counts),
             longest,
             (ctypes.c_void_p * len(sources))(*(source.data_ptr() for source in sources)),
+            means.data_ptr(),
             torch.get_num_threads(),
         )
         if done == 0:
             raise MemoryError(f"Out of memory to encode {len(ids)} tokens.")
         if done < 0:
             raise ValueError("a token is outside of the model's vocabulary")
-        return sources
+        return sources, means

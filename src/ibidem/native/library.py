@@ -33,7 +33,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_linear_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_linear_free": (None, [_POINTER]),
     "ibidem_linear_apply": (_INT, [_POINTER, _POINTER, _LONG, _INT, _POINTER, _INT]),
-    "ibidem_encode": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _INT]),
+    "ibidem_encode": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_decoding_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG]),
     "ibidem_decoding_free": (None, [_POINTER]),
     "ibidem_decoding_step": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
