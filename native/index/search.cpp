@@ -36,13 +36,14 @@ __attribute__((always_inline)) inline Floats load_some(const float* numbers, int
 }
 
 template <class Key>
-float measure_key(const float* query, const Key* key, int64_t dimension) {
+__attribute__((always_inline)) inline float measure_key(const float* query, const Key* key, int64_t dimension) {
   return sum_squares(key, dimension,
                      [&](int64_t i, int count, Floats components) { return load_some(query + i, count) - components; });
 }
 
 // shifted: offset - query.
-float measure_codes(const float* shifted, const float* step, const int8_t* codes, int64_t dimension) {
+__attribute__((always_inline)) inline float measure_codes(const float* shifted, const float* step, const int8_t* codes,
+                                                          int64_t dimension) {
   return sum_squares(codes, dimension, [&](int64_t i, int count, Floats components) {
     return fma(components, load_some(step + i, count), load_some(shifted + i, count));
   });
@@ -322,15 +323,22 @@ void IvfSearcher::measure_keys(const std::vector<int32_t>& candidates, const flo
   }
   measured_.resize(candidates.size() + kLanes);
   with_component_type(keys, [&](auto zero) {
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const auto* key = static_cast<const decltype(zero)*>(keys_[i]);
-      float distance;
-      if constexpr (sizeof(zero) == 1)
-        distance = measure_codes(shifted_.data(), keys.step, key, keys.dimension);
-      else
-        distance = measure_key(query, key, keys.dimension);
-      std::memcpy(&measured_[i], &distance, sizeof(distance));
-    }
+    const auto measure_all = [&](int64_t dimension) __attribute__((always_inline)) {
+      for (size_t i = 0; i < keys_.size(); ++i) {
+        const auto* key = static_cast<const decltype(zero)*>(keys_[i]);
+        float distance;
+        if constexpr (sizeof(zero) == 1)
+          distance = measure_codes(shifted_.data(), keys.step, key, dimension);
+        else
+          distance = measure_key(query, key, dimension);
+        std::memcpy(&measured_[i], &distance, sizeof(distance));
+      }
+    };
+    // With a constant the compiler unrolls the loop over the components.
+    if (keys.dimension == kUsualQuads * kQuad)
+      measure_all(kUsualQuads * kQuad);
+    else
+      measure_all(keys.dimension);
   });
   store(measured_.data() + candidates.size(), splat(std::numeric_limits<int32_t>::max()));
 }

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import save
 
-from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory import COMPACTOR_ARTEFACT, KeyCoding, Memory, ModelIdentity, SegmentData
 from ibidem.memory.generations import encode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
+
+    from ibidem.memory import Edit
 
 
 IDENTITY = ModelIdentity("tiny", "model-a", "tokenizer-a", 4, 100, "de", "en")
@@ -88,7 +91,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
     """Return pairs to add, always the same for a number."""
     data = sample(number, pairs=pairs)
-    wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
+    wide = None if compact is None else np.full((data.entries, compact), number, np.int8)
     return replace(data, keys=data.keys if keys else None, compact=wide)
 
 
@@ -151,13 +154,10 @@ def flips(content: bytes, places: range) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def make_older(path: Path) -> None:
-    def older(document: dict[str, object]) -> None:
-        document["format"] = 3
-        del document["snapshots"]
-
-    rewrite(path, older)
-    (path / ENDS).unlink()
+def put_coding(edit: Edit, width: int) -> None:
+    """Store a compactor's file whose codes are the components of compact keys themselves."""
+    coding = KeyCoding(np.zeros(width, np.float32), np.ones(width, np.float32))
+    edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", save(coding.tensors()), {})
 
 
 def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:

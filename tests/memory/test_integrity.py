@@ -20,7 +20,7 @@ from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, ModelIdentity, accept_loss, verify_folder
 from ibidem.memory.manifest import DTYPES, Counts, Layout
 
-from .samples import ENDS, JOURNAL, Case, append, files_of, make_older, one, pairs_of, record, rewrite, sample
+from .samples import ENDS, JOURNAL, Case, append, files_of, one, pairs_of, record, rewrite, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -400,13 +400,6 @@ def test_accept_loss_keeps_sound_records_beyond_an_older_committed_end(case: Cas
     assert [damage.file for damage in accept_loss(case.path)] == [JOURNAL]
     assert {pair[1] for pair in pairs_of(Memory.open(case.path)).values()} == {one(7).targets[0]}
     assert verify_folder(case.path)[1] == []
-
-
-def test_accept_loss_of_a_sound_older_format_drops_nothing(case: Case) -> None:
-    make_older(case.path)
-    before = files_of(case.path)
-    assert accept_loss(case.path) == []
-    assert files_of(case.path) == before
 
 
 def test_verify_while_another_process_commits(path: Path) -> None:

@@ -92,7 +92,9 @@ class ChunkedKeys(ArrayKeys):
     def __init__(self, generator: Generator, array: np.ndarray, coding: KeyCoding | None) -> None:
         super().__init__(array, coding)
         count = int(generator.choice([0, 1, 5, 100]))
-        self._chunks = [each.copy() for each in np.split(array, np.sort(generator.integers(len(array) + 1, size=count)))]
+        self._chunks = [
+            each.copy() for each in np.split(array, np.sort(generator.integers(len(array) + 1, size=count)))
+        ]
 
     def chunks(self) -> list[np.ndarray]:
         return self._chunks

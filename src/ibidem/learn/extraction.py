@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from ibidem.compact import Compactor
     from ibidem.model import BaseModel, Tokens
     from ibidem.text import Corpus, Counts, Pair
 
@@ -257,7 +256,7 @@ def extract(
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
             data = extract_chunk(model, chunk, settings.batch_tokens, report)
             if given is not None:
-                data = _compact(data, given.compactor, model.device)
+                data = _compact(data, given, model.device)
                 edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", given.payload, given.compactor.summary())
             edit.append_segment(data)
             edit.set_stage(STAGE, notes)
@@ -298,11 +297,11 @@ def _choose_compactor(memory: Memory, given: GivenCompactor | None) -> GivenComp
     return given
 
 
-def _compact(data: SegmentData, compactor: Compactor, device: torch.device) -> SegmentData:
+def _compact(data: SegmentData, given: GivenCompactor, device: torch.device) -> SegmentData:
     """Replace the keys of entries by compact keys."""
     assert data.keys is not None
-    blocks = compact_keys(compactor, ArrayKeys(data.keys), device=device)
-    return replace(data, keys=None, compact=np.concatenate(list(blocks)))
+    blocks = compact_keys(given.compactor, ArrayKeys(data.keys), device=device)
+    return replace(data, keys=None, compact=given.coding.encode(np.concatenate(list(blocks))))
 
 
 def _skip_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:

@@ -338,7 +338,9 @@ class MemoryWriter:
         compact = None
         if compactor is not None:
             blocks = compact_keys(compactor, ArrayKeys(data.keys), device=self._model.device)
-            compact = np.concatenate(list(blocks))
+            coding = memory.key_coding
+            assert coding is not None
+            compact = coding.encode(np.concatenate(list(blocks)))
         return replace(data, keys=data.keys if memory.layout.keys else None, compact=compact)
 
     def _compactor_of(self, memory: Memory) -> Compactor | None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from ibidem.errors import DamagedMemoryError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +38,9 @@ class KeyCoding:
         array([[ 1. , -2.5]], dtype=float16)
     """
 
+    # The names of the tensors in a compactor's file.
+    NAMES: ClassVar = ("key_offset", "key_step")
+
     offset: NDArray[np.float32]
     step: NDArray[np.float32]
 
@@ -58,6 +65,32 @@ class KeyCoding:
         unit = 2.0 ** (np.floor(np.log2(wanted)) - 2)
         step = np.rint(wanted / unit) * unit
         return cls((np.rint(mean / step) * step).astype(np.float32), step.astype(np.float32))
+
+    @classmethod
+    def read(cls, payload: bytes) -> KeyCoding:
+        """Read the coding in the file of a compactor.
+
+        Args:
+            payload: The bytes of the file, safetensors.
+
+        Raises:
+            DamagedMemoryError: The file has no valid coding.
+        """
+        try:
+            tensors = load(payload)
+            offset, step = (np.asarray(tensors[name], np.float32) for name in cls.NAMES)
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise DamagedMemoryError(
+                f"The compactor's file has no coding of compact keys ({error!r}): train the compactor again."
+            ) from error
+        valid = offset.ndim == 1 and offset.shape == step.shape
+        if not valid or not (np.isfinite(offset) & np.isfinite(step) & (step > 0)).all():
+            raise DamagedMemoryError("The coding of compact keys is invalid: train the compactor again.")
+        return cls(offset, step)
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """Return the tensors that a compactor's file stores."""
+        return dict(zip(self.NAMES, (self.offset, self.step), strict=True))
 
     def encode(self, keys: NDArray[Any]) -> NDArray[np.int8]:
         """Return the codes [n, d] of keys [n, d]; components beyond the range of the codes are clipped."""

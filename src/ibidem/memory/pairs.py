@@ -56,7 +56,7 @@ class SegmentData:
         targets: The target text of each pair.
         origins: The origin of each pair.
         locations: The line or number of each pair at its origin.
-        compact: [n, c] float16 compact keys; None where the memory has none.
+        compact: [n, c] int8 codes of compact keys (`Memory.key_coding`); None where the memory has none.
 
     Raises:
         MemoryFolderError: An array has the wrong shape or dtype or contains NaN or infinity, or a text is not valid
@@ -71,7 +71,7 @@ class SegmentData:
     targets: Sequence[str]
     origins: Sequence[str]
     locations: Sequence[int]
-    compact: NDArray[np.float16] | None = None
+    compact: NDArray[np.int8] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -136,7 +136,7 @@ class SegmentData:
     def _check_types(self) -> None:
         for name, dimensions, dtype in (
             ("keys", 2, np.float16),
-            ("compact", 2, np.float16),
+            ("compact", 2, np.int8),
             ("values", 1, np.int32),
             ("log_probs", 1, np.float32),
             ("lengths", 1, np.integer),
@@ -163,7 +163,7 @@ class SegmentData:
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:
-        for name in filter(self._has, ("keys", "compact", "log_probs")):
+        for name in filter(self._has, ("keys", "log_probs")):
             array = getattr(self, name)
             for start in range(0, len(array), _ROWS):  # in blocks, since a mask of all keys needs half their memory
                 finite = np.isfinite(array[start : start + _ROWS])
@@ -213,6 +213,11 @@ class SegmentContent(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
+def round_log_probs(log_probs: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Round log-probabilities to float16, as they are stored."""
+    return np.maximum(log_probs, np.finfo(np.float16).min).astype(np.float16)
+
+
 def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> SegmentContent:
     """Make the content of a segment of new pairs.
 
@@ -226,7 +231,7 @@ def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: boo
     """
     arrays: dict[str, NDArray[Any]] = {
         "values": data.values,
-        "log_probs": data.log_probs,
+        "log_probs": round_log_probs(data.log_probs),
         "offsets": data.offsets(),
         "origins": np.array([origins[name] for name in data.origins], np.int32),
         "locations": np.array(data.locations, np.int64),

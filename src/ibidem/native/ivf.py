@@ -32,7 +32,7 @@ MOST_DIMENSIONS = 1024
 _LEAST_QUERIES = 2
 _LEAST_KEYS = 1024
 
-# The most and the least bits of an entry that the table of chunks leaves out, and chunks among which a key is looked for.
+# Low bits of an entry that the table of chunks leaves out, at most and at least; and chunks that a lookup passes.
 _MOST_SHIFT, _LEAST_SHIFT = 16, 6
 _FEW_CHUNKS = 4
 
@@ -213,7 +213,9 @@ class StoredKeys:
             step: [d], for int8 keys.
         """
         self._chunks = [np.ascontiguousarray(chunk) for chunk in chunks]
-        self._coding = tuple(None if each is None else np.ascontiguousarray(each, np.float32) for each in (offset, step))
+        self._coding = tuple(
+            None if each is None else np.ascontiguousarray(each, np.float32) for each in (offset, step)
+        )
         self._firsts = np.cumsum([0] + [len(chunk) for chunk in self._chunks], dtype=np.int64)
         self._shift, self._first_chunks = _chunk_table(self._firsts)
         self._table = (_KeyChunk * len(self._firsts))(

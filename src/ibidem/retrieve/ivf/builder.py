@@ -1,4 +1,4 @@
-"""Build the native index: train centroids, assign each key to two lists, order the entries of each and encode their keys.
+"""Build the native index: train centroids, assign each key to two lists, order each list and encode its keys.
 
 Plain k-means compares every key with every centroid. Here the sample is first divided into about √lists cells, and
 k-means inside a cell makes its share of the centroids. The borders between cells are then smoothed by rounds in which a

@@ -424,9 +424,7 @@ def load_native(
     lost = np.empty(0, np.int64) if gone is None else gone
     check_shape(f"index {path}", file.shape.size - len(lost), file.shape.dimension, keys)
     file = file.without(lost)
-    return NativeIndex(
-        file, stored_keys(keys), settings, recall, threads, live=file.occupied() if len(lost) else None
-    )
+    return NativeIndex(file, stored_keys(keys), settings, recall, threads, live=file.occupied() if len(lost) else None)
 
 
 def stored_keys(keys: Keys) -> StoredKeys:
