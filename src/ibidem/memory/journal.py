@@ -211,9 +211,8 @@ class Journal:
         try:
             return self._read_committed(committed, uncommitted)
         except DamagedFile:
-            return self._read_committed(
-                committed, uncommitted
-            )  # a writer may have replaced a torn record during the first attempt
+            # A writer may have replaced a torn record during the first attempt.
+            return self._read_committed(committed, uncommitted)
 
     def read_sound(self, committed: End | None) -> Journal:
         """Read up to the first damaged record.

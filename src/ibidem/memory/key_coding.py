@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 LARGEST_CODE = 127
 # Standard deviations on either side of the offset that the codes span. Farther components are clipped.
 SPAN = 4.5
-# The step of a dimension without any spread.
-_LEAST_STEP = 2.0**-14
+# The least step whose multiples float16 holds, which has three bits.
+_LEAST_STEP = 2.0**-22
 
 
 @dataclass(frozen=True)
