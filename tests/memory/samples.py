@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IDENTITY = ModelIdentity("tiny", "model-a", "tokenizer-a", 4, 100, "de", "en")
 MOMENT = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-Row = tuple[str, str, str, int, list[int], list[list[float]]]
+Row = tuple[str, str, str, int, list[int], list[list[float]], list[int]]
 
 JOURNAL = "journals/000001.log"
 ENDS = "journals.json"
@@ -48,6 +48,7 @@ def sample(number: int, pairs: int = 3, dimension: int = 4, width: int = 1) -> S
         targets=[f"target {number}.{pair} 한 " * width for pair in range(pairs)],
         origins=[f"file-{(number + pair) % 3}.tsv" for pair in range(pairs)],
         locations=[100 * number + pair for pair in range(pairs)],
+        source_vectors=random.integers(-127, 128, (pairs, 64), dtype=np.int8),
     )
 
 
@@ -104,6 +105,8 @@ def rows(memory: Memory) -> dict[int, Row]:
     """Return all data of every pair by id; entries are read by their numbers."""
     keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
     values = np.concatenate([memory.values(), memory.tail.values])
+    vectors, sentences = memory.source_vectors(), memory.sentence_of_entries()
+    assert (len(vectors), len(sentences)) == (memory.pairs + memory.tail.pairs, len(values))
     found = {}
     for pair in memory.sentences():
         span = slice(pair.entries.start, pair.entries.stop)
@@ -111,7 +114,9 @@ def rows(memory: Memory) -> dict[int, Row]:
             *(pair.source, pair.target, pair.origin, pair.location),
             values[span].tolist(),
             keys[span].tolist(),
+            vectors[memory.number_of(pair.id)].tolist(),
         )
+        assert (sentences[span] == memory.number_of(pair.id)).all()
         for position, entry in enumerate(pair.entries):
             assert memory.locate(entry) == (memory.number_of(pair.id), position)
         number = memory.number_of(pair.id)
@@ -129,6 +134,7 @@ def rows_of(data: SegmentData, first_id: int) -> dict[int, Row]:
             *(data.sources[i], data.targets[i], data.origins[i], data.locations[i]),
             data.values[offsets[i] : offsets[i + 1]].tolist(),
             data.keys[offsets[i] : offsets[i + 1]].tolist(),
+            data.stored_source_vectors()[i].tolist(),
         )
         for i in range(data.pairs)
     }

@@ -59,6 +59,7 @@ def use(folder: Path) -> None:
         pass
     memory.values()
     memory.log_probs()
+    memory.source_vectors()
     for pair in memory.sentences():
         for entry in pair.entries[:1]:
             memory.locate(entry)

@@ -8,12 +8,22 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from safetensors.numpy import save
 
 from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.provenance import contents, extracted, given_digest
-from ibidem.memory import COMPACTOR_ARTEFACT, Memory, ModelIdentity, SegmentData, check_identity
+from ibidem.memory import (
+    COMPACTOR_ARTEFACT,
+    SOURCE_PROJECTION_ARTEFACT,
+    Memory,
+    ModelIdentity,
+    SegmentData,
+    SourceProjection,
+    check_identity,
+)
+from ibidem.model import general_file
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
 
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+    from numpy.typing import NDArray
 
     from ibidem.model import BaseModel, Tokens
     from ibidem.text import Corpus, Counts, Pair
@@ -254,7 +265,13 @@ def extract(
         for chunk in chunks:
             end = corpus.fraction()
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
-            data = extract_chunk(model, chunk, settings.batch_tokens, report)
+            data, means = extract_chunk(model, chunk, settings.batch_tokens, report)
+            if memory.artefact(SOURCE_PROJECTION_ARTEFACT) is None:
+                projection = shipped_projection(model) or SourceProjection.fit(means)
+                edit.put_artefact(SOURCE_PROJECTION_ARTEFACT, "safetensors", save(projection.tensors()), {})
+            else:
+                projection = memory.source_projection
+            data = replace(data, source_vectors=projection.vectors(means))
             if given is not None:
                 data = _compact(data, given, model.device)
                 edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", given.payload, given.compactor.summary())
@@ -337,7 +354,19 @@ def _report(progress: Progress, entries: int, before: int, start: float | None, 
     progress("Extracting", share, before + done, "tokens")
 
 
-def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Callable[[int], None]) -> SegmentData:
+def shipped_projection(model: BaseModel) -> SourceProjection | None:
+    """Return the projection of sources that ships with a model; None where there is none.
+
+    Args:
+        model: The base model.
+    """
+    file = general_file(model.name)
+    return None if file is None else SourceProjection.read(file.read_bytes())
+
+
+def extract_chunk(
+    model: BaseModel, chunk: Chunk, batch_tokens: int, report: Callable[[int], None]
+) -> tuple[SegmentData, NDArray[np.float32]]:
     """Compute the entries of a chunk in batches of similar length.
 
     Args:
@@ -347,13 +376,15 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         report: Receives the number of entries that are done.
 
     Returns:
-        The entries in corpus order: keys [entries, dimension] float16, values and log-probabilities [entries].
+        The entries in corpus order: keys [entries, dimension] float16, values and log-probabilities [entries]; and the
+        mean encoder state of each source [pairs, dimension].
     """
     lengths = np.array([len(target) for target in chunk.targets], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     keys = np.empty((chunk.entries, model.dimension), dtype=np.float16)
     values = np.empty(chunk.entries, dtype=np.int32)
     log_probs = np.empty(chunk.entries, dtype=np.float32)
+    means = np.empty((len(chunk.pairs), model.dimension), dtype=np.float32)
     done = 0
     for rows in make_batches(chunk.sources, chunk.targets, batch_tokens):
         states = model.states([chunk.sources[i] for i in rows], [chunk.targets[i] for i in rows])
@@ -361,9 +392,10 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         keys[place] = states.keys.half().cpu().numpy()
         values[place] = states.values.cpu().numpy()
         log_probs[place] = model.log_probs(states).cpu().numpy()
+        means[rows] = states.source_means.cpu().numpy()
         done += len(place)
         report(done)
-    return SegmentData(
+    data = SegmentData(
         keys=keys,
         values=values,
         log_probs=log_probs,
@@ -373,3 +405,4 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         origins=[pair.origin for pair in chunk.pairs],
         locations=[pair.location for pair in chunk.pairs],
     )
+    return data, means

@@ -5,6 +5,7 @@ from ibidem.memory.artefacts import (
     COMPACTOR_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
+    SOURCE_PROJECTION_ARTEFACT,
     Artefact,
     numbers_among,
     serials_of,
@@ -19,6 +20,7 @@ from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "FIXED_COMBINER_ARTEFACT",
     "INDEX_ARTEFACT",
     "LOCK",
+    "SOURCE_PROJECTION_ARTEFACT",
     "TEMPORARY",
     "WORK",
     "Artefact",
@@ -42,6 +45,7 @@ __all__ = [
     "ModelIdentity",
     "SegmentData",
     "SegmentRecord",
+    "SourceProjection",
     "StoredPair",
     "Tail",
     "accept_loss",

@@ -33,6 +33,7 @@ REMOVED_ENTRIES = "removed_entries"
 # The names of artefacts, and of the files below `artefacts/`.
 INDEX_ARTEFACT = "index"
 COMPACTOR_ARTEFACT = "compactor"
+SOURCE_PROJECTION_ARTEFACT = "source_projection"
 FIXED_COMBINER_ARTEFACT = "combiner_fixed"
 ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
 

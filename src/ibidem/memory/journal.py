@@ -28,6 +28,7 @@ import numpy as np
 from ibidem.errors import MemoryFolderError
 from ibidem.memory.files import DamagedFile, describe_size, make_directory, read_error, sync_directory
 from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, encode_document, has_valid_checksum, parse
+from ibidem.memory.manifest import SOURCE_WIDTH
 from ibidem.memory.pairs import SegmentData, round_log_probs
 
 if TYPE_CHECKING:
@@ -450,6 +451,7 @@ def _encode(change: Change) -> bytes:
         arrays = [added.values.astype("<i4"), round_log_probs(added.log_probs).astype("<f2")]
         arrays += [] if added.keys is None else [added.keys.astype("<f2")]
         arrays += [] if added.compact is None else [added.compact]
+        arrays.append(added.stored_source_vectors())
     text = json.dumps(notes, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     return b"".join([_JSON_LENGTH.pack(len(text)), text, *(array.tobytes() for array in arrays)])
 
@@ -478,6 +480,7 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
     widths = {name: fields.optional_integer(name, 1, LARGEST_DIMENSION) for name in ("keys", "compact")}
     shapes: list[tuple[str, tuple[int, ...]]] = [("<i4", (entries,)), ("<f2", (entries,))]
     shapes += [(_KEY_DTYPES[name], (entries, width)) for name, width in widths.items() if width is not None]
+    shapes.append(("|i1", (len(lengths), SOURCE_WIDTH)))
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in shapes]
     if sum(sizes) != len(arrays):
         raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays instead of {sum(sizes)}")
@@ -491,6 +494,7 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
     values, log_probs = next(found).astype(np.int32), next(found).astype(np.float32)
     keys = None if widths["keys"] is None else next(found).astype(np.float16)
     compact = None if widths["compact"] is None else next(found).astype(np.int8)
+    source_vectors = next(found).astype(np.int8)
     return SegmentData(
         keys=keys,
         values=values,
@@ -501,4 +505,5 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
         origins=fields.all_texts("origins"),
         locations=fields.integers("locations", most=(1 << 63) - 1),
         compact=compact,
+        source_vectors=source_vectors,
     )

@@ -28,7 +28,10 @@ DTYPES: Mapping[str, str] = {
     "target_offsets": "<i8",
     "origins": "<i4",
     "locations": "<i8",
+    "source_vectors": "|i1",
 }
+# The dimension of source vectors.
+SOURCE_WIDTH = 64
 # The dtypes of arrays whose numbers do not fit the one above.
 WIDE_DTYPES: Mapping[str, str] = {"values": "<i4"}
 # Arrays with a row for each entry, which pruning shortens. All others belong to the tokens and pairs, which stay.
@@ -128,6 +131,7 @@ class Layout:
             "target_offsets": (counts.pairs + 1,),
             "origins": (counts.pairs,),
             "locations": (counts.pairs,),
+            "source_vectors": (counts.pairs, SOURCE_WIDTH),
         }
         absent = {
             "keys": not self.keys,

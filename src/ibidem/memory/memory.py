@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
+from safetensors.numpy import save
 
 import ibidem
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
@@ -16,9 +17,11 @@ from ibidem.memory.artefacts import (
     COMPACTOR_ARTEFACT,
     REMOVED_ENTRIES,
     REMOVED_PAIRS,
+    SOURCE_PROJECTION_ARTEFACT,
     Artefact,
     check_artefact,
     read_removed,
+    write_artefact,
 )
 from ibidem.memory.edit import Edit, JournalWriter, check_fit
 from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, write_errors
@@ -37,8 +40,9 @@ from ibidem.memory.journal import ENDS, Ends, encode_ends
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
-from ibidem.memory.manifest import DTYPES, SEEDS, Layout, Manifest, ModelIdentity, utc_timestamp
+from ibidem.memory.manifest import DTYPES, SEEDS, SOURCE_WIDTH, Layout, Manifest, ModelIdentity, utc_timestamp
 from ibidem.memory.segment import Segment
+from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import State, read_state
 
 if TYPE_CHECKING:
@@ -127,6 +131,7 @@ class Memory:
         created: datetime | None = None,
         stages: Mapping[str, Mapping[str, Any]] | None = None,
         complete: bool = False,
+        source_projection: SourceProjection | None = None,
     ) -> Self:
         """Make an empty memory, generation 1.
 
@@ -137,6 +142,7 @@ class Memory:
             created: The time of creation, with a time zone; None is now.
             stages: The notes of stages of learning.
             complete: Whether learning is complete.
+            source_projection: The map from mean encoder states to source vectors, to be stored.
 
         Raises:
             MemoryFolderError: The folder is not empty or cannot be written.
@@ -156,6 +162,16 @@ class Memory:
             check_empty_folder(folder)  # another process may have made a memory before the lock was acquired
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
+            artefacts = {}
+            if source_projection is not None:
+                artefacts[SOURCE_PROJECTION_ARTEFACT] = write_artefact(
+                    folder / ARTEFACTS,
+                    SOURCE_PROJECTION_ARTEFACT,
+                    1,
+                    "safetensors",
+                    save(source_projection.tensors()),
+                    {},
+                )
             now = utc_timestamp(created)
             manifest = Manifest(
                 generation=1,
@@ -166,7 +182,7 @@ class Memory:
                 seed=seed,
                 origins=(),
                 segments=(),
-                artefacts={},
+                artefacts=artefacts,
                 stages=stages or {},
                 complete=complete,
             )
@@ -408,6 +424,38 @@ class Memory:
     def log_probs(self) -> NDArray[np.float32]:
         """Return [entries] the base model's log-probability of each entry's value, read-only."""
         return self._column("log_probs", np.float32, entries=True)
+
+    def source_vectors(self) -> NDArray[np.int8]:
+        """Return [pairs, 64] the source vector of each pair, sealed ones and those of the tail, by number; read-only.
+
+        Removed pairs keep their rows until the journal is sealed.
+        """
+        parts = [segment.array("source_vectors").all() for segment in self._segments]
+        vectors = np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts, self.tail.source_vectors])
+        vectors.flags.writeable = False
+        return vectors
+
+    def sentence_of_entries(self) -> NDArray[np.int32]:
+        """Return [entries] the number of each entry's pair, for the sealed entries and those of the tail."""
+        numbers = np.empty(self.entries + self.tail.entries, np.int32)
+        entry = pair = 0
+        for segment in self._segments:
+            numbers[entry : entry + segment.record.entries] = segment.pair_numbers() + np.int32(pair)
+            entry, pair = entry + segment.record.entries, pair + segment.record.pairs
+        numbers[entry:] = np.repeat(np.arange(pair, pair + self.tail.pairs), np.diff(self.tail.offsets))
+        return numbers
+
+    @cached_property
+    def source_projection(self) -> SourceProjection:
+        """The map from mean encoder states to source vectors; a fixed random one where the memory stores none.
+
+        Raises:
+            DamagedMemoryError: The artefact is missing, changed, or of another dimension.
+        """
+        stored = self.artefact(SOURCE_PROJECTION_ARTEFACT)
+        if stored is None:
+            return SourceProjection.random(self.identity.dimension)
+        return SourceProjection.read(stored.path.read_bytes())
 
     def clusters(self) -> NDArray[np.int32] | None:
         """Return [entries] the cluster of each entry (negative: none), read-only; None before clustering."""

@@ -363,6 +363,12 @@ class Segment:
         array = self.array(name)
         return array.all() if self.rows is None else array.gather(self.rows)
 
+    def pair_numbers(self) -> NDArray[np.int32]:
+        """Return [entries] the number of each entry's pair in the segment."""
+        if self.rows is None:
+            return np.repeat(np.arange(self.record.pairs, dtype=np.int32), np.diff(self.offsets))
+        return (np.searchsorted(self.offsets, self.rows, side="right") - 1).astype(np.int32)
+
     def select_entries(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """Return the arrays that change when entries are pruned.
 

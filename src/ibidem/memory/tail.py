@@ -18,6 +18,7 @@ from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
 from ibidem.memory.generations import MANIFEST, current_manifest, load_snapshot
 from ibidem.memory.journal import Change, Journal, journal_path, read_ends
+from ibidem.memory.manifest import SOURCE_WIDTH
 from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ class Tail:
     def values(self) -> NDArray[np.int32]:
         """[entries] the target token ids of all added pairs."""
         return np.concatenate([np.empty(0, np.int32), *(data.values for data in self.added)])
+
+    @cached_property
+    def source_vectors(self) -> NDArray[np.int8]:
+        """[pairs, 64] the source vectors of all added pairs."""
+        parts = [data.stored_source_vectors() for data in self.added]
+        return np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts])
 
     @cached_property
     def active(self) -> NDArray[np.bool_]:

@@ -143,6 +143,19 @@ def _shipped_folder() -> Path:
     return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))
 
 
+def general_file(model: str) -> Path | None:
+    """Return the file of what ships with a model for every memory: a compactor, and the projection of sources.
+
+    Args:
+        model: The name of the model.
+
+    Returns:
+        The file, safetensors; None for a model without one.
+    """
+    file = _shipped_folder().parent / "general.safetensors"
+    return file if model == SHIPPED and file.is_file() else None
+
+
 def load_pretrained(name: str, folder: Path | None = None) -> tuple[Any, Any]:
     """Load a network and its tokenizer.
 
