@@ -57,7 +57,7 @@ class SegmentData:
         origins: The origin of each pair.
         locations: The line or number of each pair at its origin.
         compact: [n, c] int8 codes of compact keys (`Memory.key_coding`); None where the memory has none.
-        source_vectors: [pairs, 64] int8 source vectors (`SourceProjection`); None stores zeros, which resemble no source.
+        source_vectors: [pairs, 64] int8 source vectors (`SourceProjection`); None stores zeros.
 
     Raises:
         MemoryFolderError: An array has the wrong shape or dtype or contains NaN or infinity, or a text is not valid
@@ -162,9 +162,8 @@ class SegmentData:
         names = ("lengths", "sources", "targets", "origins", "locations", "source_vectors")
         _check_equal({name: len(getattr(self, name)) for name in names if self._has(name)}, "pairs")
         if self.source_vectors is not None and self.source_vectors.shape[1] != SOURCE_WIDTH:
-            raise MemoryFolderError(
-                f"source vectors have {self.source_vectors.shape[1]} dimensions, not {SOURCE_WIDTH}"
-            )
+            width = self.source_vectors.shape[1]
+            raise MemoryFolderError(f"source vectors of a segment must have {SOURCE_WIDTH} dimensions, not {width}")
         if (odd := np.flatnonzero((self.lengths < 0) | (self.lengths > self.entries))).size:
             pair = int(odd[0])
             raise MemoryFolderError(
