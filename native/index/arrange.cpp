@@ -1,10 +1,9 @@
-// Orders the keys of a list so that each block of 16 consecutive keys lies close together. Only their slots are moved.
+// Orders the keys of a list so that each block of 16 consecutive keys lies close together. Only their entries are moved.
 //
 // A list is split in two halves across its longest axis, and each half again, until a half is a block. Halves are whole blocks,
 // so that only the last one is padded. Clusters by k-means with at most 16 keys each were no tighter.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -19,29 +18,28 @@ namespace {
 // Rounds of power iteration: an approximate longest axis is enough.
 constexpr int kRounds = 4;
 
-template <class Key>
 class Arranger {
  public:
-  explicit Arranger(int64_t dimension)
-      : dimension_(dimension),
-        width_((dimension + kLanes - 1) / kLanes * kLanes),
+  explicit Arranger(const Keys& keys)
+      : keys_(keys),
+        width_((keys.dimension + kLanes - 1) / kLanes * kLanes),
         mean_(width_),
         axis_(width_),
         sums_(width_) {}
 
-  // Reorders slots [count] of keys [.., dimension]; the slots of one block keep their given order.
-  void arrange(const Key* keys, int32_t* slots, int64_t count) {
+  // Reorders entries [count]; those of one block keep their given order.
+  void arrange(int32_t* entries, int64_t count) {
     rows_ = rows_buffer_.of(count * width_);
-    std::vector<Key> padded(width_);
     for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(keys + int64_t{slots[i]} * dimension_, dimension_, padded.begin());
-      for (int64_t j = 0; j < width_; j += kLanes) store(rows_ + i * width_ + j, load_key(padded.data() + j));
+      float* row = rows_ + i * width_;
+      keys_.read(entries[i], row);
+      std::fill(row + keys_.dimension, row + width_, 0.0f);
     }
     order_.resize(count);
     for (int64_t i = 0; i < count; ++i) order_[i] = {0.0f, i};
     split(0, count);
-    const std::vector<int32_t> given(slots, slots + count);
-    for (int64_t i = 0; i < count; ++i) slots[i] = given[order_[i].row];
+    const std::vector<int32_t> given(entries, entries + count);
+    for (int64_t i = 0; i < count; ++i) entries[i] = given[order_[i].row];
   }
 
  private:
@@ -110,37 +108,28 @@ class Arranger {
       store(to.data() + j, fma(splat(weight), load(rows_ + row * width_ + j), load(to.data() + j)));
   }
 
-  int64_t dimension_, width_;
+  const Keys& keys_;
+  int64_t width_;
   float* rows_ = nullptr;
   Scratch<float> rows_buffer_;
   std::vector<Place> order_;
   std::vector<float> mean_, axis_, sums_;
 };
 
-template <class Key>
-void arrange_all(const Key* keys, int32_t* slots, int64_t dimension, const int32_t* offsets, const int32_t* sizes,
-                 int64_t lists, int threads) {
-  parallel_dynamic(threads, lists, [&] {
-    Arranger<Key> arranger(dimension);
-    return [&, arranger = std::move(arranger)](int64_t list) mutable {
-      arranger.arrange(keys, slots + int64_t{offsets[list]} * kLanes, sizes[list]);
-    };
-  });
-}
-
 }  // namespace
 }  // namespace ibidem
 
-// keys: [.., dimension], float16 or float32; slots: [16 x blocks]; offsets: [lists + 1], in blocks; sizes: [lists], the number
-// of keys, whose slots are at the beginning of their list. Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_ivf_arrange(const void* keys, int64_t key_bytes, int32_t* slots, int64_t dimension,
-                                     const int32_t* offsets, const int32_t* sizes, int64_t lists, int threads) {
+// entries: [16 x blocks]; offsets: [lists + 1], in blocks; sizes: [lists], the number of keys, whose entries are at the
+// beginning of their list. Returns 0 when out of memory.
+IBIDEM_EXPORT int ibidem_ivf_arrange(const ibidem::Keys* keys, int32_t* entries, const int32_t* offsets, const int32_t* sizes,
+                                     int64_t lists, int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
-    if (key_bytes == 2)
-      arrange_all(static_cast<const uint16_t*>(keys), slots, dimension, offsets, sizes, lists, threads);
-    else
-      arrange_all(static_cast<const float*>(keys), slots, dimension, offsets, sizes, lists, threads);
+    parallel_dynamic(threads, lists, [&] {
+      return [&, arranger = Arranger(*keys)](int64_t list) mutable {
+        arranger.arrange(entries + int64_t{offsets[list]} * kLanes, sizes[list]);
+      };
+    });
     return 1;
   });
 }

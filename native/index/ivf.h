@@ -7,12 +7,9 @@
 #include <cstdint>
 
 #include "index/codes.h"
+#include "index/keys.h"
 
 namespace ibidem {
-
-// Loads 16 components of a key, which is stored in float32 or float16.
-inline Floats load_key(const float* key) { return load(key); }
-inline Floats load_key(const uint16_t* key) { return load_half(key); }
 
 // The offsets of a list. They lie side by side, so that reading them costs one cache miss.
 struct ListInfo {
@@ -33,10 +30,8 @@ struct Ivf {
   const ListInfo* lists;           // [16 x 16 x regions]
   const uint8_t* block_means;      // ordered by list
   const uint8_t* blocks;           // of keys
-  const int32_t* slots;            // [16 x blocks], the row of each place's key in `keys`, -1 for an empty place
-  const int32_t* entries;          // [keys], entry numbers
-  const void* keys;                // [keys, dimension], float16 or float32
-  int64_t key_bytes;               // 2 or 4, of a component
+  const int32_t* entries;          // [16 x blocks], the entry in each place, -1 for an empty one
+  Keys keys;
 };
 
 // Decodes the centroid of a list, in units of codes; centroid: [dimension].

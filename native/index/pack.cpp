@@ -40,7 +40,6 @@ void write_points(const Coding& coding, const float* points, int64_t count, cons
   });
 }
 
-template <class Key>
 class Packer {
  public:
   Packer(const Ivf& ivf, uint8_t* block_means, uint8_t* blocks)
@@ -73,11 +72,14 @@ class Packer {
     int64_t lanes[kLanes], count = 0;
     std::fill(mean_.begin(), mean_.end(), 0.0f);
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const int32_t slot = ivf_.slots[block * kLanes + lane];
-      if (slot < 0) continue;
+      const int32_t entry = ivf_.entries[block * kLanes + lane];
+      if (entry < 0) continue;
       float* row = rows_.data() + count * dimension_;
-      read(slot, row);
-      for (int64_t i = 0; i < dimension_; ++i) mean_[i] += row[i];
+      ivf_.keys.read(entry, row);
+      for (int64_t i = 0; i < dimension_; ++i) {
+        row[i] = (row[i] - ivf_.coding.mean[i]) * ivf_.coding.scale;
+        mean_[i] += row[i];
+      }
       lanes[count++] = lane;
     }
     if (count == 0) return;
@@ -94,24 +96,15 @@ class Packer {
       write_point<kFineBits>(dimension_, rows_.data() + row * dimension_, mean_.data(), -nearer, target, lanes[row]);
   }
 
-  // Reads the key in a slot, in units of codes.
-  void read(int64_t slot, float* row) const {
-    const Key* key = static_cast<const Key*>(ivf_.keys) + slot * dimension_;
-    for (int64_t i = 0; i < dimension_; ++i) row[i] = (number(key[i]) - ivf_.coding.mean[i]) * ivf_.coding.scale;
-  }
-  static float number(float x) { return x; }
-  static float number(uint16_t x) { return from_half(x); }
-
   const Ivf& ivf_;
   uint8_t *block_means_, *blocks_;
   int64_t dimension_, bytes_;
   std::vector<float> centroid_, mean_, rows_;
 };
 
-template <class Key>
 void pack_all(const Ivf& ivf, const int32_t* offsets, uint8_t* block_means, uint8_t* blocks, int threads) {
   parallel_dynamic(threads, ivf.regions * kLanes * kLanes, [&] {
-    return [&, packer = Packer<Key>(ivf, block_means, blocks)](int64_t list) mutable {
+    return [&, packer = Packer(ivf, block_means, blocks)](int64_t list) mutable {
       if (offsets[list] < offsets[list + 1]) packer.pack(list, offsets[list + 1] - offsets[list]);
     };
   });
@@ -152,13 +145,13 @@ IBIDEM_EXPORT int ibidem_ivf_pack_tree(const ibidem::Coding* coding, const float
   });
 }
 
-// Writes the blocks and the block means of all lists, from the slots and keys of the index; offsets: [lists + 1], in blocks.
+// Writes the blocks and the block means of all lists, from the entries and keys of the index; offsets: [lists + 1], in blocks.
 // Returns 0 when out of memory.
 IBIDEM_EXPORT int ibidem_ivf_pack_lists(const ibidem::Ivf* ivf, const int32_t* offsets, uint8_t* block_means, uint8_t* blocks,
                                         int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
-    (ivf->key_bytes == 2 ? pack_all<uint16_t> : pack_all<float>)(*ivf, offsets, block_means, blocks, threads);
+    pack_all(*ivf, offsets, block_means, blocks, threads);
     return 1;
   });
 }

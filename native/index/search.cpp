@@ -19,21 +19,34 @@ namespace {
 constexpr float kLargestSquare = 0x1p120f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-template <class Key>
-float measure_key(const float* query, const Key* key, int64_t dimension) {
+// The sum of the squares of difference(i, count, components) over the components of a key.
+template <class Key, class Difference>
+__attribute__((always_inline)) inline float sum_squares(const Key* key, int64_t dimension, Difference difference) {
   Floats squares[2] = {splat(0.0f), splat(0.0f)};
-  int64_t i = 0;
-  for (; i + kLanes <= dimension; i += kLanes) {
-    const Floats difference = load(query + i) - load_key(key + i);
-    squares[i / kLanes % 2] = fma(difference, difference, squares[i / kLanes % 2]);
-  }
-  if (i < dimension) {
-    Key rest[kLanes] = {};
-    std::copy(key + i, key + dimension, rest);
-    const Floats difference = load_first(query + i, static_cast<int>(dimension - i)) - load_key(rest);
-    squares[0] = fma(difference, difference, squares[0]);
-  }
+  for_components(key, dimension, [&](int64_t i, int count, Floats components) {
+    const Floats one = difference(i, count, components);
+    squares[i / kLanes % 2] = fma(one, one, squares[i / kLanes % 2]);
+  });
   return sum(squares[0] + squares[1]);
+}
+
+// Loads some of 16 numbers; where all are wanted, which the compiler knows, without a mask.
+__attribute__((always_inline)) inline Floats load_some(const float* numbers, int count) {
+  return count == kLanes ? load(numbers) : load_first(numbers, count);
+}
+
+template <class Key>
+__attribute__((always_inline)) inline float measure_key(const float* query, const Key* key, int64_t dimension) {
+  return sum_squares(key, dimension,
+                     [&](int64_t i, int count, Floats components) { return load_some(query + i, count) - components; });
+}
+
+// shifted: offset - query.
+__attribute__((always_inline)) inline float measure_codes(const float* shifted, const float* step, const int8_t* codes,
+                                                          int64_t dimension) {
+  return sum_squares(codes, dimension, [&](int64_t i, int count, Floats components) {
+    return fma(components, load_some(step + i, count), load_some(shifted + i, count));
+  });
 }
 
 float dot(const float* a, const float* b, int64_t dimension) {
@@ -107,7 +120,7 @@ class Searcher final : public IvfSearcher {
     set(query);
     pool_.clear(settings_.rerank);
     probe_lists();
-    collect_slots();
+    collect_entries();
   }
 
   // Leaves key - centroid in `residual`, in units of codes, and returns its square.
@@ -166,34 +179,34 @@ class Searcher final : public IvfSearcher {
       if (distance_of(lists_[begin]) > limit(settings_.prune_ratio)) break;
       scan(begin, std::min(end, lists_.size()));
     }
-    // Most of the present candidates stay: their slots and then their keys are loaded while the rest is scanned.
-    fetch_slots();
+    // Most of the present candidates stay: their entries and then their keys are loaded while the rest is scanned.
+    fetch_entries();
     open_groups(first_groups + 1, near_groups_.within(limit(kGroupReach * settings_.prune_ratio), settings_.groups));
     const int32_t last = near_lists_.within(limit(settings_.prune_ratio), settings_.nprobe);
     lists_.clear();
     near_lists_.collect(first_lists + 1, last, 0, opened, lists_);
     near_lists_.collect(0, last, opened, near_lists_.count(), lists_);
-    for (int64_t i = 0; i < pool_.count(); ++i) fetch_key<kLater>(ivf_.slots[pool_.place(i)]);
+    for (int64_t i = 0; i < pool_.count(); ++i) fetch_key<kLater>(ivf_.keys.find(ivf_.entries[pool_.place(i)]));
     scan(0, lists_.size());
   }
 
-  void fetch_slots() const {
-    for (int64_t i = 0; i < pool_.count(); ++i) fetch(ivf_.slots + pool_.place(i), sizeof(int32_t));
+  void fetch_entries() const {
+    for (int64_t i = 0; i < pool_.count(); ++i) fetch(ivf_.entries + pool_.place(i), sizeof(int32_t));
   }
 
-  // Leaves the slots of the candidates in slots_, each once: a key may have been found in both of its places.
-  void collect_slots() {
-    fetch_slots();
-    slots_.assign(pool_.count() + kLanes, -1);
+  // Leaves the entries in the pool in candidates_, each once: a key may have been found in both of its places.
+  void collect_entries() {
+    fetch_entries();
+    candidates_.assign(pool_.count() + kLanes, -1);
     size_t count = 0;
     for (int64_t i = 0; i < pool_.count(); ++i) {
-      const int32_t slot = ivf_.slots[pool_.place(i)];
+      const int32_t entry = ivf_.entries[pool_.place(i)];
       Bits known = 0;
-      for (size_t j = 0; j < count; j += kLanes) known |= equal(load(slots_.data() + j), splat(slot));
-      slots_[count] = known == 0 ? slot : -1;
+      for (size_t j = 0; j < count; j += kLanes) known |= equal(load(candidates_.data() + j), splat(entry));
+      candidates_[count] = known == 0 ? entry : -1;
       count += known == 0;
     }
-    slots_.resize(count);
+    candidates_.resize(count);
   }
 
   // The distance beyond which lists or blocks are skipped.
@@ -284,41 +297,58 @@ IvfSearcher& IvfSearcher::of_thread(const Ivf& ivf, const uint16_t* alive_mask) 
 
 void IvfSearcher::search(const float* query, const SearchSettings& settings, float* distances, int64_t* entries) {
   collect_candidates(query, settings);
-  search_among(slots_, query, settings.k, distances, entries);
+  search_among(candidates_, query, settings.k, distances, entries);
 }
 
-void IvfSearcher::search_among(const std::vector<int32_t>& slots, const float* query, int64_t k, float* distances,
+void IvfSearcher::search_among(const std::vector<int32_t>& candidates, const float* query, int64_t k, float* distances,
                                int64_t* entries) {
-  if (ivf_.key_bytes == 2)
-    measure_keys(slots, query, static_cast<const uint16_t*>(ivf_.keys));
-  else
-    measure_keys(slots, query, static_cast<const float*>(ivf_.keys));
-  find_nearest(slots, k);
+  measure_keys(candidates, query);
+  find_nearest(candidates, k);
   for (size_t i = 0; i < static_cast<size_t>(k); ++i) {
     distances[i] = i < found_.size() ? found_[i].distance : kInfinity;
     entries[i] = i < found_.size() ? found_[i].entry : -1;
   }
 }
 
-template <class Key>
-void IvfSearcher::measure_keys(const std::vector<int32_t>& slots, const float* query, const Key* keys) {
-  const int64_t dimension = ivf_.coding.dimension;
-  for (const int32_t slot : slots) fetch_key<kSoon>(slot);
-  measured_.resize(slots.size() + kLanes);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const float distance = measure_key(query, keys + int64_t{slots[i]} * dimension, dimension);
-    std::memcpy(&measured_[i], &distance, sizeof(distance));
+void IvfSearcher::measure_keys(const std::vector<int32_t>& candidates, const float* query) {
+  const Keys& keys = ivf_.keys;
+  keys_.resize(candidates.size());
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    keys_[i] = keys.find(candidates[i]);
+    fetch_key<kSoon>(keys_[i]);
   }
-  store(measured_.data() + slots.size(), splat(std::numeric_limits<int32_t>::max()));
+  if (keys.component_bytes == 1) {
+    shifted_.resize(keys.dimension);
+    for (int64_t i = 0; i < keys.dimension; ++i) shifted_[i] = keys.offset[i] - query[i];
+  }
+  measured_.resize(candidates.size() + kLanes);
+  with_component_type(keys, [&](auto zero) {
+    const auto measure_all = [&](int64_t dimension) __attribute__((always_inline)) {
+      for (size_t i = 0; i < keys_.size(); ++i) {
+        const auto* key = static_cast<const decltype(zero)*>(keys_[i]);
+        float distance;
+        if constexpr (sizeof(zero) == 1)
+          distance = measure_codes(shifted_.data(), keys.step, key, dimension);
+        else
+          distance = measure_key(query, key, dimension);
+        std::memcpy(&measured_[i], &distance, sizeof(distance));
+      }
+    };
+    // With a constant the compiler unrolls the loop over the components.
+    if (keys.dimension == kUsualQuads * kQuad)
+      measure_all(kUsualQuads * kQuad);
+    else
+      measure_all(keys.dimension);
+  });
+  store(measured_.data() + candidates.size(), splat(std::numeric_limits<int32_t>::max()));
 }
 
-// Leaves the k nearest of the measured keys in found_, in order; of equal distances the lower entry comes first. Entries are
-// read only for keys that can be among the k nearest.
-void IvfSearcher::find_nearest(const std::vector<int32_t>& slots, int64_t k) {
+// Leaves the k nearest of the measured keys in found_, in order; of equal distances the lower entry comes first.
+void IvfSearcher::find_nearest(const std::vector<int32_t>& candidates, int64_t k) {
   found_.clear();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (count_below(measured_.data(), slots.size(), measured_[i]) >= k) continue;
-    found_.push_back({0.0f, ivf_.entries[slots[i]]});
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (count_below(measured_.data(), candidates.size(), measured_[i]) >= k) continue;
+    found_.push_back({0.0f, candidates[i]});
     std::memcpy(&found_.back().distance, &measured_[i], sizeof(float));
   }
   std::sort(found_.begin(), found_.end());

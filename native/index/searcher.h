@@ -19,11 +19,11 @@ class IvfSearcher {
   // Finds about the k nearest keys; distances, entries: [k], inf and -1 where there are fewer.
   void search(const float* query, const SearchSettings& settings, float* distances, int64_t* entries);
 
-  // The slots of the candidates of the last `search`.
-  const std::vector<int32_t>& candidates() const { return slots_; }
+  // The candidates of the last `search`, as entries.
+  const std::vector<int32_t>& candidates() const { return candidates_; }
 
-  // Finds the k nearest of the keys in the given slots, by exact distance.
-  void search_among(const std::vector<int32_t>& slots, const float* query, int64_t k, float* distances, int64_t* entries);
+  // Finds the k nearest of these candidates, by exact distance.
+  void search_among(const std::vector<int32_t>& candidates, const float* query, int64_t k, float* distances, int64_t* entries);
 
  protected:
   struct Neighbour {
@@ -36,27 +36,27 @@ class IvfSearcher {
 
   IvfSearcher() = default;
 
-  // Leaves the slots of the nearest keys by codes in slots_, each once.
+  // Leaves the entries of the nearest keys by codes in candidates_, each once.
   virtual void collect_candidates(const float* query, const SearchSettings& settings) = 0;
 
-  // Prefetches the key in a slot, or as much of it as the hardware needs to continue. Inlined as `fetch` is.
+  // Prefetches a key, or as much of it as the hardware needs to continue. Inlined as `fetch` is.
   template <int When>
-  __attribute__((always_inline)) void fetch_key(int64_t slot) const {
-    const int64_t bytes = ivf_.coding.dimension * ivf_.key_bytes;
-    fetch<When>(static_cast<const char*>(ivf_.keys) + slot * bytes, std::min(kFirstBytes, bytes));
+  __attribute__((always_inline)) void fetch_key(const void* key) const {
+    fetch<When>(key, std::min(kFirstBytes, ivf_.keys.key_bytes()));
   }
 
   Ivf ivf_;
   const uint16_t* alive_mask_ = nullptr;
-  std::vector<int32_t> slots_;
+  std::vector<int32_t> candidates_;
 
  private:
   static constexpr int64_t kFirstBytes = 1024;
 
-  template <class Key>
-  void measure_keys(const std::vector<int32_t>& slots, const float* query, const Key* keys);
-  void find_nearest(const std::vector<int32_t>& slots, int64_t k);
+  void measure_keys(const std::vector<int32_t>& candidates, const float* query);
+  void find_nearest(const std::vector<int32_t>& candidates, int64_t k);
 
+  std::vector<const void*> keys_;  // of the candidates
+  std::vector<float> shifted_;     // offset - query, for int8 keys
   std::vector<int32_t> measured_;  // distances as the bits of floats: none is negative, so they sort alike
   std::vector<Neighbour> found_;
 };

@@ -24,6 +24,10 @@ inline Floats keep_first(Floats x, int count) { return {_mm512_maskz_mov_ps(firs
 inline Floats load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// Loads 16 signed bytes as numbers.
+inline Floats load_bytes(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
 inline void store(float* p, Floats x) { _mm512_storeu_ps(p, x.v); }
 inline void store_first(float* p, Floats x, int count) { _mm512_mask_storeu_ps(p, first_bits(count), x.v); }
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import save
 
-from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.memory import COMPACTOR_ARTEFACT, KeyCoding, Memory, ModelIdentity, SegmentData
 from ibidem.memory.generations import encode_manifest
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from ibidem.memory import Edit
+
 
 IDENTITY = ModelIdentity("tiny", "model-a", "tokenizer-a", 4, 100, "de", "en")
 MOMENT = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-Row = tuple[str, str, str, int, list[int], list[list[float]]]
+Row = tuple[str, str, str, int, list[int], list[list[float]], list[int]]
 
 JOURNAL = "journals/000001.log"
 ENDS = "journals.json"
@@ -45,6 +48,7 @@ def sample(number: int, pairs: int = 3, dimension: int = 4, width: int = 1) -> S
         targets=[f"target {number}.{pair} 한 " * width for pair in range(pairs)],
         origins=[f"file-{(number + pair) % 3}.tsv" for pair in range(pairs)],
         locations=[100 * number + pair for pair in range(pairs)],
+        source_vectors=random.integers(-127, 128, (pairs, 64), dtype=np.int8),
     )
 
 
@@ -88,7 +92,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def one(number: int, *, pairs: int = 1, compact: int | None = None, keys: bool = True) -> SegmentData:
     """Return pairs to add, always the same for a number."""
     data = sample(number, pairs=pairs)
-    wide = None if compact is None else np.full((data.entries, compact), number, np.float16)
+    wide = None if compact is None else np.full((data.entries, compact), number, np.int8)
     return replace(data, keys=data.keys if keys else None, compact=wide)
 
 
@@ -101,6 +105,8 @@ def rows(memory: Memory) -> dict[int, Row]:
     """Return all data of every pair by id; entries are read by their numbers."""
     keys = np.concatenate([memory.keys.read(0, memory.entries), memory.tail_keys()])
     values = np.concatenate([memory.values(), memory.tail.values])
+    vectors, sentences = memory.source_vectors(), memory.sentence_of_entries()
+    assert (len(vectors), len(sentences)) == (memory.pairs + memory.tail.pairs, len(values))
     found = {}
     for pair in memory.sentences():
         span = slice(pair.entries.start, pair.entries.stop)
@@ -108,7 +114,9 @@ def rows(memory: Memory) -> dict[int, Row]:
             *(pair.source, pair.target, pair.origin, pair.location),
             values[span].tolist(),
             keys[span].tolist(),
+            vectors[memory.number_of(pair.id)].tolist(),
         )
+        assert (sentences[span] == memory.number_of(pair.id)).all()
         for position, entry in enumerate(pair.entries):
             assert memory.locate(entry) == (memory.number_of(pair.id), position)
         number = memory.number_of(pair.id)
@@ -126,6 +134,7 @@ def rows_of(data: SegmentData, first_id: int) -> dict[int, Row]:
             *(data.sources[i], data.targets[i], data.origins[i], data.locations[i]),
             data.values[offsets[i] : offsets[i + 1]].tolist(),
             data.keys[offsets[i] : offsets[i + 1]].tolist(),
+            data.stored_source_vectors()[i].tolist(),
         )
         for i in range(data.pairs)
     }
@@ -151,13 +160,10 @@ def flips(content: bytes, places: range) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def make_older(path: Path) -> None:
-    def older(document: dict[str, object]) -> None:
-        document["format"] = 3
-        del document["snapshots"]
-
-    rewrite(path, older)
-    (path / ENDS).unlink()
+def put_coding(edit: Edit, width: int) -> None:
+    """Store a compactor's file whose codes are the components of compact keys themselves."""
+    coding = KeyCoding(np.zeros(width, np.float32), np.ones(width, np.float32))
+    edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", save(coding.tensors()), {})
 
 
 def hook(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError, 
 from ibidem.memory import Memory, files, generations
 from ibidem.memory.manifest import Layout
 
-from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, rewrite, sample
+from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, put_coding, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,8 +199,8 @@ def test_damaged_previous_manifest_keeps_its_files(path: Path) -> None:
     assert not (path / "artefacts" / "index-000002.bin").exists()
 
 
-def compacted(memory: Memory, width: int = 2) -> NDArray[np.float16]:
-    return np.arange(memory.entries * width, dtype=np.float16).reshape(-1, width)
+def compacted(memory: Memory, width: int = 2) -> NDArray[np.int8]:
+    return (np.arange(memory.entries * width) % 100).astype(np.int8).reshape(-1, width)
 
 
 def compact(path: Path, width: int = 2) -> Memory:
@@ -209,6 +208,7 @@ def compact(path: Path, width: int = 2) -> Memory:
     rows = compacted(memory, width)
     with memory.edit() as edit:
         edit.put_array("compact", lambda start, stop: rows[start:stop])
+        put_coding(edit, width)
         edit.put_array("clusters", lambda start, stop: np.arange(start, stop, dtype=np.int32))
         return edit.commit(MOMENT)
 
@@ -411,7 +411,8 @@ def test_failure_at_any_step_keeps_the_old_generation(
         done = False
         with contextlib.suppress(MemoryFolderError), memory.edit() as edit:
             edit.keep_snapshot("unpruned")
-            edit.put_array("compact", lambda a, b: np.zeros((b - a, 2), np.float16))
+            edit.put_array("compact", lambda a, b: np.zeros((b - a, 2), np.int8))
+            put_coding(edit, 2)
             edit.keep_entries(np.arange(memory.entries) % 2 == 0)
             edit.commit()
             done = True
@@ -424,26 +425,6 @@ def test_failure_at_any_step_keeps_the_old_generation(
             break
     assert done
     assert outcomes == {old, new}
-
-
-def test_first_format_is_read_and_upgraded(path: Path) -> None:
-    memory = append(path, 1, 2)
-    values = memory.values().copy()
-
-    def older(document: dict[str, object]) -> None:
-        document["format"] = 1
-        del document["journal"], document["numbering"], document["snapshots"]
-        del document["layout"], document["identity"]["source_prefix"]  # type: ignore[attr-defined]
-        for segment in document["segments"]:  # type: ignore[attr-defined]
-            del segment["tokens"]
-
-    rewrite(path, older)
-    (path / "journals.json").unlink()
-    memory = Memory.open(path)
-    np.testing.assert_array_equal(memory.values(), values)
-    memory = compact(path)
-    assert memory.verify() == []
-    assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 4
 
 
 def test_workspace_is_reused_for_the_same_digest(path: Path) -> None:

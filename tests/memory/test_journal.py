@@ -30,7 +30,6 @@ from .samples import (
     files_of,
     flips,
     hook,
-    make_older,
     one,
     pairs_of,
     record,
@@ -278,27 +277,6 @@ def test_open_reader_and_writer_detect_a_truncated_journal(case: Case) -> None:
     (case.path / JOURNAL).write_bytes((case.path / JOURNAL).read_bytes()[:-1])
     with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged: it has \d+ bytes, and 3 records"):
         memory.refresh()
-
-
-def test_older_format_refuses_complete_damaged_records(case: Case) -> None:
-    """Without a committed end, a complete record with a wrong checksum is damaged, not torn."""
-    make_older(case.path)
-    assert pairs_of(Memory.open(case.path)).keys() == {1, 2}
-    file = case.path / JOURNAL
-    good = file.read_bytes()
-    for damaged in flips(good, range(case.places[2] + 8, case.places[3], 11)):
-        file.write_bytes(damaged)
-        with pytest.raises(DamagedMemoryError, match=r"000001\.log is damaged"):
-            Memory.open(case.path)
-        with pytest.raises(DamagedMemoryError):
-            record(case.path, one(5))
-        assert file.read_bytes() == damaged
-    file.write_bytes(good)
-    memory = record(case.path, one(5))
-    assert memory.manifest.format == 4
-    assert pairs_of(memory).keys() == {1, 2, 3}
-    assert verify_folder(case.path)[1] == []
-    check_found(case, JOURNAL, good)
 
 
 def test_newer_format_of_committed_ends_is_refused(case: Case) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_round_trip(path: Path) -> None:
     manifest = append(path, 1, 2).manifest
     assert decode_manifest(encode_manifest(manifest), path) == manifest
-    assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 4
+    assert json.loads((path / "manifest.json").read_text("utf-8"))["format"] == 5
 
 
 FIELDS = [
@@ -98,17 +98,22 @@ def test_invalid_values_are_named(path: Path) -> None:
 
 def test_newer_format_is_refused(path: Path) -> None:
     append(path, 1)
-    rewrite(path, lambda document: document.update(format=5))
-    with pytest.raises(
-        MemoryFolderError, match=r"newer ibidem \(format 5; this one reads up to 4\): upgrade"
-    ) as caught:
+    rewrite(path, lambda document: document.update(format=6))
+    with pytest.raises(MemoryFolderError, match=r"newer ibidem \(format 6; this one reads 5\): upgrade") as caught:
         Memory.open(path)
     assert not isinstance(caught.value, DamagedMemoryError)
 
 
+def test_older_format_is_refused(path: Path) -> None:
+    append(path, 1)
+    rewrite(path, lambda document: document.update(format=4))
+    with pytest.raises(MemoryFolderError, match=r"older ibidem \(format 4; this one reads 5\): learn the memory again"):
+        Memory.open(path)
+
+
 def test_newer_format_with_wrong_checksum(path: Path) -> None:
     text = (path / "manifest.json").read_text("utf-8")
-    (path / "manifest.json").write_text(text.replace('"format": 4', '"format": 5'), "utf-8")
+    (path / "manifest.json").write_text(text.replace('"format": 5', '"format": 6'), "utf-8")
     with pytest.raises(DamagedMemoryError, match=r"checksum does not match, or .* newer ibidem"):
         Memory.open(path)
 

@@ -97,8 +97,8 @@ def check_against(memory: Memory, given_segments: list[SegmentData], data: st.Da
 
 def test_arrays_are_read_only_and_one_segment_is_not_copied(path: Path) -> None:
     memory = append(path, 1)
-    stored = memory._segments[0].array("values").all()
-    assert np.shares_memory(memory.values(), stored)
+    stored = memory._segments[0].array("keys").all()
+    assert np.shares_memory(memory.keys.read(0, memory.entries), stored)
     for array in (memory.values(), memory.log_probs(), memory.keys.read(0, 2)):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0

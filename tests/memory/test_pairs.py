@@ -80,6 +80,7 @@ def test_overflowing_lengths_are_refused() -> None:
             lengths=np.array([2**63, 2**63], np.uint64),
             **{key: ["a", "b"] for key in ("sources", "targets", "origins")},
             locations=[1, 2],
+            source_vectors=None,
         )
 
 

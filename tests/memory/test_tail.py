@@ -23,8 +23,8 @@ from .samples import (
     append,
     files_of,
     one,
+    put_coding,
     record,
-    rewrite,
     rows,
     rows_of,
     sample,
@@ -156,7 +156,8 @@ def test_sealing_pruned_compacted_and_clustered_segments(path: Path) -> None:
     """Entries, tokens and pairs have different counts, and each has its own numbers."""
     memory = append(path, 1, 2, 3)
     with memory.edit() as edit:
-        edit.put_array("compact", lambda start, stop: np.arange(start, stop)[:, None].repeat(2, 1).astype(np.float16))
+        edit.put_array("compact", lambda start, stop: np.arange(start, stop)[:, None].repeat(2, 1).astype(np.int8))
+        put_coding(edit, 2)
         edit.put_array("clusters", lambda start, stop: np.arange(start, stop, dtype=np.int32))
         memory = edit.commit()
     kept = np.arange(memory.entries) % 3 != 1
@@ -279,7 +280,8 @@ def test_restored_snapshot_has_later_additions_and_removals(path: Path) -> None:
 def test_restored_snapshot_drops_keys_that_later_pairs_lack(path: Path) -> None:
     memory = append(path, 1)
     with memory.edit() as edit:
-        edit.put_array("compact", lambda start, stop: np.zeros((stop - start, 2), np.float16))
+        edit.put_array("compact", lambda start, stop: np.zeros((stop - start, 2), np.int8))
+        put_coding(edit, 2)
         memory = edit.commit()
         edit.keep_snapshot("unpruned")
         edit.drop_array("keys")
@@ -304,31 +306,6 @@ def test_previous_manifest_loses_no_pair(path: Path) -> None:
     assert rows(Memory.open(path)) == expected
     assert rows(record(path, one(9))) == expected | rows_of(one(9), 5)
     assert rows(Memory.open(path).sealed()) == expected | rows_of(one(9), 5)
-
-
-@pytest.mark.parametrize("format", [1, 2, 3])
-def test_older_format_is_upgraded_by_the_first_record(path: Path, format: int) -> None:
-    append(path, 1)
-
-    def older(document: dict[str, Any]) -> None:
-        document["format"] = format
-        del document["snapshots"]
-        if format < 3:
-            del document["journal"], document["numbering"]
-        if format == 1:
-            del document["layout"], document["identity"]["source_prefix"]
-            for segment in document["segments"]:
-                del segment["tokens"]
-
-    rewrite(path, older)
-    (path / "journals.json").unlink()
-    before = files_of(path)
-    memory = Memory.open(path)
-    assert rows(memory) == rows_of(sample(1), 0)
-    assert (memory.manifest.format, files_of(path)) == (format, before)
-    memory = record(path, one(7))
-    assert memory.manifest.format == 4
-    assert rows(Memory.open(path)) == rows_of(sample(1), 0) | rows_of(one(7), 3)
 
 
 def test_readers_see_consistent_states_while_a_writer_records_and_seals(path: Path) -> None:

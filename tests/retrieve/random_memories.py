@@ -21,6 +21,7 @@ from ibidem.combine import AdaptiveCombiner, DistanceDecayCombiner, EntryTable, 
 from ibidem.compact import LinearCompactor, NetworkCompactor, place_compactor
 from ibidem.decode import MemoryScorer
 from ibidem.decode.scorer import NativeScorer, make_scorer
+from ibidem.memory import KeyCoding
 from ibidem.native import NativeBeams, RetrievalPolicy, best_of_mixture, loaded_instructions, native
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 from ibidem.retrieve.index import LARGEST_SQUARE
@@ -85,6 +86,26 @@ def draw_keys(generator: Generator, size: int, dimension: int) -> np.ndarray:
     return (scale * keys).astype(generator.choice([np.float16, np.float32]))
 
 
+class ChunkedKeys(ArrayKeys):
+    """Keys that lie in several arrays, as those of a memory of several segments."""
+
+    def __init__(self, generator: Generator, array: np.ndarray, coding: KeyCoding | None) -> None:
+        super().__init__(array, coding)
+        count = int(generator.choice([0, 1, 5, 100]))
+        self._chunks = [
+            each.copy() for each in np.split(array, np.sort(generator.integers(len(array) + 1, size=count)))
+        ]
+
+    def chunks(self) -> list[np.ndarray]:
+        return self._chunks
+
+
+def draw_source(generator: Generator, keys: np.ndarray) -> ArrayKeys:
+    """Draw how keys are stored: as they are or as int8 codes, and in how many arrays."""
+    coding = KeyCoding.fit(keys[:1000]) if generator.random() < 0.5 else None
+    return ChunkedKeys(generator, keys if coding is None else coding.encode(keys), coding)
+
+
 def draw_queries(generator: Generator, keys: np.ndarray, count: int) -> np.ndarray:
     """Draw queries [count, d] that are near keys, far from all of them, huge, or not finite."""
     dimension = keys.shape[1]
@@ -129,8 +150,9 @@ def search_memory(generator: Generator, totals: Totals, most_keys: int) -> None:
     dimension = int(generator.choice(DIMENSIONS))
     most = min(most_keys, MOST_NUMBERS // dimension)
     size = int(math.exp(generator.uniform(0, math.log(most))))
-    keys = draw_keys(generator, size, dimension)
-    index = build_index(ArrayKeys(keys), DEFAULT, seed=int(generator.integers(1000)), threads=1)
+    source = draw_source(generator, draw_keys(generator, size, dimension))
+    keys = np.concatenate(list(source.blocks(size)))
+    index = build_index(source, DEFAULT, seed=int(generator.integers(1000)), threads=1)
     assert isinstance(index, NativeIndex)
     totals.memories += 1
     totals.keys += size

@@ -24,17 +24,16 @@ from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
-    SOURCE_PROJECTION_ARTEFACT,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from torch import Tensor
 
     from ibidem.combine.combiners import Combiner
     from ibidem.memory import Memory
+    from ibidem.model import BaseModel
 
 _CONTEXTUAL, _ADAPTIVE, _FIXED, _DISTANCE_DECAY = "contextual", "adaptive", "fixed", "distance-decay"
 _NAMES = (_CONTEXTUAL, _ADAPTIVE, _FIXED, _DISTANCE_DECAY)
@@ -215,58 +214,42 @@ def _read_contextual(payload: bytes) -> ContextualCombiner:
         ) from error
 
 
-def load_general_combiner(folder: Path) -> ContextualCombiner:
+def load_general_combiner(model: BaseModel) -> ContextualCombiner:
     """Load the contextual combiner that was trained for all memories of a model.
 
     Args:
-        folder: The folder `BaseModel.general`.
+        model: The model; it must have the folder `general`.
 
     Raises:
         ModelError: If it cannot be read.
     """
-    path = folder / "combiner.safetensors"
+    assert model.general is not None
+    path = model.general / "combiner.safetensors"
     try:
         return restore_contextual(load(path.read_bytes()))
     except (OSError, SafetensorError, KeyError, IndexError, RuntimeError, ValueError, UsageError) as error:
         raise ModelError(f"The combiner {path} cannot be read ({error}): install the model again.") from error
 
 
-def load_source_projection(memory: Memory) -> SourceProjection | None:
-    """Load the projection of a memory's source vectors; None where it has none.
-
-    Args:
-        memory: The memory.
-
-    Raises:
-        DamagedMemoryError: If it cannot be read.
-    """
-    artefact = memory.artefact(SOURCE_PROJECTION_ARTEFACT)
-    if artefact is None:
-        return None
-    try:
-        tensors = load(artefact.path.read_bytes())
-        return SourceProjection(tensors["source_mean"].float(), tensors["source_projection"].float())
-    except (SafetensorError, KeyError) as error:
-        raise DamagedMemoryError(f"{artefact.path} cannot be read ({error}): learn the memory again.") from error
-
-
 def load_entry_table(memory: Memory, device: torch.device) -> EntryTable:
-    """Load what a memory stores about its sealed entries.
+    """Load what a memory stores about its entries, those of the tail excluded.
 
     Args:
         memory: The memory.
         device: Where the table is used.
+
+    Raises:
+        DamagedMemoryError: If a file is damaged.
     """
-    values = torch.from_numpy(memory.values().astype(np.int64)).to(device)
-    projection = load_source_projection(memory)
-    if projection is None:
-        return EntryTable(values)
+    projection = memory.source_projection
     return EntryTable(
-        values,
+        torch.from_numpy(memory.values().astype(np.int64)).to(device),
         torch.from_numpy(memory.log_probs().astype(np.float32)).to(device),
-        torch.from_numpy(memory.sentence_of_entries()).to(device),
-        torch.from_numpy(memory.source_vectors()).to(device),
-        SourceProjection(projection.mean.to(device), projection.matrix.to(device)),
+        torch.from_numpy(memory.sentence_of_entries()[: memory.entries]).to(device),
+        torch.from_numpy(memory.source_vectors()[: memory.pairs].copy()).to(device),
+        SourceProjection(
+            torch.from_numpy(projection.mean).to(device), torch.from_numpy(projection.projection).to(device)
+        ),
     )
 
 

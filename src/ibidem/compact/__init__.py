@@ -9,15 +9,24 @@ from ibidem.compact.compactors import (
     compact_keys,
     place_compactor,
 )
-from ibidem.compact.storage import load_compactor, read_notes, restore_compactor, store_compactor
+from ibidem.compact.storage import (
+    GENERAL_COMPACTOR,
+    is_general,
+    load_compactor,
+    read_notes,
+    restore_compactor,
+    store_compactor,
+)
 
 __all__ = [
     "ACTIVATIONS",
+    "GENERAL_COMPACTOR",
     "Compactor",
     "LinearCompactor",
     "NativeCompactor",
     "NetworkCompactor",
     "compact_keys",
+    "is_general",
     "load_compactor",
     "place_compactor",
     "read_notes",

@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 
 from ibidem.compact.compactors import LinearCompactor, NetworkCompactor
 from ibidem.errors import DamagedMemoryError, UsageError
+from ibidem.memory import COMPACTOR_ARTEFACT, KeyCoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,18 +20,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.compact.compactors import Compactor
+    from ibidem.memory import Memory
+    from ibidem.model import BaseModel
 
+# The file of the compactor in `BaseModel.general`.
+GENERAL_COMPACTOR = "compactor.safetensors"
 # The metadata is one JSON document under one name, since safetensors does not promise an order of several names.
 _METADATA = "ibidem_compactor"
 _REMEDY = "run `ibidem compact` again, or give another compactor"
 
 
-def store_compactor(compactor: Compactor, notes: Mapping[str, object] | None = None) -> bytes:
+def store_compactor(
+    compactor: Compactor, notes: Mapping[str, object] | None = None, coding: KeyCoding | None = None
+) -> bytes:
     """Turn a compactor into safetensors.
 
     Args:
         compactor: The compactor.
         notes: What to store with it, such as the model that it was trained for; JSON must be able to hold it.
+        coding: The codes in which a memory stores its compact keys; `KeyCoding.read` reads it back. None only for a
+            compactor that no memory uses.
 
     Returns:
         The bytes of the file.
@@ -42,6 +51,8 @@ def store_compactor(compactor: Compactor, notes: Mapping[str, object] | None = N
         (2, {'model': 'ibidem-base-de-en'})
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in compactor.state_dict().items()}
+    if coding is not None:
+        tensors |= {name: torch.from_numpy(numbers) for name, numbers in coding.tensors().items()}
     metadata = {**compactor.summary(), "notes": dict(notes or {})}
     return save(tensors, metadata={_METADATA: json.dumps(metadata, sort_keys=True, allow_nan=False)})
 
@@ -61,6 +72,7 @@ def restore_compactor(payload: bytes) -> Compactor:
             raise ValueError("a tensor is empty or not float32")
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
             raise ValueError("some of its weights are not finite")
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in KeyCoding.NAMES}
         compactor = _RESTORERS[metadata["kind"]](tensors, metadata)
     except (SafetensorError, KeyError, IndexError, TypeError, RuntimeError, ValueError, UsageError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -105,6 +117,20 @@ def load_compactor(path: Path) -> Compactor:
         return restore_compactor(payload)
     except DamagedMemoryError as error:
         raise DamagedMemoryError(f"{path}: {error}") from error
+
+
+def is_general(memory: Memory, model: BaseModel) -> bool:
+    """Return whether the keys of a memory are in the space of the model's general compactor.
+
+    Args:
+        memory: The memory.
+        model: Its base model.
+    """
+    artefact = memory.artefact(COMPACTOR_ARTEFACT)
+    if artefact is None or model.general is None:
+        return False
+    mine, general = (load_compactor(path).state_dict() for path in (artefact.path, model.general / GENERAL_COMPACTOR))
+    return mine.keys() == general.keys() and all(torch.equal(mine[name], general[name]) for name in mine)
 
 
 def _read_metadata(payload: bytes) -> dict[str, Any]:

@@ -23,11 +23,14 @@ from ibidem.combine import (
     SHORT_BANDWIDTH,
     DistanceDecayCombiner,
     EntryTable,
+    SourceProjection,
     load_combiner,
+    load_entry_table,
+    load_general_combiner,
     place_combiner,
     typical_distance,
 )
-from ibidem.compact import place_compactor
+from ibidem.compact import is_general, place_compactor
 from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer, make_scorer
 from ibidem.errors import UsageError
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity
@@ -157,9 +160,9 @@ class GrowingTable:
             self._load(memory)
         values, log_probs, sentences, vectors = self._buffers
         known, known_pairs = self._entries - memory.entries, self._pairs - memory.pairs
-        of_entries = np.repeat(np.arange(memory.pairs, pairs, dtype=np.int32), np.diff(tail.offsets))
+        of_entries = np.repeat(np.arange(memory.pairs, pairs), np.diff(tail.offsets))
         for buffer, new in ((values, tail.values), (log_probs, tail.log_probs), (sentences, of_entries)):
-            buffer[self._entries : entries] = torch.from_numpy(new[known:].astype(_NUMPY_TYPES[buffer.dtype]))
+            buffer[self._entries : entries] = torch.from_numpy(new[known:].copy())
         vectors[self._pairs : pairs] = torch.from_numpy(tail.source_vectors[known_pairs:].copy())
         self._entries, self._pairs = entries, pairs
         self.table = EntryTable(
@@ -167,10 +170,10 @@ class GrowingTable:
         )
 
     def _load(self, memory: Memory) -> None:
-        sealed = load_entry_table(memory.sealed_only(), self._device)
+        sealed = load_entry_table(memory, self._device)
+        parts = (sealed.values, sealed.log_probs, sealed.sentences, sealed.source_vectors)
         self._buffers = tuple(
-            torch.cat([part, part.new_empty(_SPARE, *part.shape[1:])])
-            for part in (sealed.values, sealed.log_probs, sealed.sentences, sealed.source_vectors)
+            torch.cat([part, part.new_empty(_SPARE, *part.shape[1:])]) for part in parts if part is not None
         )
         self._projection = sealed.projection
         self._generation, self._entries, self._pairs = memory.generation, memory.entries, memory.pairs
@@ -299,6 +302,8 @@ class LoadedMemory:
         """Return the given combiner, or the memory's own of this name; None for the distance decay."""
         if combiner is None or isinstance(combiner, str):
             chosen = load_combiner(memory, combiner)
+            if chosen is None and combiner is None and is_general(memory, self._model):
+                chosen = load_general_combiner(self._model)
             return None if chosen is None else place_combiner(chosen, self._device)
         return place_combiner(combiner, self._device)
 

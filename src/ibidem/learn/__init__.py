@@ -2,7 +2,14 @@
 
 from ibidem.learn.cluster import ClusterSettings, cluster_memory
 from ibidem.learn.combiner_training import MetaKSettings, train_adaptive, tune_fixed
-from ibidem.learn.compact import CompactSettings, TrainingData, compact_memory, parse_objectives, train_compactor
+from ibidem.learn.compact import (
+    CompactSettings,
+    TrainingData,
+    compact_memory,
+    fit_key_coding,
+    parse_objectives,
+    train_compactor,
+)
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
@@ -53,6 +60,7 @@ __all__ = [
     "cut_chunks",
     "describe_memory",
     "extract",
+    "fit_key_coding",
     "gather_examples",
     "group_entries",
     "index_memory",

@@ -8,12 +8,21 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from safetensors.numpy import save
 
 from ibidem.compact import compact_keys
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.learn.compact import GivenCompactor, read_given
 from ibidem.learn.provenance import contents, extracted, given_digest
-from ibidem.memory import COMPACTOR_ARTEFACT, Memory, ModelIdentity, SegmentData, check_identity
+from ibidem.memory import (
+    COMPACTOR_ARTEFACT,
+    SOURCE_PROJECTION_ARTEFACT,
+    Memory,
+    ModelIdentity,
+    SegmentData,
+    SourceProjection,
+    check_identity,
+)
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys
 
@@ -22,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+    from numpy.typing import NDArray
 
-    from ibidem.compact import Compactor
     from ibidem.model import BaseModel, Tokens
     from ibidem.text import Corpus, Counts, Pair
 
@@ -255,9 +264,15 @@ def extract(
         for chunk in chunks:
             end = corpus.fraction()
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
-            data = extract_chunk(model, chunk, settings.batch_tokens, report)
+            data, means = extract_chunk(model, chunk, settings.batch_tokens, report)
+            if memory.artefact(SOURCE_PROJECTION_ARTEFACT) is None:
+                projection = shipped_projection(model) or SourceProjection.fit(means)
+                edit.put_artefact(SOURCE_PROJECTION_ARTEFACT, "safetensors", save(projection.tensors()), {})
+            else:
+                projection = memory.source_projection
+            data = replace(data, source_vectors=projection.vectors(means))
             if given is not None:
-                data = _compact(data, given.compactor, model.device)
+                data = _compact(data, given, model.device)
                 edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", given.payload, given.compactor.summary())
             edit.append_segment(data)
             edit.set_stage(STAGE, notes)
@@ -298,11 +313,11 @@ def _choose_compactor(memory: Memory, given: GivenCompactor | None) -> GivenComp
     return given
 
 
-def _compact(data: SegmentData, compactor: Compactor, device: torch.device) -> SegmentData:
+def _compact(data: SegmentData, given: GivenCompactor, device: torch.device) -> SegmentData:
     """Replace the keys of entries by compact keys."""
     assert data.keys is not None
-    blocks = compact_keys(compactor, ArrayKeys(data.keys), device=device)
-    return replace(data, keys=None, compact=np.concatenate(list(blocks)))
+    blocks = compact_keys(given.compactor, ArrayKeys(data.keys), device=device)
+    return replace(data, keys=None, compact=given.coding.encode(np.concatenate(list(blocks))))
 
 
 def _skip_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:
@@ -338,7 +353,20 @@ def _report(progress: Progress, entries: int, before: int, start: float | None, 
     progress("Extracting", share, before + done, "tokens")
 
 
-def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Callable[[int], None]) -> SegmentData:
+def shipped_projection(model: BaseModel) -> SourceProjection | None:
+    """Return the projection of sources that ships with a model; None where there is none.
+
+    Args:
+        model: The base model.
+    """
+    if model.general is None:
+        return None
+    return SourceProjection.read((model.general / "source_projection.safetensors").read_bytes())
+
+
+def extract_chunk(
+    model: BaseModel, chunk: Chunk, batch_tokens: int, report: Callable[[int], None]
+) -> tuple[SegmentData, NDArray[np.float32]]:
     """Compute the entries of a chunk in batches of similar length.
 
     Args:
@@ -348,13 +376,15 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         report: Receives the number of entries that are done.
 
     Returns:
-        The entries in corpus order: keys [entries, dimension] float16, values and log-probabilities [entries].
+        The entries in corpus order: keys [entries, dimension] float16, values and log-probabilities [entries]; and the
+        mean encoder state of each source [pairs, dimension].
     """
     lengths = np.array([len(target) for target in chunk.targets], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     keys = np.empty((chunk.entries, model.dimension), dtype=np.float16)
     values = np.empty(chunk.entries, dtype=np.int32)
     log_probs = np.empty(chunk.entries, dtype=np.float32)
+    means = np.empty((len(chunk.pairs), model.dimension), dtype=np.float32)
     done = 0
     for rows in make_batches(chunk.sources, chunk.targets, batch_tokens):
         states = model.states([chunk.sources[i] for i in rows], [chunk.targets[i] for i in rows])
@@ -362,9 +392,10 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         keys[place] = states.keys.half().cpu().numpy()
         values[place] = states.values.cpu().numpy()
         log_probs[place] = model.log_probs(states).cpu().numpy()
+        means[rows] = states.source_means.cpu().numpy()
         done += len(place)
         report(done)
-    return SegmentData(
+    data = SegmentData(
         keys=keys,
         values=values,
         log_probs=log_probs,
@@ -374,3 +405,4 @@ def extract_chunk(model: BaseModel, chunk: Chunk, batch_tokens: int, report: Cal
         origins=[pair.origin for pair in chunk.pairs],
         locations=[pair.location for pair in chunk.pairs],
     )
+    return data, means

@@ -10,9 +10,16 @@ import numpy as np
 
 from ibidem.compact import compact_keys
 from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model
+from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model, shipped_projection
 from ibidem.learn.maintenance import maintain
-from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity, remove_pairs
+from ibidem.memory import (
+    COMPACTOR_ARTEFACT,
+    Memory,
+    SourceProjection,
+    check_complete,
+    check_identity,
+    remove_pairs,
+)
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import ArrayKeys, compactor_of
 from ibidem.text import Counts, Pair, join_lines
@@ -66,7 +73,14 @@ def create_memory(path: str | PathLike[str], model: BaseModel, *, seed: int = 0)
         seed: The seed of later stages.
     """
     notes = {"corpus": "pairs added one by one", "special_tokens": model.tokens.special_ids()}
-    return Memory.create(path, identify_model(model), seed=seed, stages={STAGE: notes}, complete=True)
+    return Memory.create(
+        path,
+        identify_model(model),
+        seed=seed,
+        stages={STAGE: notes},
+        complete=True,
+        source_projection=shipped_projection(model) or SourceProjection.random(model.dimension),
+    )
 
 
 def _open_or_create(path: Path, model: BaseModel) -> Memory:
@@ -332,14 +346,18 @@ class MemoryWriter:
         part = Chunk()
         for i in pairs:
             part.add(chunk.pairs[i], chunk.sources[i], chunk.targets[i])
-        data = extract_chunk(self._model, part, _BATCH_TOKENS, lambda _: None)
+        data, means = extract_chunk(self._model, part, _BATCH_TOKENS, lambda _: None)
+        vectors = memory.source_projection.vectors(means)
         assert data.keys is not None
         compactor = self._compactor_of(memory)
         compact = None
         if compactor is not None:
             blocks = compact_keys(compactor, ArrayKeys(data.keys), device=self._model.device)
-            compact = np.concatenate(list(blocks))
-        return replace(data, keys=data.keys if memory.layout.keys else None, compact=compact)
+            coding = memory.key_coding
+            assert coding is not None
+            compact = coding.encode(np.concatenate(list(blocks)))
+        kept = data.keys if memory.layout.keys else None
+        return replace(data, keys=kept, compact=compact, source_vectors=vectors)
 
     def _compactor_of(self, memory: Memory) -> Compactor | None:
         """Return the memory's compactor, which is read again only when it changes."""

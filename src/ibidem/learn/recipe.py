@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ibidem.compact import GENERAL_COMPACTOR
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import ClusterSettings, cluster_digest, cluster_memory
 from ibidem.learn.compact import (
-    GENERAL_COMPACTOR,
     CompactSettings,
     compact_digest,
     compact_memory,

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from ibidem.combine import (
     FixedCombiner,
@@ -19,7 +18,7 @@ from ibidem.combine import (
     store_contextual,
     store_fixed,
 )
-from ibidem.compact import load_compactor
+from ibidem.compact import is_general
 from ibidem.decode import Translator
 from ibidem.errors import TextError, UsageError
 from ibidem.evaluate import score
@@ -31,12 +30,10 @@ from ibidem.learn.combiner_training import (
     train_contextual,
     tune_fixed,
 )
-from ibidem.learn.compact import GENERAL_COMPACTOR
 from ibidem.learn.examples import gather_examples
 from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
-    COMPACTOR_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     check_complete,
@@ -47,7 +44,6 @@ from ibidem.retrieve import Index, open_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ibidem.learn.combiner_training import TrainedContextual
     from ibidem.learn.examples import Examples
@@ -310,22 +306,13 @@ def tune_contextual(
         return None
     start = None
     if model.general is not None:
-        general = load_general_combiner(model.general).network
+        general = load_general_combiner(model).network
         if general.k == settings.k:
             start = general
-            if not _is_general(memory, model.general):
+            if not is_general(memory, model):
                 start.scale.fill_(examples.typical_distance())
     updates = 0 if start is not None and sampled else settings.contextual.updates
     return train_contextual(examples, replace(settings.contextual, updates=updates), start=start, progress=progress)
-
-
-def _is_general(memory: Memory, folder: Path) -> bool:
-    """Return whether the keys of a memory are in the space of the model's general compactor."""
-    artefact = memory.artefact(COMPACTOR_ARTEFACT)
-    if artefact is None:
-        return False
-    mine, general = (load_compactor(path).state_dict() for path in (artefact.path, folder / GENERAL_COMPACTOR))
-    return mine.keys() == general.keys() and all(torch.equal(mine[name], general[name]) for name in mine)
 
 
 def choose_by_bleu(

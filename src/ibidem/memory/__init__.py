@@ -15,11 +15,13 @@ from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
+from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
 __all__ = [
@@ -28,8 +30,8 @@ __all__ = [
     "CONTEXTUAL_COMBINER_ARTEFACT",
     "FIXED_COMBINER_ARTEFACT",
     "INDEX_ARTEFACT",
-    "SOURCE_PROJECTION_ARTEFACT",
     "LOCK",
+    "SOURCE_PROJECTION_ARTEFACT",
     "TEMPORARY",
     "WORK",
     "Artefact",
@@ -37,6 +39,7 @@ __all__ = [
     "Damage",
     "Edit",
     "JournalWriter",
+    "KeyCoding",
     "KeyView",
     "Layout",
     "Manifest",
@@ -44,6 +47,7 @@ __all__ = [
     "ModelIdentity",
     "SegmentData",
     "SegmentRecord",
+    "SourceProjection",
     "StoredPair",
     "Tail",
     "accept_loss",

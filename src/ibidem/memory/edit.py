@@ -29,14 +29,13 @@ from ibidem.memory.generations import (
     commit_read_records,
     first_journal,
     keep_snapshot,
-    listed_snapshots,
     load_snapshot,
     put_manifest,
     remove_unused_files,
     update_ends,
 )
 from ibidem.memory.journal import Change
-from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, FORMAT, SEGMENT_NAME, Layout, utc_timestamp
+from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, SEGMENT_NAME, Layout, utc_timestamp
 from ibidem.memory.pairs import SegmentContent, make_content
 from ibidem.memory.segment import Segment, derive_segment, write_segment
 from ibidem.memory.tail import read_tail, seal_tail
@@ -122,12 +121,11 @@ class Edit:
         self._check_open()
         folder, draft = self._memory.path, self._draft
         removed = read_removed(folder, draft, REMOVED_PAIRS)
-        protected = self._memory.manifest.format > 3
-        tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed), protected=protected)
+        tail = read_tail(folder, draft.journal, draft.counts.pairs + len(removed))
         if not tail:
             return
         with write_errors(folder):
-            commit_read_records(folder, tail.journals, required=protected)
+            commit_read_records(folder, tail.journals)
         self._dirty = True
         if draft.layout.keys and any(data.keys is None for data in tail.added):
             self.drop_array("keys")  # a restored snapshot has keys, and later pairs lack them
@@ -364,11 +362,10 @@ class Edit:
             generation=self._memory.generation + 1,
             updated=utc_timestamp(updated),
             ibidem_version=ibidem.__version__,
-            format=FORMAT,
         )
         self._dirty = True
         with write_errors(path):
-            update_ends(path, first_journal(path, manifest), required=self._memory.manifest.format > 3)
+            update_ends(path, first_journal(path, manifest))
             try:
                 put_manifest(path, manifest)
             except CommittedError:
@@ -440,7 +437,7 @@ class Edit:
     @staticmethod
     def _start_draft(memory: Memory) -> Manifest:
         """Return the draft of the next generation, without changes."""
-        return replace(memory.manifest, snapshots=listed_snapshots(memory.path, memory.manifest))
+        return memory.manifest
 
     def _snapshot(self, name: str) -> SnapshotRecord:
         kept = self._draft.snapshots

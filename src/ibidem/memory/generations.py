@@ -27,13 +27,11 @@ from ibidem.memory.json_document import encode_document, has_valid_checksum, par
 from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
-    ARTEFACT_NAME,
-    FORMAT,
     SEGMENT_NAME,
     SNAPSHOT_FILE,
     Manifest,
     SnapshotRecord,
-    newer_format,
+    check_format,
 )
 
 if TYPE_CHECKING:
@@ -76,9 +74,10 @@ def decode_manifest(content: bytes, file: Path) -> Manifest:
     """
     fields = parse(content, file)
     if not has_valid_checksum(content):
-        number = fields.integer("format", 1)
-        if number > FORMAT:
-            raise DamagedFile(file, f"its checksum does not match, or {newer_format('it', number)}")
+        try:
+            check_format("it", fields.integer("format", 1))
+        except MemoryFolderError as error:
+            raise DamagedFile(file, f"its checksum does not match, or {error}") from error
         raise DamagedFile(file, "its checksum does not match its content")
     return Manifest.from_json(fields)
 
@@ -165,22 +164,6 @@ def check_empty_folder(folder: Path) -> None:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
 
 
-def listed_snapshots(folder: Path, manifest: Manifest) -> dict[str, SnapshotRecord]:
-    """Return the records of the snapshots that a manifest lists, by name.
-
-    Formats before 4 do not list them: all manifests in the folder of snapshots count then.
-
-    Args:
-        folder: The folder of the memory.
-        manifest: The generation whose snapshots are returned.
-    """
-    if manifest.format > 3:
-        return dict(manifest.snapshots)
-    found = (folder / SNAPSHOTS).glob("[a-z]*.json")
-    files = sorted(file for file in found if re.fullmatch(ARTEFACT_NAME, file.stem))
-    return {file.stem: SnapshotRecord(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files}
-
-
 def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
     """Read the manifest of a snapshot.
 
@@ -234,7 +217,7 @@ def _kept(folder: Path) -> tuple[list[Manifest], set[SnapshotRecord]]:
     """Return the current and the previous manifest, and the records of the snapshots that either of them lists."""
     files = [folder / MANIFEST, folder / PREVIOUS]
     kept = [load_manifest(file) for file in files if file.name == MANIFEST or file.exists()]
-    return kept, {record for manifest in kept for record in listed_snapshots(folder, manifest).values()}
+    return kept, {record for manifest in kept for record in manifest.snapshots.values()}
 
 
 def first_journal(folder: Path, manifest: Manifest) -> int:
@@ -303,7 +286,6 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
         DamagedMemoryError: The journal differs from what was read; nothing was changed.
     """
     ends = commit_read_records(folder, [journal])
-    assert ends is not None
     longer = journal.append(change)
     try:
         temporary, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
@@ -316,7 +298,7 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     return replace(longer, committed=longer.end)
 
 
-def commit_read_records(folder: Path, journals: Iterable[Journal], *, required: bool = True) -> Ends | None:
+def commit_read_records(folder: Path, journals: Iterable[Journal]) -> Ends:
     """Commit what was read of journals, including the records of killed writers beyond the committed ends.
 
     A record must be committed before another is appended, so that at most one record is uncommitted, and before it is
@@ -325,17 +307,14 @@ def commit_read_records(folder: Path, journals: Iterable[Journal], *, required: 
     Args:
         folder: The folder of the memory.
         journals: The journals, as far as they were read.
-        required: Whether the format of the memory requires committed ends.
 
     Returns:
-        The committed ends; None where the memory has none and its format requires none.
+        The committed ends.
 
     Raises:
         MemoryFolderError: The committed ends are not those that the journals were read with.
     """
-    ends = before = read_ends(folder, required=required)
-    if ends is None:
-        return None
+    ends = before = read_ends(folder)
     for journal in journals:
         committed = ends.of(journal.number)
         if committed == journal.state:
@@ -349,25 +328,13 @@ def commit_read_records(folder: Path, journals: Iterable[Journal], *, required: 
     return ends
 
 
-def update_ends(folder: Path, first: int, *, required: bool) -> None:
-    """Create the committed ends if they are missing, and drop those of journals before `first`.
+def update_ends(folder: Path, first: int) -> None:
+    """Drop the committed ends of journals before `first`.
 
     Args:
         folder: The folder of the memory.
         first: The lowest number of a journal that a manifest needs.
-        required: Whether the format of the memory requires committed ends. A memory of an older format has none: the
-            records that its journals contain now are committed.
     """
-    ends = read_ends(folder, required=required)
-    if ends is None:
-        ends = Ends(first)
-        for path in list_journals(folder, first):
-            journal = Journal(path).read(None)[1]
-            if journal.end:
-                journal.sync()
-                ends = ends.with_end(journal.number, journal.state)
-    elif first <= ends.first:
-        return
-    else:
-        ends = ends.since(first)
-    replace_file(folder / ENDS, encode_ends(ends))
+    ends = read_ends(folder)
+    if first > ends.first:
+        replace_file(folder / ENDS, encode_ends(ends.since(first)))

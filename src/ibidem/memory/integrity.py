@@ -35,14 +35,13 @@ from ibidem.memory.generations import (
     SEGMENTS,
     commit_read_records,
     current_manifest,
-    listed_snapshots,
     load_manifest,
     load_snapshot,
     put_manifest,
 )
 from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
 from ibidem.memory.lock import writer_lock
-from ibidem.memory.manifest import FORMAT, utc_timestamp
+from ibidem.memory.manifest import utc_timestamp
 from ibidem.memory.segment import Segment
 from ibidem.memory.tail import check_age, read_stamp
 from ibidem.text import same_language
@@ -145,7 +144,7 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
         with collecting_damage():
             load_manifest(folder / PREVIOUS)
     generations = [manifest]
-    for snapshot in listed_snapshots(folder, manifest).values():
+    for snapshot in manifest.snapshots.values():
         with collecting_damage():
             generations.append(load_snapshot(folder, snapshot))
     # Generations share the files that did not change between them.
@@ -168,7 +167,7 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
         with collecting_damage():
             check_artefact(folder / ARTEFACTS, name, artefact, advance)
     with collecting_damage():
-        ends = read_ends(folder, required=manifest.format > 3)
+        ends = read_ends(folder)
         with collecting_damage():
             check_age(folder, current.journal, ends)
         for check_journal in _journal_checks(folder, min(kept.journal for kept in generations), ends):
@@ -208,31 +207,32 @@ def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = No
     return manifest, found
 
 
-def _journal_checks(folder: Path, first: int, ends: Ends | None) -> Iterator[Callable[[], None]]:
+def _journal_checks(folder: Path, first: int, ends: Ends) -> Iterator[Callable[[], None]]:
     """Yield a check for each journal from a number on: the committed ones and those in the folder."""
     found = {int(path.stem): path for path in list_journals(folder, first)}
-    committed = () if ends is None else (number for number in ends.journals if number >= first)
+    committed = (number for number in ends.journals if number >= first)
     for number in sorted({*found, *committed}):
-        yield partial(_check_journal, folder, Journal(journal_path(folder, number)), protected=ends is not None)
+        yield partial(_check_journal, folder, Journal(journal_path(folder, number)))
 
 
-def _check_journal(folder: Path, journal: Journal, *, protected: bool) -> None:
-    before = read_ends(folder, required=protected)
-    end = None if before is None else before.of(journal.number)
+def _check_journal(folder: Path, journal: Journal) -> None:
+    before = read_ends(folder)
+    end = before.of(journal.number)
     read = journal.read(end)[1]
     # A writer commits each record before it writes the next; more records mean an old file, or a running writer.
-    if end is not None and read.records > end.records + 1 and read_ends(folder) == before:
+    if read.records > end.records + 1 and read_ends(folder) == before:
         raise DamagedFile(
             folder / ENDS, f"it is older than {journal.path.name}: there are {read.records} records, not {end.records}"
         )
 
 
 def _check_keys(segment: Segment, _: Manifest) -> None:
-    for name in {"keys", "compact"} & segment.expected.keys():
-        keys = segment.array(name)
-        for start in range(0, len(keys), _ROWS):
-            if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
-                raise DamagedFile(segment.file(name), f"it contains NaN or infinity after row {start}")
+    if "keys" not in segment.expected:
+        return
+    keys = segment.array("keys")
+    for start in range(0, len(keys), _ROWS):
+        if not np.isfinite(keys.read(start, min(start + _ROWS, len(keys)))).all():
+            raise DamagedFile(segment.file("keys"), f"it contains NaN or infinity after row {start}")
 
 
 def _check_log_probs(segment: Segment, _: Manifest) -> None:
@@ -321,9 +321,9 @@ def accept_loss(folder: Path) -> list[Damage]:
         for journal, damage in cut:
             lost.append(damage)
             _copy_damaged(journal)
-        if ends is None and manifest.format > 3:
+        if ends is None:
             lost.append(Damage(ENDS, "it was rebuilt from the journals"))
-        if lost:
+        if lost or ends is None:
             for number in sound.journals:
                 Journal(journal_path(folder, number)).sync()
             replace_file(folder / ENDS, encode_ends(sound))
@@ -337,12 +337,11 @@ def accept_loss(folder: Path) -> list[Damage]:
                     updated=utc_timestamp(),
                     ibidem_version=ibidem.__version__,
                     snapshots=snapshots,
-                    format=FORMAT,
                 ),
             )
         else:  # an older copy of the committed ends is no loss, and is updated
             journals = [_read_journal(folder, number, ends) for number in sound.journals]
-            commit_read_records(folder, journals, required=manifest.format > 3)
+            commit_read_records(folder, journals)
         return lost
 
 
@@ -358,7 +357,7 @@ def _sound_snapshots(
 ) -> tuple[dict[str, SnapshotRecord], list[Damage]]:
     """Return the snapshots with sound manifests and journals, and the damage of the others."""
     sound, lost = {}, []
-    for name, record in listed_snapshots(folder, manifest).items():
+    for name, record in manifest.snapshots.items():
         try:
             kept = load_snapshot(folder, record)
             for number in range(kept.journal, manifest.journal):
@@ -389,8 +388,8 @@ def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, 
     return sound, cut
 
 
-def _read_journal(folder: Path, number: int, ends: Ends | None) -> Journal:
-    return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
+def _read_journal(folder: Path, number: int, ends: Ends) -> Journal:
+    return Journal(journal_path(folder, number)).read(ends.of(number))[1]
 
 
 def _to_damage(folder: Path, damage: DamagedFile) -> Damage:

@@ -21,7 +21,6 @@ import re
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,8 @@ import numpy as np
 from ibidem.errors import MemoryFolderError
 from ibidem.memory.files import DamagedFile, describe_size, make_directory, read_error, sync_directory
 from ibidem.memory.json_document import LARGEST_DIMENSION, Fields, encode_document, has_valid_checksum, parse
-from ibidem.memory.pairs import SegmentData
+from ibidem.memory.manifest import SOURCE_WIDTH
+from ibidem.memory.pairs import SegmentData, round_log_probs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ ACCEPT_LOSS = (
 _FORMAT = 1
 JOURNALS = "journals"
 JOURNAL_NAME = r"[0-9]{6,12}\.log"
-_HEADER = b"ibidem journal 1\n"
+_HEADER = b"ibidem journal 2\n"
 _MARK = b"\xf1ibj"
 _FRAME = struct.Struct("<4sII")  # mark, length of the content, crc32
 _JSON_LENGTH = struct.Struct("<I")
@@ -117,15 +117,11 @@ def encode_ends(ends: Ends) -> bytes:
     return encode_document(ends.to_json(), "the committed ends")
 
 
-def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
+def read_ends(folder: Path) -> Ends:
     """Read the committed ends of a memory.
 
     Args:
         folder: The folder of the memory.
-        required: Whether the format of the memory requires the file.
-
-    Returns:
-        The ends; None where the file is missing and not required.
 
     Raises:
         DamagedFile: The file is missing, changed or inconsistent.
@@ -134,10 +130,6 @@ def read_ends(folder: Path, *, required: bool = True) -> Ends | None:
     file = folder / ENDS
     try:
         content = file.read_bytes()
-    except FileNotFoundError as error:
-        if not required:
-            return None
-        raise read_error(file, error, ACCEPT_LOSS) from error
     except OSError as error:
         raise read_error(file, error, ACCEPT_LOSS) from error
     if not has_valid_checksum(content):
@@ -204,11 +196,11 @@ class Journal:
         except FileNotFoundError:
             return 0
 
-    def read(self, committed: End | None, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
+    def read(self, committed: End, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
         """Read the changes after `end`.
 
         Args:
-            committed: The committed end; None in a memory of a format without them.
+            committed: The committed end.
             uncommitted: Whether to accept complete records beyond the committed end.
 
         Returns:
@@ -217,17 +209,17 @@ class Journal:
         Raises:
             DamagedMemoryError: The journal differs from what was committed, or a bad record is followed by a sound one.
         """
-        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, uncommitted)
         try:
-            return read()
+            return self._read_committed(committed, uncommitted)
         except DamagedFile:
-            return read()  # a writer may have replaced a torn record during the first attempt
+            # A writer may have replaced a torn record during the first attempt.
+            return self._read_committed(committed, uncommitted)
 
     def read_sound(self, committed: End | None) -> Journal:
         """Read up to the first damaged record.
 
         Args:
-            committed: The committed end; None in a memory of a format without them.
+            committed: The committed end; None where it is unknown.
 
         Returns:
             The journal up to there. It has no records if all of them are sound, but not the ones that were committed.
@@ -265,15 +257,6 @@ class Journal:
             raise DamagedFile(self.path, "it is not the journal whose end was committed", ACCEPT_LOSS)
         self._check_torn(content)
         return changes, replace(journal, committed=committed.bytes)
-
-    def _read_unprotected(self) -> tuple[list[Change], Journal]:
-        _, content = self._content()
-        changes, journal, _ = self._parse(content, self.end + len(content))
-        place = journal.end - self.end
-        if _is_complete(content, place if journal.end else len(_HEADER)):
-            raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is damaged")
-        self._check_torn(content)
-        return changes, replace(journal, committed=journal.end)
 
     def _parse(self, content: bytes, last: int) -> tuple[list[Change], Journal, set[End]]:
         """Return the changes in the sound records up to byte `last`, the journal there, and the state after each."""
@@ -399,14 +382,6 @@ class Journal:
                 raise DamagedFile(self.path, where, ACCEPT_LOSS)
 
 
-def _is_complete(content: bytes, start: int) -> bool:
-    """Return whether a record with the length of its header starts here, without a check of its checksum."""
-    if len(content) - start < _FRAME.size:
-        return False
-    mark, length, _ = _FRAME.unpack_from(content, start)
-    return bool(mark == _MARK and start + _FRAME.size + length <= len(content))
-
-
 def _describe_end(end: End) -> str:
     return f"{end.records} record{'s' if end.records != 1 else ''} of {end.bytes} bytes"
 
@@ -473,8 +448,10 @@ def _encode(change: Change) -> bytes:
             "keys": None if added.keys is None else added.keys.shape[1],
             "compact": None if added.compact is None else added.compact.shape[1],
         }
-        arrays = [added.values.astype("<i4"), added.log_probs.astype("<f4")]
-        arrays += [keys.astype("<f2") for keys in (added.keys, added.compact) if keys is not None]
+        arrays = [added.values.astype("<i4"), round_log_probs(added.log_probs).astype("<f2")]
+        arrays += [] if added.keys is None else [added.keys.astype("<f2")]
+        arrays += [] if added.compact is None else [added.compact]
+        arrays.append(added.stored_source_vectors())
     text = json.dumps(notes, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     return b"".join([_JSON_LENGTH.pack(len(text)), text, *(array.tobytes() for array in arrays)])
 
@@ -494,12 +471,16 @@ def _decode(record: memoryview, file: Path) -> Change:
         raise DamagedFile(file, f"a record is invalid ({error})") from error
 
 
+_KEY_DTYPES = {"keys": "<f2", "compact": "|i1"}
+
+
 def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData:
     lengths = np.array(fields.integers("lengths"), np.int64)
     entries = int(lengths.sum())
     widths = {name: fields.optional_integer(name, 1, LARGEST_DIMENSION) for name in ("keys", "compact")}
-    shapes: list[tuple[str, tuple[int, ...]]] = [("<i4", (entries,)), ("<f4", (entries,))]
-    shapes += [("<f2", (entries, width)) for width in widths.values() if width is not None]
+    shapes: list[tuple[str, tuple[int, ...]]] = [("<i4", (entries,)), ("<f2", (entries,))]
+    shapes += [(_KEY_DTYPES[name], (entries, width)) for name, width in widths.items() if width is not None]
+    shapes.append(("|i1", (len(lengths), SOURCE_WIDTH)))
     sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for dtype, shape in shapes]
     if sum(sizes) != len(arrays):
         raise DamagedFile(file, f"a record has {len(arrays)} bytes of arrays instead of {sum(sizes)}")
@@ -511,7 +492,9 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
         ]
     )
     values, log_probs = next(found).astype(np.int32), next(found).astype(np.float32)
-    keys, compact = (None if width is None else next(found).astype(np.float16) for width in widths.values())
+    keys = None if widths["keys"] is None else next(found).astype(np.float16)
+    compact = None if widths["compact"] is None else next(found).astype(np.int8)
+    source_vectors = next(found).astype(np.int8)
     return SegmentData(
         keys=keys,
         values=values,
@@ -522,4 +505,5 @@ def _decode_pairs(fields: Fields, arrays: memoryview, file: Path) -> SegmentData
         origins=fields.all_texts("origins"),
         locations=fields.integers("locations", most=(1 << 63) - 1),
         compact=compact,
+        source_vectors=source_vectors,
     )

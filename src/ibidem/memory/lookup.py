@@ -6,7 +6,7 @@ never changes and is never given to another pair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from ibidem.memory.key_coding import KeyCoding
     from ibidem.memory.memory import Memory
     from ibidem.memory.segment import Segment
     from ibidem.memory.tail import Tail
@@ -34,18 +35,20 @@ class KeyView:
     Attributes:
         size: The number of keys.
         dimension: The dimension of a key.
+        coding: The codes of compact keys, which the methods decode; None for the model's own keys.
     """
 
-    def __init__(self, segments: Sequence[Segment], dimension: int, name: str = "keys") -> None:
+    def __init__(self, segments: Sequence[Segment], dimension: int, coding: KeyCoding | None = None) -> None:
         """Join the keys of segments.
 
         Args:
             segments: The segments.
             dimension: The dimension of a key.
-            name: The array: `keys` or `compact`.
+            coding: The codes of the compact keys; None for the model's own keys.
         """
         self._segments = segments
-        self._name = name
+        self._name = "keys" if coding is None else "compact"
+        self.coding = coding
         self._starts = np.cumsum([0] + [segment.record.entries for segment in segments], dtype=np.int64)
         self.size = int(self._starts[-1])
         self.dimension = dimension
@@ -77,7 +80,7 @@ class KeyView:
             stop: The entry after the last.
 
         Returns:
-            [stop - start, dimension] float16, read-only; a copy only if the keys are in more than one segment.
+            [stop - start, dimension] float16, read-only; a copy where the keys are compact or in several segments.
 
         Raises:
             UsageError: The entries are out of range.
@@ -96,11 +99,14 @@ class KeyView:
             )
         if not parts:
             return np.empty((0, self.dimension), np.float16)
-        if len(parts) == 1:
-            return parts[0]
-        keys = np.concatenate(parts)
+        keys = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        keys = keys if self.coding is None else self.coding.decode(keys)
         keys.flags.writeable = False
         return keys
+
+    def chunks(self) -> list[NDArray[Any]]:
+        """Return all keys as they are stored: an array [entries, dimension] of each segment, verified."""
+        return [segment.array(self._name).all() for segment in self._segments]
 
     def gather(self, ids: NDArray[np.int64]) -> NDArray[np.float16]:
         """Copy the keys of given entries.
@@ -127,7 +133,7 @@ class KeyView:
         }
         keys = np.empty((len(ids), self.dimension), np.float16)
         for number, rows in found.items():
-            keys[numbers == number] = rows
+            keys[numbers == number] = rows if self.coding is None else self.coding.decode(rows)
         return keys
 
 
@@ -196,7 +202,7 @@ class Lookup:
         place, local = _place(self._first_pairs, number)
         segment = self._segments[place]
         first, last = segment.offsets[local : local + 2].tolist()
-        return segment.array("values").read(first, last)
+        return segment.array("values").read(first, last).astype(np.int32)
 
     def locate(self, entry: int) -> tuple[int, int]:
         """Find the pair of an entry.

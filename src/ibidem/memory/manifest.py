@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 DTYPES: Mapping[str, str] = {
     "keys": "<f2",
-    "compact": "<f2",
+    "compact": "|i1",
     "clusters": "<i4",
     "rows": "<i8",
-    "values": "<i4",
-    "log_probs": "<f4",
+    "values": "<u2",
+    "log_probs": "<f2",
     "offsets": "<i8",
     "sources": "|u1",
     "source_offsets": "<i8",
@@ -28,10 +28,15 @@ DTYPES: Mapping[str, str] = {
     "target_offsets": "<i8",
     "origins": "<i4",
     "locations": "<i8",
+    "source_vectors": "|i1",
 }
+# The dimension of source vectors.
+SOURCE_WIDTH = 64
+# The dtypes of arrays whose numbers do not fit the one above.
+WIDE_DTYPES: Mapping[str, str] = {"values": "<i4"}
 # Arrays with a row for each entry, which pruning shortens. All others belong to the tokens and pairs, which stay.
 ENTRY_ARRAYS = ("keys", "compact", "clusters")
-FORMAT = 4
+FORMAT = 5
 LARGEST_VOCABULARY = 1 << 31
 SEEDS = range(-(1 << 63), 1 << 64)
 SEGMENT_NAME = r"[0-9]{6,12}"
@@ -126,6 +131,7 @@ class Layout:
             "target_offsets": (counts.pairs + 1,),
             "origins": (counts.pairs,),
             "locations": (counts.pairs,),
+            "source_vectors": (counts.pairs, SOURCE_WIDTH),
         }
         absent = {
             "keys": not self.keys,
@@ -174,12 +180,11 @@ class ModelIdentity:
                 )
 
     @classmethod
-    def from_fields(cls, fields: Fields, format: int = FORMAT) -> ModelIdentity:
+    def from_fields(cls, fields: Fields) -> ModelIdentity:
         """Read and check the identity in a manifest.
 
         Args:
             fields: The JSON object.
-            format: The format of the manifest; format 1 has no source prefix.
 
         Raises:
             DamagedFile: A field is missing or invalid.
@@ -192,7 +197,7 @@ class ModelIdentity:
             vocabulary_size=fields.integer("vocabulary_size", 1, LARGEST_VOCABULARY),
             source_language=fields.optional_text("source_language"),
             target_language=fields.optional_text("target_language"),
-            source_prefix=fields.text("source_prefix") if format > 1 else "",
+            source_prefix=fields.text("source_prefix"),
         )
 
 
@@ -220,12 +225,11 @@ class SegmentRecord:
         return Counts(self.entries, self.tokens, self.pairs)
 
     @classmethod
-    def from_fields(cls, fields: Fields, format: int = FORMAT) -> SegmentRecord:
+    def from_fields(cls, fields: Fields) -> SegmentRecord:
         """Read and check the record of a segment in a manifest.
 
         Args:
             fields: The JSON object.
-            format: The format of the manifest; in format 1 every token is an entry.
 
         Raises:
             DamagedFile: A field is missing or invalid.
@@ -233,7 +237,7 @@ class SegmentRecord:
         return cls(
             name=fields.text("name", SEGMENT_NAME, "the six digits of a segment"),
             entries=(entries := fields.integer("entries")),
-            tokens=fields.integer("tokens", entries) if format > 1 else entries,
+            tokens=fields.integer("tokens", entries),
             pairs=fields.integer("pairs"),
             sha256=fields.sha256("sha256"),
         )
@@ -320,7 +324,6 @@ class Manifest:
         merged: The number of entries that the combiners and the index were made for, including entries that were
             removed since then. Later entries were added.
         snapshots: The records of the snapshots, by name.
-        format: The format that the manifest was read in.
     """
 
     generation: int
@@ -339,7 +342,6 @@ class Manifest:
     numbering: int = 1
     merged: int = 0
     snapshots: Mapping[str, SnapshotRecord] = field(default_factory=dict)
-    format: int = FORMAT
 
     @property
     def entries(self) -> int:
@@ -357,60 +359,59 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with `format` first."""
-        value = asdict(self)
-        return {"format": value.pop("format"), **value}
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, fields: Fields) -> Manifest:
         """Read and check all fields.
 
         Args:
-            fields: The JSON object, of any format up to FORMAT.
+            fields: The JSON object.
 
         Raises:
             DamagedMemoryError: A field is missing or invalid.
-            MemoryFolderError: The manifest has a newer format.
+            MemoryFolderError: The manifest has another format.
         """
-        number = fields.integer("format", 1)
-        if number > FORMAT:
-            raise MemoryFolderError(newer_format(str(fields.file), number))
-        segments = tuple(SegmentRecord.from_fields(item, number) for item in fields.list_of_fields("segments"))
+        check_format(str(fields.file), fields.integer("format", 1))
+        segments = tuple(SegmentRecord.from_fields(item) for item in fields.list_of_fields("segments"))
         if len({segment.name for segment in segments}) < len(segments):
             raise fields.field_error("segments", "a list of segments, each once")
         artefacts, stages = fields.fields("artefacts"), fields.fields("stages")
-        snapshots = fields.fields("snapshots") if number > 3 else None
+        snapshots = fields.fields("snapshots")
         return cls(
             generation=fields.integer("generation", 1),
             created=_read_timestamp(fields, "created"),
             updated=_read_timestamp(fields, "updated"),
             ibidem_version=fields.text("ibidem_version"),
-            identity=ModelIdentity.from_fields(fields.fields("identity"), number),
+            identity=ModelIdentity.from_fields(fields.fields("identity")),
             seed=fields.integer("seed", SEEDS.start, SEEDS.stop - 1),
             origins=fields.texts("origins"),
             segments=segments,
             artefacts={name: ArtefactRecord.from_fields(artefacts.fields(name)) for name in artefacts.names()},
             stages={name: stages.mapping(name) for name in stages.names()},
             complete=fields.flag("complete"),
-            layout=Layout.from_fields(fields.fields("layout")) if number > 1 else Layout(),
-            journal=fields.integer("journal", 1) if number > 2 else 1,
-            numbering=fields.integer("numbering", 1) if number > 2 else 1,
-            merged=fields.integer("merged") if number > 2 else sum(segment.entries for segment in segments),
-            snapshots={}
-            if snapshots is None
-            else {name: SnapshotRecord.from_fields(snapshots.fields(name)) for name in snapshots.names()},
-            format=number,
+            layout=Layout.from_fields(fields.fields("layout")),
+            journal=fields.integer("journal", 1),
+            numbering=fields.integer("numbering", 1),
+            merged=fields.integer("merged"),
+            snapshots={name: SnapshotRecord.from_fields(snapshots.fields(name)) for name in snapshots.names()},
         )
 
 
-def newer_format(file: str, number: int) -> str:
-    """Return the message for a memory of a newer format.
+def check_format(file: str, number: int) -> None:
+    """Check that a memory has the format of this version.
 
     Args:
         file: The name of the file for the message.
         number: The format of the file.
+
+    Raises:
+        MemoryFolderError: The format is older or newer.
     """
-    read = f"format {number}; this one reads up to {FORMAT}"
-    return f"{file} was written by a newer ibidem ({read}): upgrade ibidem"
+    if number == FORMAT:
+        return
+    age, remedy = ("a newer", "upgrade ibidem") if number > FORMAT else ("an older", "learn the memory again")
+    raise MemoryFolderError(f"{file} was written by {age} ibidem (format {number}; this one reads {FORMAT}): {remedy}")
 
 
 def utc_timestamp(value: datetime | None = None) -> str:

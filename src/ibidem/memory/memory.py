@@ -6,13 +6,23 @@ import contextlib
 import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
+from safetensors.numpy import save
 
 import ibidem
-from ibidem.errors import MemoryFolderError, UsageError
-from ibidem.memory.artefacts import REMOVED_ENTRIES, REMOVED_PAIRS, Artefact, check_artefact, read_removed
+from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
+from ibidem.memory.artefacts import (
+    COMPACTOR_ARTEFACT,
+    REMOVED_ENTRIES,
+    REMOVED_PAIRS,
+    SOURCE_PROJECTION_ARTEFACT,
+    Artefact,
+    check_artefact,
+    read_removed,
+    write_artefact,
+)
 from ibidem.memory.edit import Edit, JournalWriter, check_fit
 from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, write_errors
 from ibidem.memory.generations import (
@@ -22,16 +32,17 @@ from ibidem.memory.generations import (
     SEGMENTS,
     check_empty_folder,
     current_manifest,
-    listed_snapshots,
     put_manifest,
     remove_unused_files,
 )
 from ibidem.memory.integrity import verify
 from ibidem.memory.journal import ENDS, Ends, encode_ends
+from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
-from ibidem.memory.manifest import DTYPES, FORMAT, SEEDS, Layout, Manifest, ModelIdentity, utc_timestamp
+from ibidem.memory.manifest import DTYPES, SEEDS, SOURCE_WIDTH, Layout, Manifest, ModelIdentity, utc_timestamp
 from ibidem.memory.segment import Segment
+from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import State, read_state
 
 if TYPE_CHECKING:
@@ -43,6 +54,8 @@ if TYPE_CHECKING:
 
     from ibidem.memory.pairs import StoredPair
     from ibidem.memory.tail import Tail
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 class Memory:
@@ -118,6 +131,7 @@ class Memory:
         created: datetime | None = None,
         stages: Mapping[str, Mapping[str, Any]] | None = None,
         complete: bool = False,
+        source_projection: SourceProjection | None = None,
     ) -> Self:
         """Make an empty memory, generation 1.
 
@@ -128,6 +142,7 @@ class Memory:
             created: The time of creation, with a time zone; None is now.
             stages: The notes of stages of learning.
             complete: Whether learning is complete.
+            source_projection: The map from mean encoder states to source vectors, to be stored.
 
         Raises:
             MemoryFolderError: The folder is not empty or cannot be written.
@@ -147,6 +162,16 @@ class Memory:
             check_empty_folder(folder)  # another process may have made a memory before the lock was acquired
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
+            artefacts = {}
+            if source_projection is not None:
+                artefacts[SOURCE_PROJECTION_ARTEFACT] = write_artefact(
+                    folder / ARTEFACTS,
+                    SOURCE_PROJECTION_ARTEFACT,
+                    1,
+                    "safetensors",
+                    save(source_projection.tensors()),
+                    {},
+                )
             now = utc_timestamp(created)
             manifest = Manifest(
                 generation=1,
@@ -157,7 +182,7 @@ class Memory:
                 seed=seed,
                 origins=(),
                 segments=(),
-                artefacts={},
+                artefacts=artefacts,
                 stages=stages or {},
                 complete=complete,
             )
@@ -295,8 +320,6 @@ class Memory:
         """
         with writer_lock(self.path, lock_timeout):
             newest = self._refreshed(uncommitted=True)
-            if newest.manifest.format < FORMAT:  # readers of older formats ignore journals
-                newest = Edit(newest).commit()
             yield JournalWriter(newest)
 
     def sealed(self) -> Memory:
@@ -373,27 +396,78 @@ class Memory:
         """The keys for the search: the compact ones if there are any, else the model's own."""
         if self.layout.compact is None:
             return self.keys
-        return KeyView(self._segments, self.layout.compact, "compact")
+        return KeyView(self._segments, self.layout.compact, self.key_coding)
+
+    @cached_property
+    def key_coding(self) -> KeyCoding | None:
+        """The codes of the compact keys, from the compactor's file; None if there are no compact keys.
+
+        Raises:
+            DamagedMemoryError: The compactor is missing, changed, or of another dimension.
+        """
+        if self.layout.compact is None:
+            return None
+        stored = self.artefact(COMPACTOR_ARTEFACT)
+        if stored is None:
+            raise DamagedMemoryError(f"{self.path} has compact keys, but no compactor: restore it from a copy.")
+        coding = KeyCoding.read(stored.path.read_bytes())
+        if coding.dimension != self.layout.compact:
+            raise DamagedMemoryError(
+                f"The compactor of {self.path} is not the one of its keys: restore it from a copy."
+            )
+        return coding
 
     def values(self) -> NDArray[np.int32]:
         """Return [entries] the target token id of each entry, read-only."""
-        return self._column("values", entries=True).astype(np.int32, copy=False)
+        return self._column("values", np.int32, entries=True)
 
     def log_probs(self) -> NDArray[np.float32]:
         """Return [entries] the base model's log-probability of each entry's value, read-only."""
-        return self._column("log_probs", entries=True).astype(np.float32, copy=False)
+        return self._column("log_probs", np.float32, entries=True)
+
+    def source_vectors(self) -> NDArray[np.int8]:
+        """Return [pairs, 64] the source vector of each pair, sealed ones and those of the tail, by number; read-only.
+
+        Removed pairs keep their rows until the journal is sealed.
+        """
+        parts = [segment.array("source_vectors").all() for segment in self._segments]
+        vectors = np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts, self.tail.source_vectors])
+        vectors.flags.writeable = False
+        return vectors
+
+    def sentence_of_entries(self) -> NDArray[np.int32]:
+        """Return [entries] the number of each entry's pair, for the sealed entries and those of the tail."""
+        numbers = np.empty(self.entries + self.tail.entries, np.int32)
+        entry = pair = 0
+        for segment in self._segments:
+            numbers[entry : entry + segment.record.entries] = segment.pair_numbers() + np.int32(pair)
+            entry, pair = entry + segment.record.entries, pair + segment.record.pairs
+        numbers[entry:] = np.repeat(np.arange(pair, pair + self.tail.pairs), np.diff(self.tail.offsets))
+        return numbers
+
+    @cached_property
+    def source_projection(self) -> SourceProjection:
+        """The map from mean encoder states to source vectors; a fixed random one where the memory stores none.
+
+        Raises:
+            DamagedMemoryError: The artefact is missing, changed, or of another dimension.
+        """
+        stored = self.artefact(SOURCE_PROJECTION_ARTEFACT)
+        if stored is None:
+            return SourceProjection.random(self.identity.dimension)
+        return SourceProjection.read(stored.path.read_bytes())
 
     def clusters(self) -> NDArray[np.int32] | None:
         """Return [entries] the cluster of each entry (negative: none), read-only; None before clustering."""
-        return self._column("clusters").astype(np.int32, copy=False) if self.layout.clusters else None
+        return self._column("clusters", np.int32) if self.layout.clusters else None
 
     def token_values(self) -> NDArray[np.int32]:
         """Return [tokens] the id of each target token, read-only; pruned entries are included."""
-        return self._column("values").astype(np.int32, copy=False)
+        return self._column("values", np.int32)
 
     def token_log_probs(self) -> NDArray[np.float32]:
         """Return [tokens] the base model's log-probability of each target token, read-only."""
-        return self._column("log_probs").astype(np.float32, copy=False)
+        return self._column("log_probs", np.float32)
 
     def token_offsets(self) -> NDArray[np.int64]:
         """Return [pairs + 1] the first token of each pair."""
@@ -515,7 +589,7 @@ class Memory:
 
     def tail_keys(self) -> NDArray[np.float16]:
         """Return [entries of the tail, dimension] the keys of the tail for the search."""
-        return self.tail.keys(compact=self.layout.compact is not None, dimension=self.dimension)
+        return self.tail.keys(self.key_coding, self.dimension)
 
     def artefact(self, name: str) -> Artefact | None:
         """Return an artefact; its file is verified at the first call.
@@ -544,7 +618,7 @@ class Memory:
 
     def snapshots(self) -> list[str]:
         """Return the names of the snapshots."""
-        return list(listed_snapshots(self.path, self.manifest))
+        return list(self.manifest.snapshots)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Damage]:
         """Check every byte of this generation and of the snapshots.
@@ -577,16 +651,17 @@ class Memory:
         counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs{tail}"
         return f"Memory({str(self.path)!r}, {counts})"
 
-    def _column(self, name: str, *, entries: bool = False) -> NDArray[np.generic]:
+    def _column(self, name: str, dtype: type[_Number], *, entries: bool = False) -> NDArray[_Number]:
         """Return an array over all segments as it is stored, or only its values at the `entries`."""
         pruned = entries and self.entries < self.tokens
         key = f"{name} of entries" if pruned else name
         if key not in self._columns:
             parts = [segment.of_entries(name) if pruned else segment.array(name).all() for segment in self._segments]
             column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
+            column = column.astype(dtype, copy=False)
             column.flags.writeable = False
             self._columns[key] = column
-        return self._columns[key]
+        return cast("NDArray[_Number]", self._columns[key])
 
     def _check_still_kept(self, name: str, path: Path, damage: DamagedFile) -> None:
         newest = current_manifest(self.path).generation

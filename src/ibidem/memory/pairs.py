@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ibidem.errors import MemoryFolderError
-from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, SOURCE_WIDTH, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,8 @@ class SegmentData:
         targets: The target text of each pair.
         origins: The origin of each pair.
         locations: The line or number of each pair at its origin.
-        compact: [n, c] float16 compact keys; None where the memory has none.
+        compact: [n, c] int8 codes of compact keys (`Memory.key_coding`); None where the memory has none.
+        source_vectors: [pairs, 64] int8 source vectors (`SourceProjection`); None stores zeros.
 
     Raises:
         MemoryFolderError: An array has the wrong shape or dtype or contains NaN or infinity, or a text is not valid
@@ -71,7 +72,8 @@ class SegmentData:
     targets: Sequence[str]
     origins: Sequence[str]
     locations: Sequence[int]
-    compact: NDArray[np.float16] | None = None
+    compact: NDArray[np.int8] | None = None
+    source_vectors: NDArray[np.int8] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -107,7 +109,12 @@ class SegmentData:
             origins=[self.origins[i] for i in pairs],
             locations=[self.locations[i] for i in pairs],
             compact=None if self.compact is None else self.compact[rows],
+            source_vectors=None if self.source_vectors is None else self.source_vectors[list(pairs)],
         )
+
+    def stored_source_vectors(self) -> NDArray[np.int8]:
+        """Return [pairs, 64] the source vectors, zeros where there are none."""
+        return np.zeros((self.pairs, SOURCE_WIDTH), np.int8) if self.source_vectors is None else self.source_vectors
 
     def offsets(self) -> NDArray[np.int64]:
         """Return [pairs + 1] offsets: the entries of pair i are offsets[i]:offsets[i + 1]."""
@@ -130,13 +137,14 @@ class SegmentData:
         return int(np.searchsorted(self.offsets(), entry, side="right")) - 1
 
     def _has(self, name: str) -> bool:
-        """Return whether an array is present; only arrays of keys may be missing."""
-        return name not in ("keys", "compact") or getattr(self, name) is not None
+        """Return whether an array is present; only keys and source vectors may be missing."""
+        return name not in ("keys", "compact", "source_vectors") or getattr(self, name) is not None
 
     def _check_types(self) -> None:
         for name, dimensions, dtype in (
             ("keys", 2, np.float16),
-            ("compact", 2, np.float16),
+            ("compact", 2, np.int8),
+            ("source_vectors", 2, np.int8),
             ("values", 1, np.int32),
             ("log_probs", 1, np.float32),
             ("lengths", 1, np.integer),
@@ -151,8 +159,11 @@ class SegmentData:
                 )
 
     def _check_counts(self) -> None:
-        pairs = {name: len(getattr(self, name)) for name in ("lengths", "sources", "targets", "origins", "locations")}
-        _check_equal(pairs, "pairs")
+        names = ("lengths", "sources", "targets", "origins", "locations", "source_vectors")
+        _check_equal({name: len(getattr(self, name)) for name in names if self._has(name)}, "pairs")
+        if self.source_vectors is not None and self.source_vectors.shape[1] != SOURCE_WIDTH:
+            width = self.source_vectors.shape[1]
+            raise MemoryFolderError(f"source vectors of a segment must have {SOURCE_WIDTH} dimensions, not {width}")
         if (odd := np.flatnonzero((self.lengths < 0) | (self.lengths > self.entries))).size:
             pair = int(odd[0])
             raise MemoryFolderError(
@@ -163,7 +174,7 @@ class SegmentData:
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:
-        for name in filter(self._has, ("keys", "compact", "log_probs")):
+        for name in filter(self._has, ("keys", "log_probs")):
             array = getattr(self, name)
             for start in range(0, len(array), _ROWS):  # in blocks, since a mask of all keys needs half their memory
                 finite = np.isfinite(array[start : start + _ROWS])
@@ -213,6 +224,11 @@ class SegmentContent(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
+def round_log_probs(log_probs: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Round log-probabilities to float16, as they are stored."""
+    return np.maximum(log_probs, np.finfo(np.float16).min).astype(np.float16)
+
+
 def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: bool = False) -> SegmentContent:
     """Make the content of a segment of new pairs.
 
@@ -226,10 +242,11 @@ def make_content(data: SegmentData, origins: Mapping[str, int], *, clusters: boo
     """
     arrays: dict[str, NDArray[Any]] = {
         "values": data.values,
-        "log_probs": data.log_probs,
+        "log_probs": round_log_probs(data.log_probs),
         "offsets": data.offsets(),
         "origins": np.array([origins[name] for name in data.origins], np.int32),
         "locations": np.array(data.locations, np.int64),
+        "source_vectors": data.stored_source_vectors(),
     }
     for side, texts in (("source", data.sources), ("target", data.targets)):
         encoded = [text.encode("utf-8") for text in texts]
@@ -271,7 +288,7 @@ def keep_pairs(content: SegmentContent, kept: NDArray[np.bool_]) -> SegmentConte
         arrays["rows"] = new_numbers[given["rows"][entries]]
     arrays |= {name: given[name][entries] for name in ENTRY_ARRAYS if name in given}
     arrays |= {name: given[name][tokens] for name in ("values", "log_probs")}
-    arrays |= {name: given[name][pairs] for name in ("origins", "locations")}
+    arrays |= {name: given[name][pairs] for name in ("origins", "locations", "source_vectors")}
     for side in ("source", "target"):
         bounds = given[f"{side}_offsets"]
         arrays[f"{side}s"] = given[f"{side}s"][rows_of_groups(bounds, pairs)]

@@ -32,11 +32,11 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.generations import current_manifest
 from ibidem.memory.json_document import parse
-from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, Counts, Layout, SegmentRecord
+from ibidem.memory.manifest import DTYPES, ENTRY_ARRAYS, WIDE_DTYPES, Counts, Layout, SegmentRecord
 from ibidem.memory.pairs import SegmentContent, rows_of_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -67,12 +67,12 @@ class ArrayRecord:
     crcs: tuple[int, ...]
 
     @classmethod
-    def from_fields(cls, fields: Fields, dtype: str, shape: tuple[int | None, ...]) -> ArrayRecord:
+    def from_fields(cls, fields: Fields, dtypes: Sequence[str], shape: tuple[int | None, ...]) -> ArrayRecord:
         """Read a record and compare it with the dtype and shape that the manifest implies.
 
         Args:
             fields: The JSON object.
-            dtype: The dtype in numpy's notation.
+            dtypes: The possible dtypes in numpy's notation.
             shape: The shape; None stands for any length.
 
         Raises:
@@ -81,8 +81,8 @@ class ArrayRecord:
         found = fields.integers("shape")
         if len(found) != len(shape) or any(b not in (a, None) for a, b in zip(found, shape, strict=True)):
             raise fields.field_error("shape", f"the shape {list(shape)} that the manifest implies")
-        if fields.text("dtype") != dtype:
-            raise fields.field_error("dtype", repr(dtype))
+        if (dtype := fields.text("dtype")) not in dtypes:
+            raise fields.field_error("dtype", " or ".join(map(repr, dtypes)))
         size = prod(found) * np.dtype(dtype).itemsize
         if fields.integer("bytes") != size:
             raise fields.field_error("bytes", f"{size}, as its shape implies")
@@ -226,12 +226,13 @@ def _seal(
         remove_file(left_over)
     temporary.mkdir()
     records = {}
-    for name, dtype in DTYPES.items():
+    for name in DTYPES:
         if name in linked:
             file, record = linked[name]
             link_file(file, temporary / f"{name}.bin")
             records[name] = asdict(record)
         elif name in arrays:
+            dtype = _dtype_of(name, arrays[name])
             array = np.ascontiguousarray(arrays[name], dtype)
             digest = write_blocks(temporary / f"{name}.bin", blocks_of(array.reshape(-1).view(np.uint8)))
             records[name] = asdict(ArrayRecord(dtype, array.shape, digest.bytes, digest.sha256, digest.crcs))
@@ -241,6 +242,13 @@ def _seal(
     sync_directory(temporary)
     rename(temporary, folder)
     return SegmentRecord(folder.name, **asdict(counts), sha256=sha256)
+
+
+def _dtype_of(name: str, array: NDArray[Any]) -> str:
+    """Return the dtype that an array is stored in."""
+    if name in WIDE_DTYPES and array.max(initial=0) > np.iinfo(DTYPES[name]).max:
+        return WIDE_DTYPES[name]
+    return DTYPES[name]
 
 
 class Segment:
@@ -286,13 +294,13 @@ class Segment:
             raise DamagedFile(file, "its sha256 is not the one in the manifest")
         fields = parse(content, file)
         for name, expected in {**asdict(self.record.counts), "block_bytes": BLOCK_BYTES}.items():
-            if name == "tokens" and name not in fields.names():  # format 1
-                continue
             if fields.integer(name) != expected:
                 raise fields.field_error(name, f"{expected}, as the manifest implies")
         arrays = fields.fields("arrays")
         return {
-            name: ArrayRecord.from_fields(arrays.fields(name), DTYPES[name], shape)
+            name: ArrayRecord.from_fields(
+                arrays.fields(name), [kinds[name] for kinds in (DTYPES, WIDE_DTYPES) if name in kinds], shape
+            )
             for name, shape in self.expected.items()
         }
 
@@ -354,6 +362,12 @@ class Segment:
         """
         array = self.array(name)
         return array.all() if self.rows is None else array.gather(self.rows)
+
+    def pair_numbers(self) -> NDArray[np.int32]:
+        """Return [entries] the number of each entry's pair in the segment."""
+        if self.rows is None:
+            return np.repeat(np.arange(self.record.pairs, dtype=np.int32), np.diff(self.offsets))
+        return (np.searchsorted(self.offsets, self.rows, side="right") - 1).astype(np.int32)
 
     def select_entries(self, kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         """Return the arrays that change when entries are pruned.

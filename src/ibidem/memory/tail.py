@@ -16,8 +16,9 @@ import numpy as np
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError
 from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
-from ibidem.memory.generations import MANIFEST, current_manifest, listed_snapshots, load_snapshot
-from ibidem.memory.journal import Change, Journal, journal_path, list_journals, read_ends
+from ibidem.memory.generations import MANIFEST, current_manifest, load_snapshot
+from ibidem.memory.journal import Change, Journal, journal_path, read_ends
+from ibidem.memory.manifest import SOURCE_WIDTH
 from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.memory.journal import Ends
+    from ibidem.memory.key_coding import KeyCoding
     from ibidem.memory.manifest import Manifest, SegmentRecord
     from ibidem.memory.pairs import SegmentData
     from ibidem.memory.segment import Segment
@@ -90,6 +92,17 @@ class Tail:
         return np.concatenate([np.empty(0, np.int32), *(data.values for data in self.added)])
 
     @cached_property
+    def log_probs(self) -> NDArray[np.float32]:
+        """[entries] the base model's log-probabilities of the values of all added pairs."""
+        return np.concatenate([np.empty(0, np.float32), *(data.log_probs for data in self.added)])
+
+    @cached_property
+    def source_vectors(self) -> NDArray[np.int8]:
+        """[pairs, 64] the source vectors of all added pairs."""
+        parts = [data.stored_source_vectors() for data in self.added]
+        return np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts])
+
+    @cached_property
     def active(self) -> NDArray[np.bool_]:
         """[pairs] whether each added pair was not removed again."""
         ids = range(self.first_id, self.next_id)
@@ -105,18 +118,21 @@ class Tail:
         """The ids of removed pairs that are in sealed segments, ascending."""
         return np.array(sorted(number for number in self.removed if number < self.first_id), np.int64)
 
-    def keys(self, *, compact: bool, dimension: int) -> NDArray[np.float16]:
+    def keys(self, coding: KeyCoding | None, dimension: int) -> NDArray[np.float16]:
         """Return the keys of all added pairs.
 
         Args:
-            compact: Whether to return the compact keys instead of the model's own.
+            coding: The codes of the compact keys; None returns the model's own keys.
             dimension: The dimension of these keys.
 
         Returns:
             [entries, dimension] float16.
         """
-        parts = [data.compact if compact else data.keys for data in self.added]
-        return np.concatenate([np.empty((0, dimension), np.float16), *(part for part in parts if part is not None)])
+        if coding is None:
+            parts = [data.keys for data in self.added if data.keys is not None]
+        else:
+            parts = [coding.decode(data.compact) for data in self.added if data.compact is not None]
+        return np.concatenate([np.empty((0, dimension), np.float16), *parts])
 
     def pair(self, index: int, first_entry: int) -> StoredPair:
         """Return an added pair.
@@ -180,7 +196,6 @@ def read_tail(
     first_id: int,
     known: Tail | None = None,
     *,
-    protected: bool = True,
     uncommitted: bool = True,
 ) -> Tail:
     """Read the tail of a manifest: all changes in its first journal and in later ones.
@@ -190,7 +205,6 @@ def read_tail(
         first_journal: The number of the manifest's first journal.
         first_id: The id of the first pair after the segments.
         known: A tail of the same manifest that was read earlier; its records are not read again.
-        protected: Whether the format of the manifest requires committed ends.
         uncommitted: Whether to accept a complete record beyond the committed end, left by a killed writer. Without
             `known` it is always accepted.
 
@@ -200,11 +214,11 @@ def read_tail(
     last = known.journals[-1] if known is not None and known.journals else None
     if known is not None and last is not None and last.end == last.committed == last.size():
         return known
-    ends = read_ends(folder, required=protected)
+    ends = read_ends(folder)
     check_age(folder, first_journal, ends)
     if known is not None and last is not None:
-        committed = None if ends is None else ends.of(last.number)
-        if committed is not None and committed.bytes == last.committed and last.size() == last.end:
+        committed = ends.of(last.number)
+        if committed.bytes == last.committed and last.size() == last.end:
             return known
         if last.end == last.committed:
             changes, read = last.read(committed, uncommitted=uncommitted)
@@ -213,33 +227,30 @@ def read_tail(
     tail = Tail(first_id)
     for path in _paths(folder, first_journal, ends):
         journal = Journal(path)
-        changes, journal = journal.read(None if ends is None else ends.of(journal.number))
+        changes, journal = journal.read(ends.of(journal.number))
         tail = tail.extended(changes, (*tail.journals, journal))
     return tail
 
 
-def check_age(folder: Path, first_journal: int, ends: Ends | None) -> None:
+def check_age(folder: Path, first_journal: int, ends: Ends) -> None:
     """Check that the journals that a manifest needs were not deleted after later generations.
 
     Args:
         folder: The folder of the memory.
         first_journal: The number of the manifest's first journal.
-        ends: The committed ends, or None.
+        ends: The committed ends.
 
     Raises:
         DamagedFile: The manifest is an old copy.
     """
-    if ends is not None and first_journal < ends.first:
+    if first_journal < ends.first:
         reason = f"it needs journal {first_journal}, and those before {ends.first} were deleted: it is an old copy"
         raise DamagedFile(folder / MANIFEST, reason)
 
 
-def _paths(folder: Path, first: int, ends: Ends | None) -> list[Path]:
+def _paths(folder: Path, first: int, ends: Ends) -> list[Path]:
     """Return the committed journals from a number on, or the path of the first one if there are none."""
-    if ends is None:
-        paths = list_journals(folder, first)
-    else:
-        paths = [journal_path(folder, number) for number in sorted(ends.journals) if number >= first]
+    paths = [journal_path(folder, number) for number in sorted(ends.journals) if number >= first]
     return paths or [journal_path(folder, first)]
 
 
@@ -287,15 +298,13 @@ def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = 
             manifest, tail = current_manifest(folder), None
         try:
             if tail is None:
-                for record in listed_snapshots(folder, manifest).values():
+                for record in manifest.snapshots.values():
                     load_snapshot(folder, record)
-            protected = manifest.format > 3
             found = read_tail(
                 folder,
                 manifest.journal,
                 next_id(manifest),
                 tail,
-                protected=protected,
                 uncommitted=uncommitted,
             )
         except DamagedMemoryError:

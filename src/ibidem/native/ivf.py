@@ -16,7 +16,7 @@ import torch
 from ibidem.native.library import dense, require, threads_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -32,12 +32,34 @@ MOST_DIMENSIONS = 1024
 _LEAST_QUERIES = 2
 _LEAST_KEYS = 1024
 
+# Low bits of an entry that the table of chunks leaves out, at most and at least; and chunks that a lookup passes.
+_MOST_SHIFT, _LEAST_SHIFT = 16, 6
+_FEW_CHUNKS = 4
+
 _CACHE_LINE = 64
 _HUGE_PAGE = 2 << 20
 
 
 class _Coding(ctypes.Structure):
     _fields_ = (("dimension", ctypes.c_int64), ("mean", ctypes.c_void_p), ("scale", ctypes.c_float))
+
+
+class _KeyChunk(ctypes.Structure):
+    _fields_ = (("keys", ctypes.c_void_p), ("first", ctypes.c_int64))
+
+
+class _Keys(ctypes.Structure):
+    """Keys of native/index/keys.h."""
+
+    _fields_ = (
+        ("chunks", ctypes.c_void_p),
+        ("first_chunks", ctypes.c_void_p),
+        ("shift", ctypes.c_int64),
+        ("dimension", ctypes.c_int64),
+        ("component_bytes", ctypes.c_int64),
+        ("offset", ctypes.c_void_p),
+        ("step", ctypes.c_void_p),
+    )
 
 
 class _Ivf(ctypes.Structure):
@@ -52,10 +74,8 @@ class _Ivf(ctypes.Structure):
         ("lists", ctypes.c_void_p),
         ("block_means", ctypes.c_void_p),
         ("blocks", ctypes.c_void_p),
-        ("slots", ctypes.c_void_p),
         ("entries", ctypes.c_void_p),
-        ("keys", ctypes.c_void_p),
-        ("key_bytes", ctypes.c_int64),
+        ("keys", _Keys),
     )
 
 
@@ -166,46 +186,110 @@ class Lists:
         means_offsets: The first block of means of each list [places + 1] int32.
         block_means: Blocks of the means of 16 blocks each [n, block_bytes], as in native/index/blocks.h.
         blocks: Blocks of keys [blocks, block_bytes].
-        slots: The row in `keys` of each place's key [16 x blocks] int32, -1 for an empty place.
-        entries: Entry numbers [n] int32.
-        keys: [n, d] float16 or float32.
+        entries: The entry in each place [16 x blocks] int32, -1 for an empty place.
     """
 
     list_offsets: NDArray[np.int32]
     means_offsets: NDArray[np.int32]
     block_means: NDArray[np.uint8]
     blocks: NDArray[np.uint8]
-    slots: NDArray[np.int32]
     entries: NDArray[np.int32]
-    keys: NDArray[Any]
+
+
+class StoredKeys:
+    """The keys of all entries where they are stored, in chunks of consecutive entries."""
+
+    def __init__(
+        self,
+        chunks: Sequence[NDArray[Any]],
+        offset: NDArray[np.float32] | None = None,
+        step: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Take the arrays.
+
+        Args:
+            chunks: One or more arrays [n, d], all int8, float16 or float32.
+            offset: [d], for int8 keys: a component is offset + step * code.
+            step: [d], for int8 keys.
+        """
+        self._chunks = [np.ascontiguousarray(chunk) for chunk in chunks]
+        self._coding = tuple(
+            None if each is None else np.ascontiguousarray(each, np.float32) for each in (offset, step)
+        )
+        self._firsts = np.cumsum([0] + [len(chunk) for chunk in self._chunks], dtype=np.int64)
+        self._shift, self._first_chunks = _chunk_table(self._firsts)
+        self._table = (_KeyChunk * len(self._firsts))(
+            *((chunk.ctypes.data, first) for chunk, first in zip(self._chunks, self._firsts.tolist(), strict=False)),
+            (None, self.size),
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of keys."""
+        return int(self._firsts[-1])
+
+    @property
+    def dimension(self) -> int:
+        """The number of components of a key."""
+        return int(self._chunks[0].shape[1])
+
+    def gather(self, entries: NDArray[np.integer]) -> NDArray[np.float32]:
+        """Decode some keys.
+
+        Args:
+            entries: [n].
+
+        Returns:
+            [n, d].
+        """
+        numbers = np.searchsorted(self._firsts, entries, side="right") - 1
+        keys = np.empty((len(entries), self.dimension), np.float32)
+        for number in np.unique(numbers).tolist():
+            own = numbers == number
+            keys[own] = self._chunks[number][entries[own] - self._firsts[number]]
+        offset, step = self._coding
+        return keys if offset is None or step is None else offset + step * keys
+
+    def packed(self) -> Any:
+        """Pack them for the library, which then points to the arrays of this object."""
+        coding = (None if each is None else each.ctypes.data for each in self._coding)
+        kind = self._chunks[0].dtype.itemsize
+        return _Keys(
+            ctypes.addressof(self._table), self._first_chunks.ctypes.data, self._shift, self.dimension, kind, *coding
+        )
 
 
 class Ivf:
     """An index of keys in lists, or only centroids that keys are assigned to."""
 
-    def __init__(self, centroids: Centroids, lists: Lists | None = None, *, in_huge_pages: bool = False) -> None:
+    def __init__(
+        self,
+        centroids: Centroids,
+        lists: Lists | None = None,
+        keys: StoredKeys | None = None,
+        *,
+        in_huge_pages: bool = False,
+    ) -> None:
         """Take the arrays.
 
         Args:
             centroids: The tree of centroids.
-            lists: The keys; None: the index only assigns keys to lists.
-            in_huge_pages: Whether all arrays but keys and entries, a quarter of an index, are copied to huge pages;
-                this pays for many searches.
+            lists: The lists; None: the index only assigns keys to lists.
+            keys: The keys of the entries in the lists; None where there are no lists.
+            in_huge_pages: Whether all arrays but the keys are copied to huge pages; this pays for many searches.
         """
         arrays = {name: getattr(centroids, name) for name in ("region_blocks", "group_blocks", "centroid_blocks")}
-        rest = {}
         if lists is not None:
             arrays["lists"] = _pack_list_info(lists)
-            arrays |= {"block_means": lists.block_means, "blocks": lists.blocks, "slots": lists.slots}
-            rest = {"entries": lists.entries, "keys": lists.keys}
-        arrays = (copy_to_huge_pages(arrays) if in_huge_pages else arrays) | rest
+            arrays |= {name: getattr(lists, name) for name in ("block_means", "blocks", "entries")}
+        arrays = copy_to_huge_pages(arrays) if in_huge_pages else arrays
         # The library points to these.
-        self._kept = (centroids, lists, arrays)
+        self._kept = (centroids, lists, keys, arrays)
         self._parts = _Ivf(centroids.coding.packed(), len(centroids.group_blocks))
         for name, array in arrays.items():
             setattr(self._parts, name, array.ctypes.data)
-        if lists is not None:
-            self._parts.key_bytes = lists.keys.itemsize
+        if keys is not None:
+            self._parts.keys = keys.packed()
 
     def search(
         self,
@@ -298,15 +382,16 @@ class Ivf:
         return lists
 
     def pack(self) -> None:
-        """Write the blocks of all lists and their means, from the slots and keys."""
-        lists = self._kept[1]
+        """Write the blocks of all lists and their means, from the entries and keys."""
+        _, lists, keys, _ = self._kept
         assert lists is not None
+        assert keys is not None
         done = require().ivf_pack_lists(
             ctypes.byref(self._parts),
             lists.list_offsets.ctypes.data,
             lists.block_means.ctypes.data,
             lists.blocks.ctypes.data,
-            threads_for(len(lists.keys), _LEAST_KEYS),
+            threads_for(keys.size, _LEAST_KEYS),
         )
         _check(done)
 
@@ -317,24 +402,37 @@ def _pack_list_info(lists: Lists) -> NDArray[np.int32]:
     return np.stack(parts, axis=1)
 
 
-def arrange(lists: Lists, sizes: NDArray[np.int32]) -> None:
-    """Order the slots of each list so that the keys of a block are close together.
+def arrange(lists: Lists, keys: StoredKeys, sizes: NDArray[np.int32]) -> None:
+    """Order the entries of each list so that the keys of a block are close together.
 
     Args:
-        lists: The lists; their slots are changed.
-        sizes: The number of slots in each list [places].
+        lists: The lists; their entries are changed.
+        keys: The keys of the entries.
+        sizes: The number of entries in each list [places].
     """
+    counts = np.ascontiguousarray(sizes, np.int32)
     done = require().ivf_arrange(
-        lists.keys.ctypes.data,
-        lists.keys.itemsize,
-        lists.slots.ctypes.data,
-        lists.keys.shape[1],
+        ctypes.byref(keys.packed()),
+        lists.entries.ctypes.data,
         lists.list_offsets.ctypes.data,
-        np.ascontiguousarray(sizes, np.int32).ctypes.data,
-        len(sizes),
-        threads_for(len(lists.keys), _LEAST_KEYS),
+        counts.ctypes.data,
+        len(counts),
+        threads_for(keys.size, _LEAST_KEYS),
     )
     _check(done)
+
+
+def _chunk_table(firsts: NDArray[np.int64]) -> tuple[int, NDArray[np.int32]]:
+    """Return a shift, and the chunk of every 2^shift-th entry; firsts: [chunks + 1], the first entry of each chunk.
+
+    The shift is so small that few chunks begin between two of these entries, where that is possible.
+    """
+    starts = np.unique(firsts)
+    shift = _MOST_SHIFT
+    while shift > _LEAST_SHIFT and np.bincount(starts >> shift).max() > _FEW_CHUNKS:
+        shift -= 1
+    entries = np.arange((int(firsts[-1]) >> shift) + 1, dtype=np.int64) << shift
+    return shift, (np.searchsorted(firsts, entries, side="right") - 1).astype(np.int32)
 
 
 def code_block_bytes(dimension: int) -> int:

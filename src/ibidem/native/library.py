@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/base/library.cpp.
-_INTERFACE = 13
+_INTERFACE = 15
 _FOLDER = Path(os.environ.get("IBIDEM_NATIVE_FOLDER") or Path(__file__).parent)
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -48,7 +48,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [_POINTER, _POINTER, _LONG, *(_POINTER, _POINTER, _LONG) * 2, *[_POINTER] * 3, _INT],
     ),
     "ibidem_ivf_pack_lists": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _INT]),
-    "ibidem_ivf_arrange": (_INT, [_POINTER, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _INT]),
+    "ibidem_ivf_arrange": (_INT, [_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _INT]),
     "ibidem_compactor_new_network": (_POINTER, [*[_POINTER] * 4, *[_LONG] * 3, _INT, _INT]),
     "ibidem_compactor_new_linear": (_POINTER, [_POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_compactor_free": (None, [_POINTER]),

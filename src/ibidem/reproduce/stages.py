@@ -26,6 +26,7 @@ from ibidem.learn import (
     cluster_memory,
     compact_memory,
     extract,
+    fit_key_coding,
     index_memory,
     prune_memory,
     train_compactor,
@@ -139,11 +140,12 @@ class Trained(Stage):
         )
         trained = train_compactor(training, self.settings, device=workspace.device, workspace=folder)
         assert trained is not None  # the method is never "none"
+        coding = fit_key_coding(trained.compactor, memory.keys, workspace.device)
         identity = memory.identity
         notes = {"model": workspace.model_name, "model_fingerprint": identity.model_fingerprint}
         for left in folder.iterdir():  # checkpoints of the training
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        (folder / COMPACTOR).write_bytes(store_compactor(trained.compactor, notes))
+        (folder / COMPACTOR).write_bytes(store_compactor(trained.compactor, notes, coding))
         parameters = sum(tensor.numel() for tensor in trained.compactor.state_dict().values())
         return {**trained.report, "parameters": parameters}
 

@@ -14,7 +14,9 @@ from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.retrieve.index import LARGEST_SQUARE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from ibidem.memory import KeyCoding
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.int64]
@@ -28,7 +30,7 @@ _READ_ELEMENTS = 2**22
 
 
 class Keys(Protocol):
-    """The keys of a memory, float16 or float32, numbered from 0 in the order of `blocks`."""
+    """The keys of a memory, numbered from 0 in the order of `blocks`, which yields float16 or float32."""
 
     @property
     def size(self) -> int:
@@ -62,12 +64,22 @@ class Keys(Protocol):
         """
         ...
 
+    @property
+    def coding(self) -> KeyCoding | None:
+        """The codes of int8 keys; None for others. `blocks` and `gather` decode."""
+        ...
+
+    def chunks(self) -> Sequence[NDArray[Any]]:
+        """Return all keys in order as they are stored: one or more arrays [n, d], int8, float16 or float32."""
+        ...
+
 
 class ArrayKeys:
     """Keys in one array.
 
     Args:
-        array: [size, d], float16 or float32.
+        array: [size, d], float16 or float32; or int8 codes.
+        coding: the coding of int8 codes; None for others.
 
     Raises:
         UsageError: The array has another shape or type.
@@ -79,13 +91,15 @@ class ArrayKeys:
         (3, 2)
     """
 
-    def __init__(self, array: Floats) -> None:
-        if array.ndim != 2 or array.dtype not in (np.float16, np.float32):
+    def __init__(self, array: NDArray[Any], coding: KeyCoding | None = None) -> None:
+        types = (np.float16, np.float32) if coding is None else (np.int8,)
+        if array.ndim != 2 or array.dtype not in types:
             raise UsageError(
                 f"Keys came as an array of shape {list(array.shape)} and type {array.dtype}. "
                 "Give a float16 or float32 array of shape [keys, dimensions]."
             )
         self._array = array
+        self.coding = coding
 
     @property
     def size(self) -> int:
@@ -98,13 +112,20 @@ class ArrayKeys:
         return int(self._array.shape[1])
 
     def blocks(self, rows: int) -> Iterator[Floats]:
-        """Yield all keys in order, as views [at most rows, d]."""
+        """Yield all keys in order, as arrays [at most rows, d]."""
         for start in range(0, self.size, rows):
-            yield self._array[start : start + rows]
+            yield self._decoded(self._array[start : start + rows])
 
     def gather(self, ids: Ids) -> Floats:
         """Return the keys [n, d] of some numbers [n] int64."""
-        return self._array[ids]
+        return self._decoded(self._array[ids])
+
+    def chunks(self) -> Sequence[NDArray[Any]]:
+        """Return the array."""
+        return [self._array]
+
+    def _decoded(self, keys: NDArray[Any]) -> Floats:
+        return keys if self.coding is None else self.coding.decode(keys)
 
 
 class FirstKeys:
@@ -132,6 +153,21 @@ class FirstKeys:
     def gather(self, ids: Ids) -> Floats:
         """Return the keys [n, d] of some numbers [n] int64."""
         return self._keys.gather(ids)
+
+    @property
+    def coding(self) -> KeyCoding | None:
+        """The codes of int8 keys; None for others."""
+        return self._keys.coding
+
+    def chunks(self) -> Sequence[NDArray[Any]]:
+        """Return these keys in order as they are stored."""
+        chunks, left = [], self.size
+        for chunk in self._keys.chunks():
+            chunks.append(chunk[:left])
+            left -= len(chunks[-1])
+            if not left:
+                break
+        return chunks
 
 
 def finite(block: Floats, first: int | None) -> NDArray[np.float32]:

@@ -287,9 +287,7 @@ class BaseIndex:
         Returns:
             [n] int64, ascending, numbered as in this index.
         """
-        known = np.sort(memory.removed_entries[: self.removals])
-        own = np.sort(numbers_among(memory.removed_entries[self.removals :], known))
-        return own[own < self.covered]
+        return _gone(memory, self.covered, self.removals)
 
     def parts(self, memory: Memory, hidden: NDArray[np.int64], device: torch.device | str) -> list[IndexPart]:
         """Return the parts that cover all sealed entries of the memory: this index and what was added after it.
@@ -467,6 +465,13 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
     return BaseIndex(index, keys.size, len(memory.removed_entries))
 
 
+def _gone(memory: Memory, covered: int, removals: int) -> NDArray[np.int64]:
+    """Return which of the first `covered` entries were removed since the first `removals` removals, ascending."""
+    known = np.sort(memory.removed_entries[:removals])
+    own = np.sort(numbers_among(memory.removed_entries[removals:], known))
+    return own[own < covered]
+
+
 def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
     """Load the stored index; reject one that covers more entries than the memory can have had."""
     try:
@@ -474,14 +479,16 @@ def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
     except (KeyError, TypeError, ValueError) as error:
         raise MemoryFolderError(f"The description of the index {stored.path} is incomplete ({error!r})") from error
     ever = memory.entries + len(memory.removed_entries) - removals
-    keys = FirstKeys(memory.search_keys, min(size, ever))
     if stored.info.get("kind") != NATIVE:
+        keys = FirstKeys(memory.search_keys, min(size, ever))
         return BaseIndex(load_faiss_index(stored.path, stored.info, keys), size, removals)
-    index = load_native(stored.path, stored.info, keys)
+    gone = _gone(memory, size, removals)
+    left = min(size, ever) - len(gone)
+    index = load_native(stored.path, stored.info, FirstKeys(memory.search_keys, left), gone)
     if native() is None:
         warnings.warn(
             f"The index of {memory.path} is read without ibidem's native library, which is slow; "
             f"`ibidem index -m {memory.path}` builds one for this machine.",
             stacklevel=3,
         )
-    return BaseIndex(index, size, removals)
+    return BaseIndex(index, left, len(memory.removed_entries))

@@ -17,6 +17,7 @@ from ibidem.errors import MemoryFolderError
 from ibidem.native import Ivf, SearchLimits
 from ibidem.retrieve import ArrayKeys, ExactIndex, exact_part, measure_recall
 from ibidem.retrieve.ivf.index import load_native
+from ibidem.retrieve.ivf.reference import ReferenceIvf
 from ibidem.retrieve.memory_index import CompositeIndex, main_part
 
 from .samples import EVERYWHERE, build
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("native_build")
 
 # The array of each kind of damage.
-WHERE = {name: name for name in ("region", "list offsets", "guide offsets", "guide", "slots", "entries")}
+WHERE = {name: name for name in ("region", "list offsets", "guide offsets", "guide", "entries")}
 
-WHERE |= {"no slot": "slots", "an entry twice": "entries"}
+WHERE |= {"no entry": "entries", "an entry twice": "entries"}
 
 
 def damage(whole: bytes, how: str) -> bytes:
     """Damage a file so that the native library would read outside it."""
-    header = struct.Struct("<16s7qd")
+    header = struct.Struct("<16s6qd")
     magic, *numbers, scale = header.unpack(whole[: header.size])
     changed = bytearray(whole)
     if how == "short":
@@ -45,15 +46,15 @@ def damage(whole: bytes, how: str) -> bytes:
     if how == "magic":
         changed[:3] = b"abc"
     elif how == "older":
-        changed[:16] = b"ibidem-native-4\n"
+        changed[:16] = b"ibidem-native-5\n"
     elif how == "blocks":
-        numbers[5] += 1
+        numbers[4] += 1
     elif how == "block_means":
-        numbers[6] += 1
+        numbers[5] += 1
     elif how == "huge":
         numbers[0] = 2**62
     elif how == "negative":
-        numbers[4] = -1
+        numbers[3] = -1
     elif how == "dimension":
         numbers[1] = 30
     elif how in WHERE:
@@ -66,16 +67,15 @@ def damage(whole: bytes, how: str) -> bytes:
             "guide offsets",
             "guide",
             "blocks",
-            "slots",
             "entries",
         ]
-        regions, blocks, block_means = numbers[4:]
+        regions, blocks, block_means = numbers[3:]
         sizes = [4 * 32, -(-regions // 16) * 16 * (4 + 32), regions * 16 * (4 + 16), 16 * regions * 16 * (4 + 16)]
-        sizes += [4 * (256 * regions + 1)] * 2 + [block_means * 16 * (4 + 8), blocks * 16 * (4 + 8), blocks * 16 * 4]
+        sizes += [4 * (256 * regions + 1)] * 2 + [block_means * 16 * (4 + 8), blocks * 16 * (4 + 8)]
         begin = 4096 + sum(-(-size // 4096) * 4096 for size in sizes[: names.index(WHERE[how])])
         begin += 0 if how == "guide" else 8
         other = struct.unpack("<i", changed[begin + 4 : begin + 8])[0]
-        wrong = {"guide": 0x7C007C00, "no slot": -1, "an entry twice": other}.get(how, 10**9)
+        wrong = {"guide": 0x7C007C00, "no entry": -1, "an entry twice": other}.get(how, 10**9)
         changed[begin : begin + 4] = struct.pack("<i", wrong)
     if how in ("blocks", "block_means", "huge", "negative", "dimension"):
         changed[: header.size] = header.pack(magic, *numbers, scale)
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_rejected(clustered: ArrayKeys, tmp_path: Path, how: s
 def test_a_loaded_file_is_read_only(clustered: ArrayKeys, tmp_path: Path) -> None:
     path = tmp_path / "index.native"
     loaded = load_native(path, build(clustered, "native;lists=8").save(path), clustered)
-    for array in (loaded.file.bytes, loaded.file.lists.keys, loaded.file.centroids.coding.mean):
+    for array in (loaded.file.bytes, loaded.file.lists.entries, loaded.file.centroids.coding.mean):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
 
@@ -203,6 +203,29 @@ def test_an_exact_part_of_newer_keys_is_comparable(clustered: ArrayKeys) -> None
     )
     torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
     assert (found.entries == true.entries).float().mean() > 0.9  # any of several duplicates
+
+
+def test_an_index_is_loaded_without_entries_that_were_removed(clustered: ArrayKeys, tmp_path: Path) -> None:
+    """The remaining entries are numbered as the remaining keys, with the library and in numpy."""
+    path = tmp_path / "index.native"
+    info = build(clustered, EVERYWHERE).save(path)
+    gone = np.flatnonzero(np.random.default_rng(0).random(6000) < 0.3)
+    left = ArrayKeys(np.delete(clustered.gather(np.arange(6000)), gone, axis=0))
+    loaded = load_native(path, info, left, gone)
+    assert loaded.size == left.size
+    queries = torch.from_numpy(left.gather(np.arange(0, left.size, 50)).astype(np.float32)) + 0.01
+    for hidden in (np.empty(0, np.int64), np.arange(0, left.size, 3)):
+        index = loaded.without(hidden)
+        found = index.search(queries, 8)
+        exact = ExactIndex(left)
+        true = (exact.without(hidden) if len(hidden) else exact).search(queries, 8)
+        torch.testing.assert_close(found.distances, true.distances, rtol=1e-5, atol=1e-7)
+        assert (found.entries == true.entries).float().mean() > 0.9  # any of several duplicates
+        reference = ReferenceIvf(loaded.file.centroids, loaded.file.lists, loaded.keys)
+        plain = reference.search(queries[:20], 8, index.probing(8), index.live)[1]
+        assert torch.equal(plain, found.entries[:20])
+    with pytest.raises(MemoryFolderError, match=r"5999 keys.*ibidem index"):
+        load_native(path, info, left, gone[:1])
 
 
 def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:

@@ -16,7 +16,7 @@ from ibidem.retrieve import ArrayKeys, resolve
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.ivf.reference import ReferenceIvf
 
-from .samples import build
+from .samples import build, code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,9 +55,9 @@ def test_the_library_finds_what_the_reference_finds(data: st.DataObject) -> None
     size, dimension = data.draw(st.sampled_from([40, 500, 3000])), data.draw(st.sampled_from([4, 20, 64, 100]))
     generator = np.random.default_rng(data.draw(st.integers(0, 999)))
     centres = 2 * generator.standard_normal((20, dimension))
-    source = ArrayKeys(
-        (centres[generator.integers(20, size=size)] + generator.standard_normal((size, dimension))).astype(np.float16)
-    )
+    drawn = centres[generator.integers(20, size=size)] + generator.standard_normal((size, dimension))
+    kind = data.draw(st.sampled_from([np.int8, np.float16, np.float32]))
+    source = code(drawn) if kind == np.int8 else ArrayKeys(drawn.astype(kind))
     index = build(source, f"native;nprobe=1;lists={data.draw(st.integers(1, size // 5))}")
     queries = torch.from_numpy(source.gather(np.arange(0, size, size // 20)).astype(np.float32)) + 0.2
     probing = SearchLimits(
@@ -67,7 +67,7 @@ def test_the_library_finds_what_the_reference_finds(data: st.DataObject) -> None
         block_prune_ratio=data.draw(st.sampled_from([1.0, 1.2, 1.5, 100.0])),
         groups=data.draw(st.sampled_from([1, 6, 1000])),
     )
-    parts = index.file.centroids, index.file.lists
+    parts = index.file.centroids, index.file.lists, index.keys
     (far, found), (plain_far, plain) = (kind(*parts).search(queries, 8, probing) for kind in (Ivf, ReferenceIvf))
     both = (found[:, :, None] == plain[:, None, :]).any(2)  # one more key moves all that follow
     assert both.float().mean() > 0.98
@@ -80,7 +80,7 @@ def test_a_key_in_two_lists_is_returned_once(k: int, lists: int, seed: int) -> N
     """However few the candidates are, k different neighbours are returned."""
     keys = np.random.default_rng(seed).standard_normal((120, 8)).astype(np.float32)
     index = build(ArrayKeys(keys), f"native;nprobe={lists};prune_ratio=1000;lists={lists};rerank=1")
-    for ivf in (index.ivf, ReferenceIvf(index.file.centroids, index.file.lists)):
+    for ivf in (index.ivf, ReferenceIvf(index.file.centroids, index.file.lists, index.keys)):
         _, entries = ivf.search(torch.from_numpy(keys[:20]) + 0.1, k, index.probing(k))
         assert (entries >= 0).all()
         assert all(len(set(row)) == k for row in entries.tolist())

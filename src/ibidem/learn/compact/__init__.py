@@ -1,13 +1,13 @@
 """Training of compactors: the Compact Network with each of the paper's objectives, PCA and SVD."""
 
 from ibidem.learn.compact.compaction import (
-    GENERAL_COMPACTOR,
     CompactSettings,
     GivenCompactor,
     TrainingData,
     compact_digest,
     compact_memory,
     drop_keys,
+    fit_key_coding,
     parse_objectives,
     read_given,
     train_compactor,
@@ -17,7 +17,6 @@ from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trainer import TrainedCompactor, train_network
 
 __all__ = [
-    "GENERAL_COMPACTOR",
     "CompactSettings",
     "GivenCompactor",
     "TrainedCompactor",
@@ -25,6 +24,7 @@ __all__ = [
     "compact_digest",
     "compact_memory",
     "drop_keys",
+    "fit_key_coding",
     "parse_objectives",
     "read_given",
     "train_compactor",

@@ -20,12 +20,15 @@ from ibidem.learn.provenance import UNPRUNED, contents, digest, extracted, given
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
+    CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
+    KeyCoding,
     check_complete,
     check_identity,
 )
 from ibidem.progress import Progress, silent
+from ibidem.retrieve import ArrayKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,10 +44,15 @@ if TYPE_CHECKING:
 STAGE = "compact"
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
-_DEPENDENT_ARTEFACTS = (INDEX_ARTEFACT, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
-# The file of the compactor in `BaseModel.general`.
-GENERAL_COMPACTOR = "compactor.safetensors"
+_DEPENDENT_ARTEFACTS = (
+    INDEX_ARTEFACT,
+    FIXED_COMBINER_ARTEFACT,
+    ADAPTIVE_COMBINER_ARTEFACT,
+    CONTEXTUAL_COMBINER_ARTEFACT,
+)
 METHODS = ("general", "network", "pca", "svd", "none")
+# Entries to which the codes of compact keys are fitted.
+_CODING_SAMPLE = 1 << 16
 OBJECTIVES = ("nce", "ranking", "prediction")
 HIDDEN = ("4x-output", "quarter-input")
 
@@ -231,12 +239,14 @@ class GivenCompactor:
 
     Attributes:
         compactor: The compactor.
+        coding: The codes of its compact keys.
         name: Name of the file.
         payload: The bytes that a memory stores.
         sha256: Digest of the file.
     """
 
     compactor: Compactor
+    coding: KeyCoding
     name: str
     payload: bytes
     sha256: str
@@ -265,8 +275,9 @@ def read_given(path: Path, model: str, fingerprint: str) -> GivenCompactor:
             f"{path} was trained for another base model ('{notes.get('model')}', or another version of it): give a "
             "compactor that was trained for the memory's own base model, or train one."
         )
-    payload = store_compactor(compactor, {"model": model, "model_fingerprint": fingerprint})
-    return GivenCompactor(compactor, path.name, payload, hashlib.sha256(content).hexdigest())
+    coding = KeyCoding.read(content)
+    payload = store_compactor(compactor, {"model": model, "model_fingerprint": fingerprint}, coding)
+    return GivenCompactor(compactor, coding, path.name, payload, hashlib.sha256(content).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -332,6 +343,19 @@ def train_compactor(
             raise UsageError("The method svd needs the base model's output matrix: give the model, or choose pca.")
         return train_svd(data.output_matrix.to(device), settings.dimension, settings.svd_rows)
     return None
+
+
+def fit_key_coding(compactor: Compactor, keys: Keys, device: torch.device | str = "cpu") -> KeyCoding:
+    """Fit the int8 codes of compact keys to a sample of a memory's keys.
+
+    Args:
+        compactor: The compactor.
+        keys: The keys of the memory, in the model's own space; at least one.
+        device: Device of the compactor.
+    """
+    entries = np.linspace(0, keys.size - 1, min(keys.size, _CODING_SAMPLE)).astype(np.int64)
+    sample = compact_keys(compactor, ArrayKeys(keys.gather(entries)), device=device)
+    return KeyCoding.fit(np.concatenate(list(sample)))
 
 
 def compact_digest(settings: CompactSettings, compactor: Path | None, clusters: str | None, base: str) -> str:
@@ -410,17 +434,20 @@ def compact_memory(
             return memory
         if compactor is None:
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
+            coding = fit_key_coding(trained.compactor, memory.keys, device)
         else:
             given = read_given(compactor, memory.identity.name, memory.identity.model_fingerprint)
-            trained = TrainedCompactor(given.compactor, {"given": given.name})
+            trained, coding = TrainedCompactor(given.compactor, {"given": given.name}), given.coding
         chosen = trained.compactor
         if trained.report.get("best_update") == 0:
             warnings.warn(
                 "Training did not improve the compactor: try other settings, or the method pca.", stacklevel=2
             )
-        edit.put_array("compact", _rechunk(compact_keys(chosen, memory.keys, device=device, progress=progress)))
+        blocks = compact_keys(chosen, memory.keys, device=device, progress=progress)
+        edit.put_array("compact", _rechunk(coding.encode(block) for block in blocks))
         identity = memory.identity
-        payload = store_compactor(chosen, {"model": identity.name, "model_fingerprint": identity.model_fingerprint})
+        notes = {"model": identity.name, "model_fingerprint": identity.model_fingerprint}
+        payload = store_compactor(chosen, notes, coding)
         edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", payload, chosen.summary())
         _remove_dependents(edit)
         if not keep_keys:
@@ -495,11 +522,11 @@ def _train(
     return trained
 
 
-def _rechunk(blocks: Iterator[NDArray[np.float16]]) -> Callable[[int, int], NDArray[np.float16]]:
+def _rechunk(blocks: Iterator[NDArray[np.int8]]) -> Callable[[int, int], NDArray[np.int8]]:
     """Return a function that returns the rows of the blocks in consecutive parts of any size."""
-    rest = np.empty((0, 0), np.float16)
+    rest = np.empty((0, 0), np.int8)
 
-    def part(start: int, stop: int) -> NDArray[np.float16]:
+    def part(start: int, stop: int) -> NDArray[np.int8]:
         nonlocal rest
         found = [rest] if len(rest) else []
         while sum(map(len, found)) < stop - start:

@@ -1,4 +1,4 @@
-"""Build the native index: train centroids, assign each key to two lists, write the keys, order and encode them.
+"""Build the native index: train centroids, assign each key to two lists, order each list and encode its keys.
 
 Plain k-means compares every key with every centroid. Here the sample is first divided into about √lists cells, and
 k-means inside a cell makes its share of the centroids. The borders between cells are then smoothed by rounds in which a
@@ -18,7 +18,7 @@ import torch
 
 from ibidem.errors import MemoryFolderError
 from ibidem.native import LANES, Centroids, Coding, Ivf, arrange, pack_centroids
-from ibidem.retrieve.ivf.index import NativeFile, NativeIndex, Shape, create, offsets_of_means
+from ibidem.retrieve.ivf.index import NativeFile, NativeIndex, Shape, create, offsets_of_means, stored_keys
 from ibidem.retrieve.keys import check_complete, draw_sample, finite
 from ibidem.retrieve.recall import draw_probe, recall_at
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ibidem.native import StoredKeys
     from ibidem.retrieve.index_settings import NativeSettings
     from ibidem.retrieve.keys import Floats, Keys
 
@@ -73,7 +74,7 @@ def build_native(
     report: Callable[[str, int, int], None],
     scratch: Path | None = None,
 ) -> NativeIndex:
-    """Build the native index in an unnamed file, in two passes over the keys.
+    """Build the native index in an unnamed file.
 
     Args:
         keys: the keys, at least one.
@@ -97,8 +98,9 @@ def build_native(
         del sample
         rows = max(1, _ELEMENTS // keys.dimension)
         lists = _assign(keys, centroids, rows)
-        file = _write(keys, settings.lists, centroids, lists, rows, scratch, report)
-        index = NativeIndex(file, settings, threads=threads)
+        stored = stored_keys(keys)
+        file = _write(stored, settings.lists, centroids, lists, rows, scratch, report)
+        index = NativeIndex(file, stored, settings, threads=threads)
         return _tune(index, keys, seed, report)
 
 
@@ -354,7 +356,7 @@ def _assign(keys: Keys, centroids: Centroids, rows: int) -> NDArray[np.int32]:
 
 
 def _write(
-    keys: Keys,
+    keys: StoredKeys,
     list_count: int,
     centroids: Centroids,
     lists: NDArray[np.int32],
@@ -362,16 +364,14 @@ def _write(
     scratch: Path | None,
     report: Callable[[str, int, int], None],
 ) -> NativeFile:
-    """Write centroids and keys to an unnamed file, and order and encode the keys of each list."""
-    own_sizes = np.bincount(lists[0], minlength=centroids.places)
-    sizes = own_sizes + np.bincount(lists[1][lists[1] >= 0], minlength=centroids.places)
+    """Write centroids and lists to an unnamed file, and order and encode the keys of each list."""
+    sizes = np.bincount(lists[lists >= 0], minlength=centroids.places)
     offsets = np.zeros(centroids.places + 1, np.int32)
     offsets[1:] = np.cumsum(-(-sizes // LANES))
     means_offsets = offsets_of_means(offsets)
     shape = Shape(
         size=keys.size,
         dimension=keys.dimension,
-        key_bytes=_itemsize(keys),
         lists=list_count,
         regions=len(centroids.group_blocks),
         blocks=int(offsets[-1]),
@@ -390,23 +390,18 @@ def _write(
     file.centroids.coding.mean[:] = centroids.coding.mean
     file.lists.list_offsets[:] = offsets
     file.lists.means_offsets[:] = means_offsets
-    file.lists.slots[:] = -1
-    # Each key is stored once, beside the other keys of the first of its lists.
-    next_slots = np.cumsum(own_sizes) - own_sizes
+    file.lists.entries[:] = -1
     next_places = LANES * offsets[:-1].astype(np.int64)
-    done = 0
-    for block in keys.blocks(rows):
-        first, second = lists[:, done : done + len(block)]
-        slots = _take(next_slots, first)
-        file.lists.entries[slots] = np.arange(done, done + len(block))
-        file.lists.keys[slots] = block
-        file.lists.slots[_take(next_places, first)] = slots
+    for begin in range(0, keys.size, rows):
+        first, second = lists[:, begin : begin + rows]
+        entries = np.arange(begin, begin + len(first))
+        file.lists.entries[_take(next_places, first)] = entries
         again = second >= 0
-        file.lists.slots[_take(next_places, second[again])] = slots[again]
-        done += len(block)
-        report("add", done, keys.size)
-    arrange(file.lists, sizes.astype(np.int32))
-    Ivf(file.centroids, file.lists).pack()
+        file.lists.entries[_take(next_places, second[again])] = entries[again]
+    report("add", 0, keys.size)
+    arrange(file.lists, keys, sizes.astype(np.int32))
+    Ivf(file.centroids, file.lists, keys).pack()
+    report("add", keys.size, keys.size)
     return file
 
 
@@ -426,14 +421,14 @@ def _tune(index: NativeIndex, keys: Keys, seed: int, report: Callable[[str, int,
     recall = recall_at(index, keys, probe)
     tried = [(recall, index)]
     while target is not None and recall < target and index.settings.prune_ratio < MOST_PRUNE_RATIO:
-        index = replace(index, settings=index.settings.wider())
+        index = index.searching(index.settings.wider())
         recall = recall_at(index, keys, probe)
         tried.append((recall, index))
     report("measure", 1, 1)
     best = max(recall for recall, _ in tried)
     if target is None or best >= target:
-        return replace(index, recall=recall)
+        return index.searching(index.settings, recall)
     recall, index = next(each for each in tried if each[0] >= best - _NO_GAIN)
     note = f"recall@16 is {recall:.3f}, below {target}: the setting 'exact' finds every neighbour."
     settings = replace(index.settings, notes=(*index.settings.notes, note))
-    return replace(index, recall=recall, settings=settings)
+    return index.searching(settings, recall)

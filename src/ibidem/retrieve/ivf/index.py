@@ -28,6 +28,7 @@ from ibidem.native import (
     Ivf,
     Lists,
     SearchLimits,
+    StoredKeys,
     block_bytes,
     code_block_bytes,
     native,
@@ -44,10 +45,9 @@ if TYPE_CHECKING:
 
     from ibidem.retrieve.keys import Keys
 
-_MAGIC = b"ibidem-native-5\n"
-_HEADER = struct.Struct("<16s7qd")
+_MAGIC = b"ibidem-native-6\n"
+_HEADER = struct.Struct("<16s6qd")
 _PAGE = 4096
-_KEY_TYPES = {2: np.dtype("<f2"), 4: np.dtype("<f4")}
 # A file is copied in pieces of this size.
 _COPY_BYTES = 1 << 26
 
@@ -59,7 +59,6 @@ class Shape:
     Attributes:
         size: the number of keys.
         dimension: the number of components of a key.
-        key_bytes: the bytes of a component, 2 or 4.
         lists: the number of lists.
         regions: the number of regions of centroids.
         blocks: the number of blocks, of 16 places each; most keys have two places.
@@ -68,7 +67,6 @@ class Shape:
 
     size: int
     dimension: int
-    key_bytes: int
     lists: int
     regions: int
     blocks: int
@@ -87,9 +85,7 @@ class Shape:
             "means_offsets": ("<i4", (LANES**2 * self.regions + 1,)),
             "block_means": ("u1", (self.block_means, fine)),
             "blocks": ("u1", (self.blocks, fine)),
-            "slots": ("<i4", (LANES * self.blocks,)),
-            "entries": ("<i4", (self.size,)),
-            "keys": (_KEY_TYPES[self.key_bytes], (self.size, self.dimension)),
+            "entries": ("<i4", (LANES * self.blocks,)),
         }
         sections = {}
         begin = _PAGE
@@ -102,7 +98,7 @@ class Shape:
     @property
     def bytes(self) -> int:
         """The size of the file."""
-        begin, dtype, shape = self.sections()["keys"]
+        begin, dtype, shape = self.sections()["entries"]
         return begin + -(-dtype.itemsize * math.prod(shape) // _PAGE) * _PAGE
 
 
@@ -122,12 +118,22 @@ class NativeFile:
     lists: Lists
     bytes: NDArray[np.uint8]
 
-    @cached_property
-    def ivf(self) -> Ivf | ReferenceIvf:
-        """The implementation that searches this file, shared by all its indexes."""
-        if native() is None:
-            return ReferenceIvf(self.centroids, self.lists)
-        return Ivf(self.centroids, self.lists, in_huge_pages=True)
+    def without(self, gone: NDArray[np.int64]) -> NativeFile:
+        """Return the file without the entries that a memory no longer has; later ones move down.
+
+        Args:
+            gone: [n] ascending entries.
+        """
+        if not len(gone):
+            return self
+        entries = self.lists.entries
+        left = np.where(np.isin(entries, gone), -1, entries - np.searchsorted(gone, entries)).astype(np.int32)
+        return replace(self, lists=replace(self.lists, entries=left))
+
+    def occupied(self) -> NDArray[np.uint16]:
+        """Return one bit for each place, 1 for a place that holds an entry, [blocks] uint16."""
+        places = (self.lists.entries >= 0).reshape(-1, LANES)
+        return np.packbits(places, axis=1, bitorder="little").view("<u2").reshape(-1)
 
 
 def create(file: IO[bytes], shape: Shape, scale: float) -> NativeFile:
@@ -201,7 +207,7 @@ def offsets_of_means(list_offsets: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def _check_numbers(shape: Shape, size: int) -> None:
     # Every count is at most the size of the file, so a damaged header cannot request too much memory.
-    sane = all(0 <= number <= size for number in astuple(shape)) and shape.key_bytes in _KEY_TYPES
+    sane = all(0 <= number <= size for number in astuple(shape))
     if not sane or shape.dimension % 4 or not 4 <= shape.dimension <= MOST_DIMENSIONS or not shape.regions:
         raise ValueError("its header is invalid")
     if shape.bytes != size:
@@ -225,14 +231,17 @@ def _check_arrays(file: NativeFile) -> None:
     own = np.repeat(firsts, np.diff(offsets)) + np.arange(file.shape.blocks)
     if not named[own].all() or named.sum() != len(own):
         raise ValueError("its block means do not fit its blocks")
-    slots, entries, size = file.lists.slots, file.lists.entries, file.shape.size
-    for numbers in (slots[slots >= 0], entries):
-        if ((numbers < 0) | (numbers >= size)).any():
-            raise ValueError("it refers to keys beyond its end")
-        if not np.bincount(numbers, minlength=size).all():
-            raise ValueError("some of its keys are in no list")
+    empty, size = file.lists.entries < 0, file.shape.size
+    numbers = file.lists.entries[~empty]
+    if (numbers >= size).any():
+        raise ValueError("it refers to keys beyond its end")
+    counts = np.bincount(numbers, minlength=size)
+    if not counts.all():
+        raise ValueError("some of its keys are in no list")
+    if counts.max(initial=1) > 2:
+        raise ValueError("some of its keys are in more than two lists")
     norms = np.ascontiguousarray(file.lists.blocks[:, : 2 * LANES]).view("<u2").reshape(-1)
-    if (norms[slots < 0] != EMPTY_NORM_HALF).any():
+    if (norms[empty] != EMPTY_NORM_HALF).any():
         raise ValueError("an empty place has a code")
 
 
@@ -244,6 +253,7 @@ class NativeIndex:
 
     Attributes:
         file: the mapped file.
+        keys: the keys of its entries, where the memory stores them.
         settings: how it was built and is searched.
         recall: recall@16, None if it was not measured.
         threads: the most threads of a search; None for as many as torch uses.
@@ -251,6 +261,7 @@ class NativeIndex:
     """
 
     file: NativeFile
+    keys: StoredKeys
     settings: NativeSettings
     recall: float | None = None
     threads: int | None = None
@@ -264,7 +275,7 @@ class NativeIndex:
     @property
     def size(self) -> int:
         """The number of keys, including hidden ones."""
-        return self.file.shape.size
+        return self.keys.size
 
     @property
     def dimension(self) -> int:
@@ -283,10 +294,11 @@ class NativeIndex:
         parts += [] if self.recall is None else [f"recall@16 {self.recall:.3f}"]
         return ", ".join(parts)
 
-    @property
+    @cached_property
     def ivf(self) -> Ivf | ReferenceIvf:
         """The implementation that searches the file: the native library, or numpy where there is none."""
-        return self.file.ivf
+        parts = self.file.centroids, self.file.lists, self.keys
+        return ReferenceIvf(*parts) if native() is None else Ivf(*parts, in_huge_pages=True)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find about the k nearest keys of each query [q, d]; see `Index.search`."""
@@ -311,10 +323,20 @@ class NativeIndex:
 
     def without(self, entries: NDArray[np.int64]) -> NativeIndex:
         """Return an index of the same file that does not find these entries."""
-        live = (self._occupied if self.live is None else self.live).copy()
+        live = (self.file.occupied() if self.live is None else self.live).copy()
         places = self._places[:, entries].reshape(-1)
         np.bitwise_and.at(live, places // LANES, ~(1 << (places % LANES)).astype(np.uint16))
-        return replace(self, live=live)
+        return self._sharing(live=live)
+
+    def searching(self, settings: NativeSettings, recall: float | None = None) -> NativeIndex:
+        """Return an index of the same file with other search settings."""
+        return self._sharing(settings=settings, recall=recall)
+
+    def _sharing(self, **changes: Any) -> NativeIndex:
+        """Return a changed copy that shares what searches the file, since that has a copy of its arrays."""
+        changed = replace(self, **changes)
+        changed.__dict__["ivf"] = self.ivf
+        return changed
 
     def save(self, path: str | Path) -> dict[str, Any]:
         """Write the index to a file, atomically.
@@ -344,36 +366,38 @@ class NativeIndex:
             "gamma": settings.prune_ratio,
             "refine": settings.rerank,
             "notes": list(settings.notes),
-            "size": self.size,
+            "size": self.file.shape.size,
             "dimension": self.dimension,
             "recall": self.recall,
         }
 
     @cached_property
-    def _occupied(self) -> NDArray[np.uint16]:
-        """A bit for each place that holds a key, [blocks]."""
-        occupied = (self.file.lists.slots >= 0).reshape(-1, LANES)
-        return np.packbits(occupied, axis=1, bitorder="little").view("<u2").reshape(-1)
-
-    @cached_property
     def _places(self) -> NDArray[np.int64]:
         """The first and the last place of each entry, [2, size]; they are equal for an entry that has only one."""
-        lists = self.file.lists
-        taken = np.flatnonzero(lists.slots >= 0)
-        entries = lists.entries[lists.slots[taken]]
+        taken = np.flatnonzero(self.file.lists.entries >= 0)
+        entries = self.file.lists.entries[taken]
         places = np.empty((2, self.size), np.int64)
         places[0, entries[::-1]] = taken[::-1]
         places[1, entries] = taken
         return places
 
 
-def load_native(path: str | Path, info: Mapping[str, Any], keys: Keys, *, threads: int | None = None) -> NativeIndex:
+def load_native(
+    path: str | Path,
+    info: Mapping[str, Any],
+    keys: Keys,
+    gone: NDArray[np.int64] | None = None,
+    *,
+    threads: int | None = None,
+) -> NativeIndex:
     """Map an index that `NativeIndex.save` wrote; without the native library its search is slow.
 
     Args:
         path: the file.
         info: the description that `save` returned.
-        keys: the keys that the index must have been built from.
+        keys: the keys that the index was built from, without those of the entries `gone`.
+        gone: [n] ascending, entries that were removed since the index was built; None for none. The index numbers the
+            others as `keys` does.
         threads: the most threads of a search; None for as many as torch uses.
 
     Returns:
@@ -397,8 +421,16 @@ def load_native(path: str | Path, info: Mapping[str, Any], keys: Keys, *, thread
         file = open_file(Path(path))
     except (OSError, ValueError) as error:
         raise MemoryFolderError(f"The index {path} cannot be read: {error}. {REBUILD}.") from error
-    check_shape(f"index {path}", file.shape.size, file.shape.dimension, keys)
-    return NativeIndex(file, settings, recall, threads)
+    lost = np.empty(0, np.int64) if gone is None else gone
+    check_shape(f"index {path}", file.shape.size - len(lost), file.shape.dimension, keys)
+    file = file.without(lost)
+    return NativeIndex(file, stored_keys(keys), settings, recall, threads, live=file.occupied() if len(lost) else None)
+
+
+def stored_keys(keys: Keys) -> StoredKeys:
+    """Return keys where they are stored, as the native library reads them."""
+    coding = keys.coding
+    return StoredKeys(keys.chunks(), *(() if coding is None else (coding.offset, coding.step)))
 
 
 def _at_least_one(value: Any) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ibidem.native import Centroids, Lists, SearchLimits
+    from ibidem.native import Centroids, Lists, SearchLimits, StoredKeys
 
 _NORM_BYTES = 4 * LANES
 _HALF_BYTES = 2 * LANES
@@ -38,13 +38,15 @@ class ReferenceIvf:
     Args:
         centroids: the arrays of the centroids.
         lists: the arrays of the lists.
+        keys: the keys of the entries in the lists.
     """
 
-    def __init__(self, centroids: Centroids, lists: Lists) -> None:
+    def __init__(self, centroids: Centroids, lists: Lists, keys: StoredKeys) -> None:
         self._coding = centroids.coding
         self._regions, self._region_exists = decode_regions(centroids.region_blocks)
         self._centroids = centroids
         self._lists = lists
+        self._keys = keys
 
     def search(
         self,
@@ -73,9 +75,8 @@ class ReferenceIvf:
             if not np.square(query, dtype=np.float64).sum() < LARGEST_SQUARE:
                 continue
             places = self._candidates(query, probing, probing.rerank_for(k), live)
-            slots = np.unique(self._lists.slots[places])
-            differences = query - self._lists.keys[slots].astype(np.float32)
-            squares, ids = np.square(differences).sum(1), self._lists.entries[slots]
+            ids = np.unique(self._lists.entries[places])
+            squares = np.square(query - self._keys.gather(ids)).sum(1)
             order = np.lexsort((ids, squares))[:k]
             distances[row, : len(order)], entries[row, : len(order)] = squares[order], ids[order]
         return torch.from_numpy(distances), torch.from_numpy(entries)
