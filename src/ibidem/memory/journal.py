@@ -21,6 +21,7 @@ import re
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
