@@ -74,7 +74,8 @@ def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, see
     MemoryWriter(folder, model).add([Pair(*pair, "sentences", line) for line, pair in enumerate(texts, start=1)])
     memory = compact_memory(Memory.open(folder), CompactSettings(method="pca", dimension=64), keep_keys=False)
     real, values = ArrayKeys(memory.search_keys.read(0, memory.entries)), memory.values()
-    generator = np.random.default_rng(seed)
+    generator, coding = np.random.default_rng(seed), memory.key_coding
+    assert coding is not None
     for number, start in enumerate(range(memory.entries, entries, _BLOCK)):
         pairs = max(1, min(_BLOCK, entries - start) // _LENGTH)
         size = pairs * _LENGTH
@@ -87,7 +88,7 @@ def build_memory(folder: Path, model: BaseModel, texts: Texts, entries: int, see
             targets=[f"Sentence {start + i} of an invented memory" for i in range(pairs)],
             origins=["invented"] * pairs,
             locations=range(pairs),
-            compact=grow_keys(real, size, seed=seed + number).gather(np.arange(size)),
+            compact=coding.encode(grow_keys(real, size, seed=seed + number).gather(np.arange(size))),
         )
         with memory.writing() as writer:
             writer.record(data)

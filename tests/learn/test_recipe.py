@@ -80,7 +80,8 @@ def memory(tmp_path: Path, finished: Memory) -> Memory:
 def test_every_stage_leaves_its_result(finished: Memory, tiny: BaseModel) -> None:
     assert list(finished.manifest.stages) == ["extract", "cluster", "compact", "tune", "prune", "index"]
     assert finished.layout == Layout(keys=False, compact=6, clusters=True)
-    assert set(finished.manifest.artefacts) == {"compactor", "combiner_fixed", "combiner_adaptive", "index"}
+    names = {"compactor", "combiner_fixed", "combiner_adaptive", "index", "source_projection"}
+    assert set(finished.manifest.artefacts) == names
     stage = finished.manifest.stages["prune"]
     assert finished.entries == stage["entries"] < finished.tokens == stage["entries_before"]
     assert abs(stage["achieved"] - 0.3) < 0.005

@@ -23,6 +23,7 @@ _NAMES = {
     "combiner_adaptive": "adaptive combiner",
     "recall": "recall@16",
     "input_dimension": "from dimensions",
+    "source_projection": "source vectors",
     "removed_pairs": "removed pairs",
     "removed_entries": "removed entries",
 }

@@ -267,7 +267,8 @@ def extract(
             data, means = extract_chunk(model, chunk, settings.batch_tokens, report)
             if memory.artefact(SOURCE_PROJECTION_ARTEFACT) is None:
                 projection = shipped_projection(model) or SourceProjection.fit(means)
-                edit.put_artefact(SOURCE_PROJECTION_ARTEFACT, "safetensors", save(projection.tensors()), {})
+                payload = save(projection.tensors())
+                edit.put_artefact(SOURCE_PROJECTION_ARTEFACT, "safetensors", payload, projection.summary())
             else:
                 projection = memory.source_projection
             data = replace(data, source_vectors=projection.vectors(means))

@@ -388,8 +388,8 @@ def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, 
     return sound, cut
 
 
-def _read_journal(folder: Path, number: int, ends: Ends) -> Journal:
-    return Journal(journal_path(folder, number)).read(ends.of(number))[1]
+def _read_journal(folder: Path, number: int, ends: Ends | None) -> Journal:
+    return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
 
 
 def _to_damage(folder: Path, damage: DamagedFile) -> Damage:

@@ -21,6 +21,7 @@ import re
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,11 +197,11 @@ class Journal:
         except FileNotFoundError:
             return 0
 
-    def read(self, committed: End, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
+    def read(self, committed: End | None, *, uncommitted: bool = True) -> tuple[list[Change], Journal]:
         """Read the changes after `end`.
 
         Args:
-            committed: The committed end.
+            committed: The committed end; None where it is unknown, since the file of ends is damaged.
             uncommitted: Whether to accept complete records beyond the committed end.
 
         Returns:
@@ -209,11 +210,11 @@ class Journal:
         Raises:
             DamagedMemoryError: The journal differs from what was committed, or a bad record is followed by a sound one.
         """
+        read = self._read_unprotected if committed is None else partial(self._read_committed, committed, uncommitted)
         try:
-            return self._read_committed(committed, uncommitted)
+            return read()
         except DamagedFile:
-            # A writer may have replaced a torn record during the first attempt.
-            return self._read_committed(committed, uncommitted)
+            return read()  # a writer may have replaced a torn record during the first attempt
 
     def read_sound(self, committed: End | None) -> Journal:
         """Read up to the first damaged record.
@@ -257,6 +258,15 @@ class Journal:
             raise DamagedFile(self.path, "it is not the journal whose end was committed", ACCEPT_LOSS)
         self._check_torn(content)
         return changes, replace(journal, committed=committed.bytes)
+
+    def _read_unprotected(self) -> tuple[list[Change], Journal]:
+        _, content = self._content()
+        changes, journal, _ = self._parse(content, self.end + len(content))
+        place = journal.end - self.end
+        if _is_complete(content, place if journal.end else len(_HEADER)):
+            raise DamagedFile(self.path, f"the record at byte {journal.end or len(_HEADER)} is damaged")
+        self._check_torn(content)
+        return changes, replace(journal, committed=journal.end)
 
     def _parse(self, content: bytes, last: int) -> tuple[list[Change], Journal, set[End]]:
         """Return the changes in the sound records up to byte `last`, the journal there, and the state after each."""
@@ -380,6 +390,14 @@ class Journal:
             if self._sound(memoryview(content), end + 1 + found.start()) is not None:
                 where = f"the record at byte {self.end + end} is damaged, and sound records follow"
                 raise DamagedFile(self.path, where, ACCEPT_LOSS)
+
+
+def _is_complete(content: bytes, start: int) -> bool:
+    """Return whether a record with the length of its header starts here, without a check of its checksum."""
+    if len(content) - start < _FRAME.size:
+        return False
+    mark, length, _ = _FRAME.unpack_from(content, start)
+    return bool(mark == _MARK and start + _FRAME.size + length <= len(content))
 
 
 def _describe_end(end: End) -> str:

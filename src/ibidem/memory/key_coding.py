@@ -95,7 +95,8 @@ class KeyCoding:
     def encode(self, keys: NDArray[Any]) -> NDArray[np.int8]:
         """Return the codes [n, d] of keys [n, d]; components beyond the range of the codes are clipped."""
         steps = (np.asarray(keys, np.float32) - self.offset) / self.step
-        return np.clip(np.rint(steps), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
+        codes: NDArray[np.int8] = np.clip(np.rint(steps), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
+        return codes
 
     def decode(self, codes: NDArray[np.int8]) -> NDArray[np.float16]:
         """Return the keys [n, d] of codes [n, d]."""

@@ -170,7 +170,7 @@ class Memory:
                     1,
                     "safetensors",
                     save(source_projection.tensors()),
-                    {},
+                    source_projection.summary(),
                 )
             now = utc_timestamp(created)
             manifest = Manifest(

@@ -169,8 +169,8 @@ class SegmentData:
             raise MemoryFolderError(
                 f"{self.pair_name(pair)} has {self.lengths[pair]} entries: the segment has {self.entries}"
             )
-        names = ("keys", "compact", "values", "log_probs")
-        entries = {name: len(getattr(self, name)) for name in names if self._has(name)}
+        arrays = ("keys", "compact", "values", "log_probs")
+        entries = {name: len(getattr(self, name)) for name in arrays if self._has(name)}
         _check_equal({**entries, "the sum of lengths": int(self.lengths.sum(dtype=np.int64))}, "entries")
 
     def _check_numbers(self) -> None:

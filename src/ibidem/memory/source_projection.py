@@ -92,6 +92,10 @@ class SourceProjection:
         """Return the tensors of a file, by name."""
         return dict(zip(self.NAMES, (self.mean, self.projection), strict=True))
 
+    def summary(self) -> dict[str, object]:
+        """Return what the manifest stores about the projection."""
+        return {"input_dimension": len(self.mean), "dimension": SOURCE_WIDTH}
+
     def vectors(self, means: NDArray[np.floating[Any]]) -> NDArray[np.int8]:
         """Return the source vectors [n, 64] of mean encoder states [n, d].
 

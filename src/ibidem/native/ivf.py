@@ -218,10 +218,9 @@ class StoredKeys:
         )
         self._firsts = np.cumsum([0] + [len(chunk) for chunk in self._chunks], dtype=np.int64)
         self._shift, self._first_chunks = _chunk_table(self._firsts)
-        self._table = (_KeyChunk * len(self._firsts))(
-            *((chunk.ctypes.data, first) for chunk, first in zip(self._chunks, self._firsts.tolist(), strict=False)),
-            (None, self.size),
-        )
+        addresses = [*(chunk.ctypes.data for chunk in self._chunks), None]
+        places = [_KeyChunk(address, first) for address, first in zip(addresses, self._firsts.tolist(), strict=True)]
+        self._table = (_KeyChunk * len(places))(*places)
 
     @property
     def size(self) -> int:

@@ -18,6 +18,7 @@ from ibidem.native import Ivf, SearchLimits
 from ibidem.retrieve import ArrayKeys, ExactIndex, exact_part, measure_recall
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.ivf.reference import ReferenceIvf
+from ibidem.retrieve.keys import FirstKeys
 from ibidem.retrieve.memory_index import CompositeIndex, main_part
 
 from .samples import EVERYWHERE, build
@@ -226,6 +227,8 @@ def test_an_index_is_loaded_without_entries_that_were_removed(clustered: ArrayKe
         assert torch.equal(plain, found.entries[:20])
     with pytest.raises(MemoryFolderError, match=r"5999 keys.*ibidem index"):
         load_native(path, info, left, gone[:1])
+    nothing = load_native(path, info, FirstKeys(clustered, 0), np.arange(6000))
+    assert nothing.search(queries, 3).entries.eq(-1).all()
 
 
 def test_more_neighbours_than_keys_and_queries_that_are_not_finite(draw_keys: Callable[..., np.ndarray]) -> None:

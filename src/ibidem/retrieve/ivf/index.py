@@ -430,7 +430,8 @@ def load_native(
 def stored_keys(keys: Keys) -> StoredKeys:
     """Return keys where they are stored, as the native library reads them."""
     coding = keys.coding
-    return StoredKeys(keys.chunks(), *(() if coding is None else (coding.offset, coding.step)))
+    chunks = keys.chunks() or [np.empty((0, keys.dimension), np.float16)]
+    return StoredKeys(chunks, *(() if coding is None else (coding.offset, coding.step)))
 
 
 def _at_least_one(value: Any) -> Any:
