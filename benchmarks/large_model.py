@@ -37,6 +37,7 @@ from ibidem.retrieve import ArrayKeys, CompactedIndex, build_index
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ibidem.combine import StepContext
     from ibidem.decode import Retrieved, Scorer
     from ibidem.retrieve import Index, Keys
 
@@ -188,10 +189,10 @@ def record_queries(arguments: argparse.Namespace, batch: int) -> torch.Tensor:
     class Recorder:
         memories, supports_cuda_graph = scorer.memories, False
 
-        def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
+        def retrieve(self, states: torch.Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
             if len(states) == batch * arguments.beam:
                 recorded.append(scorer.index.compactor(states))
-            retrieved: Retrieved = scorer.retrieve(states, group_size)
+            retrieved: Retrieved = scorer.retrieve(states, group_size, context)
             return retrieved
 
     translator.translate(arguments.text.read_text(encoding="utf-8").splitlines(), scorer=Recorder())
@@ -220,8 +221,8 @@ class FixedStatesScorer:
         self._scorer = scorer
         self._states = {rows: itertools.cycle(some.unbind()) for rows, some in states.items()}
 
-    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
-        return self._scorer.retrieve(next(self._states[len(states)]), group_size)
+    def retrieve(self, states: torch.Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
+        return self._scorer.retrieve(next(self._states[len(states)]), group_size, context)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scorer, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.combine import AdaptiveCombiner, EntryTable, MetaK
+from ibidem.combine import AdaptiveCombiner, ContextualCombiner, ContextualNetwork, EntryTable, MetaK
 from ibidem.decode import MemoryScorer, SearchSettings
 from ibidem.memory import Memory, ModelIdentity, SegmentData
 from ibidem.retrieve import ArrayKeys, ExactIndex
@@ -68,6 +68,15 @@ def generate(
     scores = output.sequences_scores.tolist() if settings.beam > 1 else [None] * len(found)
     pairs = list(zip(found, scores, strict=True))
     return [pairs[i : i + settings.n_best] for i in range(0, len(pairs), settings.n_best)]
+
+
+def contextual(k: int = 8) -> ContextualCombiner:
+    """Make a contextual combiner with random weights."""
+    torch.manual_seed(5)
+    network = ContextualNetwork(k, scale=20.0).requires_grad_(False)
+    for layer in (network.base, network.temperature, network.score):
+        layer.weight.normal_(std=0.3)
+    return ContextualCombiner(network)
 
 
 def adaptive() -> AdaptiveCombiner:

@@ -18,6 +18,7 @@ from .oracle import generate, limited
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ibidem.combine import StepContext
     from ibidem.decode import Retrieved
     from ibidem.model import BaseModel
 
@@ -204,9 +205,9 @@ class Recorder:
     def __init__(self) -> None:
         self.states: list[torch.Tensor] = []
 
-    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
+    def retrieve(self, states: torch.Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
         self.states.append(states.clone())
-        return BaseScorer().retrieve(states, group_size)
+        return BaseScorer().retrieve(states, group_size, context)
 
 
 @pytest.mark.parametrize("margin", [math.inf, 1.0, 0.0, None])

@@ -13,13 +13,14 @@ from ibidem.combine import Combiner, FixedCombiner, mix
 from ibidem.decode import Explanation, MemoryScorer, Retrieved, Translator, beam_search, join_explanations
 from ibidem.decode.explain import describe
 
-from .oracle import adaptive, limited, write_memory
+from .oracle import adaptive, contextual, limited, write_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
 
+    from ibidem.combine import StepContext
     from ibidem.decode import SearchSettings, Token
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
@@ -28,7 +29,7 @@ LIMIT = 12
 CLOSE = 1e-5
 
 
-COMBINERS = [FixedCombiner(4, 0.6, 20.0), adaptive()]
+COMBINERS = [FixedCombiner(4, 0.6, 20.0), adaptive(), contextual()]
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +63,7 @@ def check_sums(explanation: Explanation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("combiner", "penalty"), list(zip(COMBINERS, [1.7, 1.0], strict=True)), ids=["fixed", "adaptive"]
+    ("combiner", "penalty"), list(zip(COMBINERS, [1.7, 1.0, 1.0], strict=True)), ids=["fixed", "adaptive", "contextual"]
 )
 def test_the_tokens_give_the_score_of_the_search(
     any_model: BaseModel, memory_of, short: list[Any], combiner: Combiner, penalty: float
@@ -106,13 +107,13 @@ class Recorder:
         self.memories = scorer.memories
         self.answers: list[torch.Tensor] = []
 
-    def retrieve(self, states: torch.Tensor, group_size: int = 1) -> Retrieved:
-        retrieved = self._scorer.retrieve(states, group_size)
+    def retrieve(self, states: torch.Tensor, group_size: int = 1, context: StepContext | None = None) -> Retrieved:
+        retrieved = self._scorer.retrieve(states, group_size, context)
         self.answers.append(mix(self._model.project(states).log_softmax(dim=1), retrieved.weights, retrieved.values))
         return retrieved
 
 
-@pytest.mark.parametrize("combiner", COMBINERS, ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("combiner", COMBINERS, ids=["fixed", "adaptive", "contextual"])
 def test_every_probability_is_the_one_that_was_used(
     tiny: BaseModel, memory_of, short: list[Any], combiner: Combiner
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_memory_without_a_combiner_uses_distance_decay(tiny: BaseModel, stored
     assert isinstance(Translator(tiny, stored).scorer, MemoryScorer)
     with pytest.raises(UsageError, match="ibidem tune"):
         Translator(tiny, stored, combiner="adaptive")
-    with pytest.raises(UsageError, match="use one of adaptive, fixed, distance-decay"):
+    with pytest.raises(UsageError, match="use one of contextual, adaptive, fixed, distance-decay"):
         load_combiner(stored, "magic")
 
 

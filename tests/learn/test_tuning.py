@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.combine import AdaptiveCombiner, EntryTable, FixedCombiner, load_combiner
+from ibidem.combine import AdaptiveCombiner, ContextualCombiner, EntryTable, FixedCombiner, load_combiner
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
@@ -74,7 +74,8 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     assert adaptive.k == 4
     loss = float(mixture_loss(adaptive.network, examples, adaptive.temperature, 0.0).mean())
     assert report["loss_adaptive_validation"] == pytest.approx(loss, rel=1e-5)
-    assert isinstance(load_combiner(tuned), AdaptiveCombiner)
+    assert isinstance(load_combiner(tuned, context=False), AdaptiveCombiner)
+    assert isinstance(load_combiner(tuned), ContextualCombiner)
 
 
 def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
