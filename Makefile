@@ -18,6 +18,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	cd demo && $(abspath $(BIN))/mypy --config-file ../pyproject.toml .
 	cd recipes/base_model && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml .
+	cd recipes/general && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml .
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

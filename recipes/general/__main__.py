@@ -1,0 +1,74 @@
+"""Train the general parts of a base model; see README.md."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import compactor as compactor_training
+
+from ibidem.api import open_corpus
+from ibidem.combine import ContextualNetwork, load_entry_table, store_contextual
+from ibidem.learn import gather_examples
+from ibidem.learn.combiner_training import ContextualSettings, train_contextual
+from ibidem.learn.examples import join_examples
+from ibidem.memory import Memory
+from ibidem.model import load_model
+from ibidem.retrieve import open_index
+
+NEIGHBOURS = 8
+
+
+def main() -> None:
+    """Run one of the two trainings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    first = commands.add_parser("compactor", help="train the compactor and the source projection on general text")
+    first.add_argument("--text", nargs=2, type=Path, required=True, help="sources and targets, line by line")
+    first.add_argument("--dimension", type=int, default=96)
+    first.add_argument("--updates", type=int, default=5000)
+    first.add_argument("--anchors", type=int, default=24_000, help="states to train on")
+    first.set_defaults(run=run_compactor)
+    second = commands.add_parser("combiner", help="train the combiner on development sets with memories")
+    second.add_argument("--memory", nargs=3, action="append", required=True, metavar=("FOLDER", "SOURCES", "TARGETS"))
+    second.add_argument("--updates", type=int, default=5000)
+    second.set_defaults(run=run_combiner)
+    for command in (first, second):
+        command.add_argument("-o", "--output", type=Path, required=True, help="the folder `general`")
+        command.add_argument("--seed", type=int, default=1)
+        command.add_argument("--model", default=None)
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    arguments.run(arguments)
+
+
+def run_compactor(arguments: argparse.Namespace) -> None:
+    """Train the compactor and the source projection."""
+    model = load_model(arguments.model)
+    corpus = open_corpus(arguments.text, model)
+    settings = compactor_training.Settings(arguments.dimension, arguments.updates, arguments.anchors, arguments.seed)
+    compactor_training.train(model, corpus, arguments.output, settings)
+
+
+def run_combiner(arguments: argparse.Namespace) -> None:
+    """Train the combiner on all development sets together."""
+    model = load_model(arguments.model)
+    parts = []
+    for folder, *files in arguments.memory:
+        memory = Memory.open(folder)
+        pairs = list(open_corpus([Path(file) for file in files], model))
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        table = load_entry_table(memory, model.device)
+        index = open_index(memory, None, model.device)
+        parts.append(gather_examples(model, index, table, sources, targets, NEIGHBOURS))
+        print(f"{folder}: {len(parts[-1])} tokens")
+    settings = ContextualSettings(updates=arguments.updates, learning_rate=2e-3, batch=4096, seed=arguments.seed)
+    # The scale is that of the first memory, which should be a large one: all memories are in one space.
+    start = ContextualNetwork(NEIGHBOURS, parts[0].typical_distance())
+    trained = train_contextual(join_examples(parts), settings, start=start)
+    (arguments.output / "combiner.safetensors").write_bytes(store_contextual(trained.combiner).payload)
+    print(f"validation loss {trained.loss:.4f} after {trained.updates} updates")
+
+
+if __name__ == "__main__":
+    main()
