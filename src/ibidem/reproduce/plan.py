@@ -90,10 +90,10 @@ def assemble(system: System) -> Parts | None:
         return Parts(tuned, tuned)
     settings = replace(system.prune, seed=system.seed)
     neighbourhoods = Neighbourhoods(space, max(_NEIGHBOURS, count_graph_neighbours(system.k)))
-    if settings.strategy == "covered":  # it evaluates the tuned combiner on the neighbours of every entry
+    if settings.strategy == "redundant":  # it evaluates the tuned combiner on the neighbours of every entry
         pruned = Pruned(tuned, settings, neighbourhoods)
     else:
-        pruned = Pruned(space, settings, neighbourhoods if settings.grouping == "agreeing" else None)
+        pruned = Pruned(space, settings, neighbourhoods if settings.grouping == "consistent" else None)
     return Parts(pruned if system.index == EXACT else Indexed(pruned, system.index), tuned)
 
 
