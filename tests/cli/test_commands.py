@@ -30,7 +30,7 @@ def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Pat
     assert learnt.err == "read 20 pairs, kept 20\n"
     summary = json.loads(learnt.out)
     assert summary["pairs"] == 20
-    assert set(summary["artefacts"]) == {"combiner_fixed", "combiner_adaptive"}
+    assert set(summary["artefacts"]) == {"combiner_fixed", "combiner_adaptive", "source_projection"}
     assert summary["stages"]["tune"]["settings"]["metak"]["updates"] == 20
 
     inspected = ibidem("inspect", "-m", path, "--json")
@@ -73,7 +73,7 @@ def test_stages_of_learning_give_what_learn_gives(
     model = ("--model", tiny_folder, "--device", "cpu", "--seed", 5)
     ibidem("learn", *model, "--train", few_file, "-o", tmp_path / "once", *QUICK_LEARN)
     assert ibidem("extract", *model, "--train", few_file, "-o", tmp_path / "staged").code == 0
-    assert not Memory.open(tmp_path / "staged").manifest.artefacts
+    assert set(Memory.open(tmp_path / "staged").manifest.artefacts) == {"source_projection"}
     ibidem("index", "-m", tmp_path / "staged")
     ibidem("tune", "-m", tmp_path / "staged", *QUICK, "--seed", 5)
     once, staged = Memory.open(tmp_path / "once"), Memory.open(tmp_path / "staged")

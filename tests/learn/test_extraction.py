@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 
 from ibidem.compact import LinearCompactor, read_notes, store_compactor
 from ibidem.errors import MemoryFolderError, MismatchError, TextError, UsageError
@@ -24,10 +25,11 @@ from ibidem.learn import (
     CompactSettings,
     ExtractSettings,
     compact_memory,
+    create_memory,
     extract,
     extraction,
 )
-from ibidem.memory import Edit, KeyCoding, Layout, Memory
+from ibidem.memory import Edit, KeyCoding, Layout, Memory, SourceProjection
 from ibidem.model import load_model
 from ibidem.text import Corpus, Counts, Pair
 
@@ -84,6 +86,34 @@ def test_entries_equal_teacher_forcing_one_by_one(tiny: BaseModel, whole: Memory
         keys = whole.keys.gather(np.arange(rows.start, rows.stop))
         np.testing.assert_allclose(np.asarray(keys, np.float32), states, atol=2e-3, rtol=2e-3)
         place += len(target)
+
+
+def test_source_vectors_are_projected_mean_encoder_states(tiny: BaseModel, whole: Memory) -> None:
+    """The oracle: transformers' own encoder over one source."""
+    for number, pair in enumerate(list(whole.sentences())[:12]):
+        (source,) = tiny.tokens.encode_sources([pair.source])
+        with torch.inference_mode():
+            states = tiny.network.get_encoder()(input_ids=torch.tensor([source])).last_hidden_state[0]
+        expected = whole.source_projection.vectors(states.mean(dim=0)[None].numpy())[0]
+        np.testing.assert_allclose(whole.source_vectors()[number], expected, atol=1)
+        assert (whole.sentence_of_entries()[pair.entries.start : pair.entries.stop] == number).all()
+
+
+def test_the_projection_that_ships_with_the_model_is_used(
+    tmp_path: Path, tiny: BaseModel, few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    shipped = SourceProjection(
+        random.standard_normal(tiny.dimension).astype(np.float32),
+        random.standard_normal((tiny.dimension, 64)).astype(np.float32),
+    )
+    file = tmp_path / "general.safetensors"
+    file.write_bytes(save({**shipped.tensors(), "other": np.zeros(2, np.float32)}))
+    monkeypatch.setattr(extraction, "general_file", lambda _: file)
+    memory = extract(tiny, Corpus([few]), tmp_path / "memory", settings=SMALL)
+    np.testing.assert_array_equal(memory.source_projection.projection, shipped.projection)
+    grown = create_memory(tmp_path / "grown", tiny)
+    np.testing.assert_array_equal(grown.source_projection.mean, shipped.mean)
 
 
 def test_int8_stores_nearly_the_same_entries(tmp_path: Path, tiny: BaseModel, few: Path, whole: Memory) -> None:

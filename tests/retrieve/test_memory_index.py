@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ibidem.errors import UsageError
 from ibidem.learn import index_memory
-from ibidem.memory import Memory
+from ibidem.memory import Memory, remove_pairs
 from ibidem.native import native
 from ibidem.retrieve import (
     ArrayKeys,
@@ -213,3 +213,27 @@ def test_a_native_index_is_loaded_with_and_without_the_library(memory: Memory, r
         assert isinstance(open_index(indexed, None, CPU), ExactIndex)
     with pytest.raises(UsageError, match="native library"):
         open_index(memory, "native", CPU)
+
+
+@pytest.mark.skipif(native() is None, reason="no native library here")
+def test_a_native_index_is_loaded_after_pairs_were_removed_and_sealed(memory: Memory) -> None:
+    """The index finds the remaining entries under their new numbers, by the keys in the new segments."""
+    indexed, _ = index_memory(memory, "native;nprobe=1000000;prune_ratio=1000000;rerank=4000")
+    ids = [pair.id for pair in indexed.sentences()]
+    remove_pairs(indexed, ids=ids[::3])
+    sealed = indexed.sealed()
+    assert sealed.entries < indexed.entries
+    base = memory_index.open_base_index(sealed, None, CPU)
+    assert isinstance(base.index, NativeIndex)
+    assert base.index.size == base.covered == sealed.entries
+    assert not len(base.gone(sealed))
+    queries = torch.from_numpy(sealed.search_keys.gather(np.arange(0, sealed.entries, 97)).astype(np.float32)) + 0.01
+    found, true = (index.search(queries, 4) for index in (base.index, ExactIndex(sealed.search_keys)))
+    torch.testing.assert_close(found.distances, true.distances, rtol=1e-4, atol=1e-5)
+    more = remove_pairs(sealed, ids=[pair.id for pair in sealed.sentences()][:5])
+    again = sealed.refresh().sealed()
+    parts = base.parts(again, np.empty(0, np.int64), CPU)
+    joined = memory_index.join(parts, again.entries, again.dimension)
+    assert len(more) == 5
+    true = ExactIndex(again.search_keys).search(queries, 4)
+    torch.testing.assert_close(joined.search(queries, 4).distances, true.distances, rtol=1e-4, atol=1e-5)

@@ -7,8 +7,7 @@ the ids of removed pairs.
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
 a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
-acknowledged: a complete record is accepted, a torn one is truncated by the next writer. Memories of older formats have
-no committed ends; in them only a record that is shorter than its length field counts as torn.
+acknowledged: a complete record is accepted, a torn one is truncated by the next writer.
 """
 
 from __future__ import annotations

@@ -449,6 +449,9 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
         wanted = setting or stored_setting or "auto"
         if setting is None and native() is None and wanted.startswith(NATIVE):
             wanted = "auto"  # the memory comes from a machine that has the native library
+        record = memory.manifest.artefacts.get(INDEX_ARTEFACT)
+        if record is not None and record.info.get("kind") == NATIVE:
+            keys.chunks()  # verifies the keys: damaged ones are an error, a damaged index is not
         try:
             if (stored := memory.artefact(INDEX_ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
