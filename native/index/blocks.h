@@ -187,7 +187,7 @@ class BlockQuery {
   void measure(const uint8_t* blocks, const BlockList& list, Visit visit) const {
     constexpr int kQuads = 8 / Bits * kSpans<Bits>;
     SignedPacked4 query[std::max(1, kQuads)];
-#pragma GCC unroll 16
+#pragma GCC unroll 32
     for (int q = 0; q < kQuads; ++q) query[q] = spread_signed(quads_[q]);
     const int64_t stride = block_bytes<Bits>(Dimension > 0 ? Dimension : dimension_);
     // The blocks are scattered, which the hardware prefetcher cannot predict.
@@ -218,7 +218,7 @@ class BlockQuery {
     }
     if constexpr (Dimension > 0) {
       CodeSums<Bits> sums = no_code_sums<Bits>();
-#pragma GCC unroll 16
+#pragma GCC unroll 32
       for (int s = 0; s < kSpans<Bits>; ++s) add_codes<Bits>(sums, bytes[0] + s * kSpanBytes, query + 8 / Bits * s);
       products[0] = total<Bits>(sums);
     } else {

@@ -95,7 +95,7 @@ void measure(const Coded& query, const Coding& coding, const int8_t* blocks, int
   const int64_t quads = Quads > 0 ? Quads : coding.quads(), stride = kNormBytes + quads * kQuadBytes;
   Packed4 spread_query[Quads > 0 ? Quads : 1];
   if constexpr (Quads > 0) {
-#pragma GCC unroll 16
+#pragma GCC unroll 32
     for (int q = 0; q < Quads; ++q) spread_query[q] = spread(query.quad(q));
   }
   constexpr int64_t kAhead = 4;
@@ -106,7 +106,7 @@ void measure(const Coded& query, const Coding& coding, const int8_t* blocks, int
     // Two sums, so that a product need not wait for the one before it.
     Sums sums[2] = {no_sums(), no_sums()};
     if constexpr (Quads > 0) {
-#pragma GCC unroll 16
+#pragma GCC unroll 32
       for (int q = 0; q < Quads; ++q) add_products(sums[q % 2], bytes + kNormBytes + q * kQuadBytes, spread_query[q]);
     } else {
       for (int64_t q = 0; q < quads; ++q) add_products(sums[q % 2], bytes + kNormBytes + q * kQuadBytes, spread(query.quad(q)));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/exports.h"
 #include "base/noexcept_call.h"
@@ -262,8 +263,19 @@ class Searcher final : public IvfSearcher {
   std::vector<float> residuals_;
 };
 
-// Quads of 64 dimensions, the usual size of compact keys, which has code of its own.
-constexpr int kUsualQuads = 16;
+// Calls call(quads) with a constant: those of 64 and of 96 dimensions, the usual sizes of compact keys, have code of their own;
+// 0 stands for any other number.
+template <class Call>
+__attribute__((always_inline)) inline decltype(auto) with_quads(int64_t quads, Call call) {
+  switch (quads) {
+    case 16:
+      return call(std::integral_constant<int, 16>());
+    case 24:
+      return call(std::integral_constant<int, 24>());
+    default:
+      return call(std::integral_constant<int, 0>());
+  }
+}
 
 // seconds: null where one list is enough.
 template <int Quads>
@@ -291,8 +303,9 @@ float square_distance(const float* a, const float* b, int64_t dimension) { retur
 bool usable(const float* query, int64_t dimension) { return dot(query, query, dimension) < kLargestSquare; }
 
 IvfSearcher& IvfSearcher::of_thread(const Ivf& ivf, const uint16_t* alive_mask) {
-  if (ivf.coding.quads() == kUsualQuads) return Searcher<kUsualQuads>::of_thread(ivf, alive_mask);
-  return Searcher<0>::of_thread(ivf, alive_mask);
+  return with_quads(ivf.coding.quads(), [&](auto quads) -> IvfSearcher& {
+    return Searcher<decltype(quads)::value>::of_thread(ivf, alive_mask);
+  });
 }
 
 void IvfSearcher::search(const float* query, const SearchSettings& settings, float* distances, int64_t* entries) {
@@ -335,10 +348,9 @@ void IvfSearcher::measure_keys(const std::vector<int32_t>& candidates, const flo
       }
     };
     // With a constant the compiler unrolls the loop over the components.
-    if (keys.dimension == kUsualQuads * kQuad)
-      measure_all(kUsualQuads * kQuad);
-    else
-      measure_all(keys.dimension);
+    with_quads(keys.dimension / kQuad, [&](auto quads) {
+      measure_all(decltype(quads)::value > 0 ? decltype(quads)::value * kQuad : keys.dimension);
+    });
   });
   store(measured_.data() + candidates.size(), splat(std::numeric_limits<int32_t>::max()));
 }
@@ -363,8 +375,9 @@ IBIDEM_EXPORT int ibidem_ivf_assign(const ibidem::Ivf* ivf, const ibidem::Search
                                     int64_t count, int32_t* lists, int32_t* seconds, int threads) {
   using namespace ibidem;
   return noexcept_call([&] {
-    auto assign = ivf->coding.quads() == kUsualQuads ? assign_all<kUsualQuads> : assign_all<0>;
-    assign(*ivf, *settings, keys, count, lists, seconds, threads);
+    with_quads(ivf->coding.quads(), [&](auto quads) {
+      assign_all<decltype(quads)::value>(*ivf, *settings, keys, count, lists, seconds, threads);
+    });
     return 1;
   });
 }

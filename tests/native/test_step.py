@@ -148,7 +148,7 @@ def test_step_equals_parts_in_torch(kind: str, combiner: str) -> None:
     case.compare(found, expected)
 
 
-@pytest.mark.parametrize("dimension", [4, 64, 128])
+@pytest.mark.parametrize("dimension", [4, 64, 96, 128])
 @pytest.mark.parametrize("kind", ["none", "linear", "network"])
 def test_step_takes_every_dimension(kind: str, dimension: int) -> None:
     case = Case(kind, dimension, "adaptive")
