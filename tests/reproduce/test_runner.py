@@ -284,7 +284,9 @@ def test_every_kind_of_row(setting: RunSettings) -> None:
     found = [results.find(row) for row in rows]
     timing, redundancy, picture, own, parameters, fine, indexed = (result for result in found if result is not None)
     assert [len(system["rounds"]) for system in timing["speeds"]] == [2, 2]
-    assert timing["speeds"][1]["storage"]["keys_and_values"] == timing["speeds"][1]["entries"] * (2 * 32 + 4)
+    assert timing["speeds"][1]["storage"]["keys_and_values"] == timing["speeds"][1]["entries"] * (
+        2 * 32 + 2
+    )  # ids of 2 bytes
     assert redundancy["ngrams"]["1"]["distinct"] < redundancy["ngrams"]["2"]["distinct"] <= redundancy["entries"]
     assert results.array(rows[2], "after").shape == (picture["points"], 2)
     assert own["sentences"] == 64

@@ -233,7 +233,10 @@ def tune(
         raise UsageError(f"{memory.path} has no entries to tune with: add pairs first.")
     given = dev if dev is None or isinstance(dev, DevSet) else read_dev(dev)
     wanted = tune_digest(settings, given, setting, stored(memory, "prune"))
-    done = is_done(memory, "tune", wanted, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
+    written = [FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT]
+    if CONTEXTUAL_COMBINER_ARTEFACT in memory.manifest.artefacts:
+        written.append(CONTEXTUAL_COMBINER_ARTEFACT)
+    done = is_done(memory, "tune", wanted, *written)
     if done and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
@@ -300,7 +303,8 @@ def tune_contextual(
         progress: Receives the number of updates.
 
     Returns:
-        The combiner; None where the memory has no source vectors.
+        The combiner; None where the memory has no source vectors, or there is neither a network to start from nor an
+        update.
     """
     if examples.context is None:
         return None
@@ -312,6 +316,8 @@ def tune_contextual(
             if not is_general(memory, model):
                 start.scale.fill_(examples.typical_distance())
     updates = 0 if start is not None and sampled else settings.contextual.updates
+    if start is None and not updates:
+        return None
     return train_contextual(examples, replace(settings.contextual, updates=updates), start=start, progress=progress)
 
 
