@@ -28,8 +28,8 @@ def memory(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> Pa
 
 
 def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, memory: Path) -> None:
-    tuning = ("--set", "metak.updates=20", "--k", 2)
-    learn_tuning = ("--set", "tune.metak.updates=20", "--set", "tune.k=2")
+    tuning = ("--set", "metak.updates=20", "--set", "contextual.updates=20", "--k", 2)
+    learn_tuning = ("--set", "tune.metak.updates=20", "--set", "tune.contextual.updates=20", "--set", "tune.k=2")
     whole = tmp_path / "whole"
     learnt = ibidem(
         *("learn", "--model", tiny_folder, "--train", few_file, "-o", whole, *CPU, *learn_tuning),

@@ -14,6 +14,7 @@ from ibidem.decode import Translator
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import (
     CompactSettings,
+    ContextualSettings,
     LearnSettings,
     MetaKSettings,
     PruneSettings,
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
 
     from ibidem.model import BaseModel
 
-TUNE = TuneSettings(k=4, metak=MetaKSettings(updates=20, validate_every=10, validation="same"))
+TUNE = TuneSettings(
+    k=4,
+    metak=MetaKSettings(updates=20, validate_every=10, validation="same"),
+    contextual=ContextualSettings(updates=20),
+)
 COMPACT = CompactSettings(dimension=6, batch=16, updates=40, validate_every=20, seed=3)
 PRUNE = PruneSettings(rate=0.3, seed=3)
 WHOLE = LearnSettings(compact=COMPACT, tune=TUNE, prune=PRUNE, index="Flat")
@@ -347,7 +352,11 @@ def test_too_many_dimensions_are_refused(learnt: Memory, tmp_path: Path) -> None
 
 
 def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    settings = LearnSettings(
+        tune=TuneSettings(
+            k=2, metak=MetaKSettings(updates=5, validate_every=5), contextual=ContextualSettings(updates=5)
+        )
+    )
     path = tmp_path / "memory"
     first = learn(tiny, Corpus([few]), path, settings=settings)
     files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
@@ -357,7 +366,11 @@ def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseM
 
 
 def test_learning_continues_after_a_completed_stage(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    settings = LearnSettings(
+        tune=TuneSettings(
+            k=2, metak=MetaKSettings(updates=5, validate_every=5), contextual=ContextualSettings(updates=5)
+        )
+    )
     extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
     staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
     at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)
