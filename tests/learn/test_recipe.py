@@ -85,8 +85,8 @@ def memory(tmp_path: Path, finished: Memory) -> Memory:
 def test_every_stage_leaves_its_result(finished: Memory, tiny: BaseModel) -> None:
     assert list(finished.manifest.stages) == ["extract", "cluster", "compact", "tune", "prune", "index"]
     assert finished.layout == Layout(keys=False, compact=6, clusters=True)
-    names = {"compactor", "combiner_fixed", "combiner_adaptive", "index", "source_projection"}
-    assert set(finished.manifest.artefacts) == names
+    combiners = {"combiner_fixed", "combiner_adaptive", "combiner_contextual"}
+    assert set(finished.manifest.artefacts) == {"compactor", "index", "source_projection", *combiners}
     stage = finished.manifest.stages["prune"]
     assert finished.entries == stage["entries"] < finished.tokens == stage["entries_before"]
     assert abs(stage["achieved"] - 0.3) < 0.005
@@ -250,7 +250,7 @@ def test_the_strategy_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel,
 
 def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     memory = run(tiny, corpus_file, tmp_path / "memory", WHOLE)
-    for name in ("compactor", "combiner_fixed", "combiner_adaptive", "index"):
+    for name in ("compactor", "combiner_fixed", "combiner_adaptive", "combiner_contextual", "index"):
         ours, theirs = memory.artefact(name), finished.artefact(name)
         assert ours is not None
         assert theirs is not None

@@ -83,11 +83,13 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
 def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
     settings = TuneSettings(k=2, sampled_pairs=20, metak=QUICK, contextual=BRIEF)
     first = tune(memory, tiny, settings=settings)
-    payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
+    payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive", "contextual")]
     assert tune(first, tiny, settings=settings).generation == first.generation  # done already
     second = tune(first, tiny, settings=settings, again=True)
     assert second.generation == first.generation + 1
-    assert payloads == [second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
+    assert payloads == [
+        second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive", "contextual")
+    ]
     assert second.manifest.stages["tune"] == first.manifest.stages["tune"]
 
 
