@@ -79,8 +79,9 @@ def test_compact_prints_the_next_command(ibidem: Run, memory: Path) -> None:
     [
         (("cluster", "--set", "eps=-1"), "give a distance above 0"),
         (("cluster", "--method", "spectral"), "use one of auto, dbscan, birch, none"),
-        (("compact", "kmeans"), "use one of network, pca, svd, none"),
+        (("compact", "kmeans"), "use one of general, network, pca, svd, none"),
         (("compact", "none"), "trains no compactor"),
+        (("compact", "general"), "has no general compactor"),
         (("compact", "network"), "run `ibidem cluster` first"),
         (("compact", "pca", "--dimension", 999), "999"),
         (("compact", "--set", "objectives=nce+love"), "use nce, ranking, prediction"),

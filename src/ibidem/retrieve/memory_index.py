@@ -449,6 +449,7 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
         wanted = setting or stored_setting or "auto"
         if setting is None and native() is None and wanted.startswith(NATIVE):
             wanted = "auto"  # the memory comes from a machine that has the native library
+        problem = None
         try:
             if (stored := memory.artefact(INDEX_ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
@@ -460,8 +461,9 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
                 )
         except MemoryFolderError as damage:
             problem = str(damage).removesuffix(".")
-            warnings.warn(f"{problem}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
         index = build_index(keys, wanted, seed=memory.manifest.seed, device=device)
+        if problem is not None:  # and not in the keys, which the index refers to
+            warnings.warn(f"{problem}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
     return BaseIndex(index, keys.size, len(memory.removed_entries))
 
 
