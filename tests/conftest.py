@@ -132,10 +132,12 @@ def corpus_file(tmp_path_factory: pytest.TempPathFactory, sentences: list[Senten
 @pytest.fixture(scope="session")
 def learnt(tmp_path_factory: pytest.TempPathFactory, tiny, corpus_file: Path):
     """A memory of all the sentences, learnt with the tiny model; read only."""
-    from ibidem.learn import LearnSettings, MetaKSettings, TuneSettings, learn
+    from ibidem.learn import ContextualSettings, LearnSettings, MetaKSettings, TuneSettings, learn
     from ibidem.text import Corpus
 
-    settings = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=200)))
+    settings = LearnSettings(
+        tune=TuneSettings(metak=MetaKSettings(updates=200), contextual=ContextualSettings(updates=200))
+    )
     path = tmp_path_factory.mktemp("learnt") / "memory"
     return learn(tiny, Corpus([corpus_file]), path, seed=1, settings=settings)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .conftest import Run
 
 CPU = ("--device", "cpu")
-QUICK = ("--set", "metak.updates=20", "--k", 2, *CPU)
-QUICK_LEARN = ("--set", "tune.metak.updates=20", "--set", "tune.k=2", *CPU)
+QUICK = ("--set", "metak.updates=20", "--set", "contextual.updates=20", "--k", 2, *CPU)
+QUICK_LEARN = ("--set", "tune.metak.updates=20", "--set", "tune.contextual.updates=20", "--set", "tune.k=2", *CPU)
 
 
 def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> None:
@@ -30,7 +30,9 @@ def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Pat
     assert learnt.err == "read 20 pairs, kept 20\n"
     summary = json.loads(learnt.out)
     assert summary["pairs"] == 20
-    assert set(summary["artefacts"]) == {"combiner_fixed", "combiner_adaptive", "source_projection"}
+    assert set(summary["artefacts"]) == {
+        *("source_projection", "combiner_fixed", "combiner_adaptive", "combiner_contextual")
+    }
     assert summary["stages"]["tune"]["settings"]["metak"]["updates"] == 20
 
     inspected = ibidem("inspect", "-m", path, "--json")
@@ -79,7 +81,7 @@ def test_stages_of_learning_give_what_learn_gives(
     once, staged = Memory.open(tmp_path / "once"), Memory.open(tmp_path / "staged")
     np.testing.assert_array_equal(once.values(), staged.values())
     assert once.manifest.stages == staged.manifest.stages
-    for name in ("combiner_fixed", "combiner_adaptive"):
+    for name in ("combiner_fixed", "combiner_adaptive", "combiner_contextual"):
         assert once.artefact(name).path.read_bytes() == staged.artefact(name).path.read_bytes()
 
 
@@ -105,6 +107,7 @@ def test_inspect_is_readable(ibidem: Run, memory: Path) -> None:
     assert shown["fixed combiner"].strip() == expected
     assert shown["index"].strip().startswith("IVF16,SQ8, nprobe 4")
     assert shown["adaptive combiner"].strip().startswith("k 8, hidden 32, temperature ")
+    assert shown["contextual combiner"].strip().startswith("k 8, ")
     assert shown["corpus"].strip().startswith("tsv from ")
     # Text is aligned to the left, and none of it is JSON.
     assert all(value.startswith(" ") and not value.startswith("  ") for value in shown.values() if value.strip())

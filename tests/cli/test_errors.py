@@ -102,16 +102,17 @@ def test_damaged_manifest(fails: Run, memory: Path) -> None:
     assert "copy manifest.previous.json over manifest.json" in message
 
 
-def test_damaged_combiner(fails: Run, memory: Path) -> None:
-    [file] = memory.glob("artefacts/combiner_adaptive*")
+@pytest.mark.parametrize(("name", "options"), [("contextual", ()), ("adaptive", ("--combiner", "adaptive"))])
+def test_damaged_combiner(fails: Run, memory: Path, name: str, options: tuple[str, ...]) -> None:
+    [file] = memory.glob(f"artefacts/combiner_{name}*")
     flip(file)
-    assert "is damaged" in fails(1, *translate(memory), stdin="Hallo\n")
+    assert "is damaged" in fails(1, *translate(memory, *options), stdin="Hallo\n")
 
 
 def test_damaged_index_only_warns(ibidem: Run, memory: Path) -> None:
     lines = "Die Datei fehlt.\nBitte warten.\n"
-    whole = ibidem(*translate(memory), stdin=lines)
     ibidem("index", "-m", memory, "IVF16,SQ8;nprobe=4")
+    whole = ibidem(*translate(memory), stdin=lines)
     [file] = memory.glob("artefacts/*.faiss")
     flip(file)
     answer = ibidem(*translate(memory), stdin=lines)
@@ -285,7 +286,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--combiner", "clever"), r"Unknown combiner 'clever': use one of adaptive, fixed"),
+        (("--combiner", "clever"), r"Unknown combiner 'clever': use one of contextual, adaptive, fixed"),
         (("--index", "IVF,,3"), r"cannot make the index 'IVF,,3'.*A valid setting is"),
         (("--index", "FooBar9"), r"FooBar9.*IVF1024,SQ8;nprobe=32"),
         (("--device", "abacus"), r"Unknown device 'abacus': use auto, cpu, cuda or cuda:N"),

@@ -28,8 +28,8 @@ def memory(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path) -> Pa
 
 
 def test_stage_by_stage_is_learn(ibidem: Run, tmp_path: Path, tiny_folder: Path, few_file: Path, memory: Path) -> None:
-    tuning = ("--set", "metak.updates=20", "--k", 2)
-    learn_tuning = ("--set", "tune.metak.updates=20", "--set", "tune.k=2")
+    tuning = ("--set", "metak.updates=20", "--set", "contextual.updates=20", "--k", 2)
+    learn_tuning = ("--set", "tune.metak.updates=20", "--set", "tune.contextual.updates=20", "--set", "tune.k=2")
     whole = tmp_path / "whole"
     learnt = ibidem(
         *("learn", "--model", tiny_folder, "--train", few_file, "-o", whole, *CPU, *learn_tuning),
@@ -79,8 +79,9 @@ def test_compact_prints_the_next_command(ibidem: Run, memory: Path) -> None:
     [
         (("cluster", "--set", "eps=-1"), "give a distance above 0"),
         (("cluster", "--method", "spectral"), "use one of auto, dbscan, birch, none"),
-        (("compact", "kmeans"), "use one of network, pca, svd, none"),
+        (("compact", "kmeans"), "use one of general, network, pca, svd, none"),
         (("compact", "none"), "trains no compactor"),
+        (("compact", "general"), "has no general compactor"),
         (("compact", "network"), "run `ibidem cluster` first"),
         (("compact", "pca", "--dimension", 999), "999"),
         (("compact", "--set", "objectives=nce+love"), "use nce, ranking, prediction"),

@@ -18,6 +18,7 @@ from ibidem.errors import LockedMemoryError, MismatchError, UsageError
 from ibidem.learn import (
     ClusterSettings,
     CompactSettings,
+    ContextualSettings,
     LearnSettings,
     MemoryWriter,
     MetaKSettings,
@@ -205,7 +206,9 @@ def test_removed_by_origin(tiny: BaseModel, memory: Path) -> None:
     assert Translator(tiny, memory).translate(["Hallo"]) == Translator(tiny).translate(["Hallo"])
 
 
-SMALL = LearnSettings(tune=TuneSettings(metak=MetaKSettings(updates=20), sampled_pairs=20))
+SMALL = LearnSettings(
+    tune=TuneSettings(metak=MetaKSettings(updates=20), contextual=ContextualSettings(updates=20), sampled_pairs=20)
+)
 
 
 def test_every_stage_uses_added_pairs_and_no_removed_ones(
@@ -233,7 +236,9 @@ def test_every_stage_uses_added_pairs_and_no_removed_ones(
         assert memory.verify() == []
         return memory
 
-    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=10))
+    small = TuneSettings(
+        k=2, sampled_pairs=20, metak=MetaKSettings(updates=10), contextual=ContextualSettings(updates=10)
+    )
     for stage in (
         lambda m: cluster_memory(m, ClusterSettings()),
         lambda m: tune(m, tiny, settings=small),

@@ -14,6 +14,7 @@ from ibidem.decode import Translator
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn import (
     CompactSettings,
+    ContextualSettings,
     LearnSettings,
     MetaKSettings,
     PruneSettings,
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
 
     from ibidem.model import BaseModel
 
-TUNE = TuneSettings(k=4, metak=MetaKSettings(updates=20, validate_every=10, validation="same"))
+TUNE = TuneSettings(
+    k=4,
+    metak=MetaKSettings(updates=20, validate_every=10, validation="same"),
+    contextual=ContextualSettings(updates=20),
+)
 COMPACT = CompactSettings(dimension=6, batch=16, updates=40, validate_every=20, seed=3)
 PRUNE = PruneSettings(rate=0.3, seed=3)
 WHOLE = LearnSettings(compact=COMPACT, tune=TUNE, prune=PRUNE, index="Flat")
@@ -80,8 +85,8 @@ def memory(tmp_path: Path, finished: Memory) -> Memory:
 def test_every_stage_leaves_its_result(finished: Memory, tiny: BaseModel) -> None:
     assert list(finished.manifest.stages) == ["extract", "cluster", "compact", "tune", "prune", "index"]
     assert finished.layout == Layout(keys=False, compact=6, clusters=True)
-    names = {"compactor", "combiner_fixed", "combiner_adaptive", "index", "source_projection"}
-    assert set(finished.manifest.artefacts) == names
+    combiners = {"combiner_fixed", "combiner_adaptive", "combiner_contextual"}
+    assert set(finished.manifest.artefacts) == {"compactor", "index", "source_projection", *combiners}
     stage = finished.manifest.stages["prune"]
     assert finished.entries == stage["entries"] < finished.tokens == stage["entries_before"]
     assert abs(stage["achieved"] - 0.3) < 0.005
@@ -245,7 +250,7 @@ def test_the_strategy_covered_depends_on_tuning(tmp_path: Path, tiny: BaseModel,
 
 def test_same_seed_same_bytes(tmp_path: Path, finished: Memory, tiny: BaseModel, corpus_file: Path) -> None:
     memory = run(tiny, corpus_file, tmp_path / "memory", WHOLE)
-    for name in ("compactor", "combiner_fixed", "combiner_adaptive", "index"):
+    for name in ("compactor", "combiner_fixed", "combiner_adaptive", "combiner_contextual", "index"):
         ours, theirs = memory.artefact(name), finished.artefact(name)
         assert ours is not None
         assert theirs is not None
@@ -347,7 +352,11 @@ def test_too_many_dimensions_are_refused(learnt: Memory, tmp_path: Path) -> None
 
 
 def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    settings = LearnSettings(
+        tune=TuneSettings(
+            k=2, metak=MetaKSettings(updates=5, validate_every=5), contextual=ContextualSettings(updates=5)
+        )
+    )
     path = tmp_path / "memory"
     first = learn(tiny, Corpus([few]), path, settings=settings)
     files = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.name != "lock"}
@@ -357,7 +366,11 @@ def test_learning_twice_does_nothing_the_second_time(tmp_path: Path, tiny: BaseM
 
 
 def test_learning_continues_after_a_completed_stage(tmp_path: Path, tiny: BaseModel, few: Path) -> None:
-    settings = LearnSettings(tune=TuneSettings(k=2, metak=MetaKSettings(updates=5, validate_every=5)))
+    settings = LearnSettings(
+        tune=TuneSettings(
+            k=2, metak=MetaKSettings(updates=5, validate_every=5), contextual=ContextualSettings(updates=5)
+        )
+    )
     extract(tiny, Corpus([few]), tmp_path / "stages", seed=3)
     staged = learn(tiny, Corpus([few]), tmp_path / "stages", seed=3, settings=settings)
     at_once = learn(tiny, Corpus([few]), tmp_path / "once", seed=3, settings=settings)

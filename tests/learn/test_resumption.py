@@ -16,6 +16,7 @@ from ibidem.errors import CommittedError, MemoryFolderError
 from ibidem.learn import (
     ClusterSettings,
     CompactSettings,
+    ContextualSettings,
     MetaKSettings,
     PruneSettings,
     TuneSettings,
@@ -126,7 +127,9 @@ def test_repeated_pruning_does_nothing_although_pairs_changed(memory: Memory) ->
 
 
 def test_a_completed_stage_is_not_repeated(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
+    small = TuneSettings(
+        k=2, sampled_pairs=20, metak=MetaKSettings(updates=20), contextual=ContextualSettings(updates=20)
+    )
     pca = CompactSettings(method="pca", dimension=3)
     stages = {
         "cluster": lambda: cluster_memory(Memory.open(memory.path), ClusterSettings()),
@@ -152,7 +155,9 @@ def test_a_completed_stage_is_not_repeated(memory: Memory, tiny: BaseModel) -> N
 
 
 def test_a_damaged_combiner_is_tuned_again(memory: Memory, tiny: BaseModel) -> None:
-    small = TuneSettings(k=2, sampled_pairs=20, metak=MetaKSettings(updates=20))
+    small = TuneSettings(
+        k=2, sampled_pairs=20, metak=MetaKSettings(updates=20), contextual=ContextualSettings(updates=20)
+    )
     tuned = tune(memory, tiny, settings=small)
     file = tuned.artefact("combiner_adaptive").path
     file.write_bytes(b"damaged")

@@ -9,10 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from ibidem import MemoryWriter, Translator
+from ibidem.compact import GENERAL_COMPACTOR, is_general
+from ibidem.decode import MemoryScorer, OverlayScorer, loaded_memory
+from ibidem.learn import extract
 from ibidem.model import BaseModel, load_model
+from ibidem.text import Corpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,3 +57,29 @@ def test_a_corrected_term_changes_other_sentences(shipped: BaseModel, tmp_path: 
     for source, target, _ in terms.values():
         writer.remove_pair(source, target)
     assert translator.translate(asked) == list(before.values())
+
+
+def test_a_new_memory_is_in_the_general_space(
+    shipped: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are compact from the first pair on; the general combiner weights them once there are many."""
+    writer = MemoryWriter(tmp_path / "memory", shipped)
+    translator = Translator(shipped, tmp_path / "memory")
+    writer.add_pair("Der Mandant wurde gelöscht.", "The tenant was deleted.")
+    assert translator.translate(["Der Mandant wurde gelöscht."]) == ["The tenant was deleted."]
+    assert isinstance(translator.loaded_memories[0].scorer, MemoryScorer)
+    assert is_general(writer.memory, shipped)
+    monkeypatch.setattr(loaded_memory, "EXACT_BELOW", 1)
+    memory = writer.memory.sealed()
+    assert (memory.layout.keys, memory.layout.compact) == (False, 96)
+    assert memory.verify() == []
+    few = tmp_path / "few.tsv"
+    few.write_text("Der Mandant wurde gelöscht.\tThe tenant was deleted.\n", "utf-8")
+    general = shipped.general
+    assert general is not None
+    extracted = extract(shipped, Corpus([few]), tmp_path / "extracted", compactor=general / GENERAL_COMPACTOR)
+    keys = [each.search_keys.read(0, each.entries) for each in (memory, extracted)]
+    np.testing.assert_array_equal(*keys)
+    np.testing.assert_array_equal(memory.source_vectors(), extracted.source_vectors())
+    assert translator.translate(["Der Mandant wurde gelöscht."]) == ["The tenant was deleted."]
+    assert isinstance(translator.loaded_memories[0].scorer, OverlayScorer)

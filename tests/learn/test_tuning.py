@@ -12,6 +12,7 @@ from ibidem.decode import Translator
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
 from ibidem.learn import (
+    ContextualSettings,
     LearnSettings,
     MetaKSettings,
     TuneSettings,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 QUICK = MetaKSettings(updates=30, validate_every=10, validation="same")
+BRIEF = ContextualSettings(updates=30, validate_every=10)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def dev(tmp_path: Path, sentences) -> Corpus:
 
 
 def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
-    tuned = tune(memory, tiny, dev, settings=TuneSettings(k=4, metak=QUICK))
+    tuned = tune(memory, tiny, dev, settings=TuneSettings(k=4, metak=QUICK, contextual=BRIEF))
     report = tuned.manifest.stages["tune"]
     read = read_dev(dev)
     examples = gather_examples(
@@ -79,13 +81,15 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
 
 
 def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:
-    settings = TuneSettings(k=2, sampled_pairs=20, metak=QUICK)
+    settings = TuneSettings(k=2, sampled_pairs=20, metak=QUICK, contextual=BRIEF)
     first = tune(memory, tiny, settings=settings)
-    payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
+    payloads = [first.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive", "contextual")]
     assert tune(first, tiny, settings=settings).generation == first.generation  # done already
     second = tune(first, tiny, settings=settings, again=True)
     assert second.generation == first.generation + 1
-    assert payloads == [second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive")]
+    assert payloads == [
+        second.artefact(f"combiner_{name}").path.read_bytes() for name in ("fixed", "adaptive", "contextual")
+    ]
     assert second.manifest.stages["tune"] == first.manifest.stages["tune"]
 
 
@@ -100,7 +104,7 @@ def test_the_entries_of_sampled_pairs_are_hidden(learnt: Memory) -> None:
 
 
 def test_tuning_by_bleu(memory: Memory, dev: Corpus, tiny: BaseModel) -> None:
-    settings = TuneSettings(k=2, objective="bleu", bleu_sentences=3, metak=QUICK)
+    settings = TuneSettings(k=2, objective="bleu", bleu_sentences=3, metak=QUICK, contextual=BRIEF)
     tuned = tune(memory, tiny, dev, settings=settings)
     tried = tuned.manifest.stages["tune"]["bleu_search"]
     assert len(tried) >= 7
@@ -150,11 +154,11 @@ def test_a_pair_with_a_duplicate_is_not_sampled(tmp_path: Path, tiny: BaseModel)
 
 
 def test_learning_again_repeats_what_changed(memory: Memory, dev: Corpus, tiny: BaseModel, corpus_file: Path) -> None:
-    first = LearnSettings(tune=TuneSettings(k=4, metak=QUICK))
+    first = LearnSettings(tune=TuneSettings(k=4, metak=QUICK, contextual=BRIEF))
     tuned = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
     again = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=first)
     assert again.generation == tuned.generation
-    other = LearnSettings(tune=TuneSettings(k=2, metak=QUICK), index="Flat")
+    other = LearnSettings(tune=TuneSettings(k=2, metak=QUICK, contextual=BRIEF), index="Flat")
     changed = learn(tiny, Corpus([corpus_file]), memory.path, dev=dev, seed=1, settings=other)
     assert load_combiner(changed, "adaptive").k == 2
     assert changed.manifest.stages["index"]["setting"] == "Flat"
@@ -167,7 +171,7 @@ def test_an_unfinished_memory_is_refused(memory: Memory, dev: Corpus, tiny: Base
         edit.set_complete(False)
         unfinished = edit.commit()
     for use in (
-        lambda: tune(unfinished, tiny, dev, settings=TuneSettings(metak=QUICK)),
+        lambda: tune(unfinished, tiny, dev, settings=TuneSettings(metak=QUICK, contextual=BRIEF)),
         lambda: index_memory(unfinished, "Flat"),
         lambda: Translator(tiny, unfinished),
     ):

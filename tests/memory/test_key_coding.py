@@ -106,3 +106,9 @@ def test_values_are_stored_in_two_bytes_where_they_fit(tmp_path: Path) -> None:
     assert memory.values().tolist() == [*small.values, *large.values]
     np.testing.assert_allclose(memory.log_probs()[: small.entries], small.log_probs, rtol=1e-3)
     assert memory.verify() == []
+
+
+def test_the_steps_give_the_typical_distance() -> None:
+    keys = np.random.default_rng(1).normal(3.0, [0.5, 2.0, 7.0], (4000, 3))
+    expected = 2 * keys.var(axis=0).sum()
+    assert KeyCoding.fit(keys).typical_distance() == pytest.approx(expected, rel=0.1)

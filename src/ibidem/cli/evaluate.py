@@ -31,7 +31,9 @@ def evaluate(
     translator_options: TranslatorOptions,
     combiner: Annotated[
         list[str] | None,
-        typer.Option("--combiner", help="adaptive, fixed; may be given twice to compare both.", show_default=False),
+        typer.Option(
+            "--combiner", help="contextual, adaptive or fixed; several may be given, to compare.", show_default=False
+        ),
     ] = None,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the bootstrap.")] = 12345,

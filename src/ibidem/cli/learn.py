@@ -55,7 +55,11 @@ def learn(
         defaults,
         cluster=replace(defaults.cluster, seed=seed),
         compact=replace(defaults.compact, method=compact, seed=seed),
-        tune=replace(defaults.tune, metak=replace(defaults.tune.metak, seed=seed)),
+        tune=replace(
+            defaults.tune,
+            metak=replace(defaults.tune.metak, seed=seed),
+            contextual=replace(defaults.tune.contextual, seed=seed),
+        ),
         prune=replace(defaults.prune, rate=prune, seed=seed),
         threads=threads,
     )
@@ -143,13 +147,14 @@ def tune(
     assignments: Assignments = None,
     json: options.Json = False,
 ) -> None:
-    """Tune the combiners of a memory on a dev set: the fixed one and the adaptive one (Meta-k)."""
+    """Tune the combiners of a memory on a dev set: the fixed, the adaptive (Meta-k) and the contextual one."""
     from ibidem.api import open_corpus
-    from ibidem.learn import MetaKSettings, TuneSettings
+    from ibidem.learn import ContextualSettings, MetaKSettings, TuneSettings
     from ibidem.learn import tune as run
     from ibidem.memory import Memory
 
-    settings = override(TuneSettings(k=k, metak=MetaKSettings(seed=seed)), assignments or ())
+    seeded = TuneSettings(k=k, metak=MetaKSettings(seed=seed), contextual=ContextualSettings(seed=seed))
+    settings = override(seeded, assignments or ())
     before = Memory.open(memory)
     base = model_options.load(before.identity)
     corpus = open_corpus(dev, base, format=format, catalogue_language=catalogue_language) if dev else None

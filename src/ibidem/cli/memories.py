@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "combiner_fixed": "fixed combiner",
     "combiner_adaptive": "adaptive combiner",
+    "combiner_contextual": "contextual combiner",
     "recall": "recall@16",
     "input_dimension": "from dimensions",
     "source_projection": "source vectors",

@@ -93,7 +93,9 @@ IndexSetting = Annotated[
 Combiner = Annotated[
     str | None,
     typer.Option(
-        "--combiner", help="adaptive, fixed or distance-decay; default: the best one of the memory.", show_default=False
+        "--combiner",
+        help="contextual, adaptive, fixed or distance-decay; default: the best one of the memory.",
+        show_default=False,
     ),
 ]
 Beam = Annotated[int, typer.Option("--beam", min=1, help="Width of the beam; 1 is greedy.")]

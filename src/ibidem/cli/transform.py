@@ -45,7 +45,7 @@ def cluster(
 
 def compact(
     memory: options.MemoryPath,
-    method: Annotated[str, typer.Argument(help="network, pca or svd.")] = "network",
+    method: Annotated[str, typer.Argument(help="general, network, pca or svd.")] = "network",
     *,
     dimension: Annotated[int, typer.Option("--dimension", min=1, help="Dimensions of the compact space.")] = 64,
     compactor: options.Compactor = None,
@@ -70,7 +70,7 @@ def compact(
     before = Memory.open(memory)
     place = resolve_device(device)
     base = None
-    if settings.method == "svd" and compactor is None:
+    if settings.method in ("general", "svd") and compactor is None:
         base = ModelOptions(model=model, device=str(place), threads=threads).load(before.identity)
     with shown_progress() as progress:
         opened = compact_memory(

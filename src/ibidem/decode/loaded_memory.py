@@ -256,7 +256,7 @@ class LoadedMemory:
             return True
         if base is not None:
             self._base, self._reloaded, self._index_parts = base, None, None
-        if newest.manifest.artefacts != self.memory.manifest.artefacts:
+        if newest.manifest.artefacts != self.memory.manifest.artefacts or _is_small(newest) != _is_small(self.memory):
             self._tuned = self._choose(newest, self._given_combiner)
         self._update(newest)
         return True
@@ -302,7 +302,7 @@ class LoadedMemory:
         """Return the given combiner, or the memory's own of this name; None for the distance decay."""
         if combiner is None or isinstance(combiner, str):
             chosen = load_combiner(memory, combiner)
-            if chosen is None and combiner is None and is_general(memory, self._model):
+            if chosen is None and combiner is None and not _is_small(memory) and is_general(memory, self._model):
                 chosen = load_general_combiner(self._model)
             return None if chosen is None else place_combiner(chosen, self._device)
         return place_combiner(combiner, self._device)
@@ -377,17 +377,28 @@ def load_memory_scorer(
     return scorer
 
 
+def _is_small(memory: Memory) -> bool:
+    """Return whether a memory has too few entries for the general combiner.
+
+    All neighbours in a small memory are far from text that it has nothing to do with, and the general combiner, which
+    was trained with large memories, would change the translation of such text.
+    """
+    return memory.entries < EXACT_BELOW
+
+
 def _typical_distance(memory: Memory) -> float:
     """Estimate the mean squared distance between two of the memory's keys from a sample.
 
-    Few keys come from few sentences and lie closer together than keys of many sentences, so with few keys of the
-    shipped model a known distance is used.
+    Few keys come from few sentences and lie closer together than keys of many sentences, so with few keys the distance
+    of the text is used that the compactor was trained on, or a known one of the shipped model.
     """
     sealed, length = memory.search_keys, _SAMPLE // _RUNS
     if sealed.size >= _SAMPLE:
         starts = np.linspace(0, sealed.size - length, _RUNS, dtype=np.int64).tolist()
         return typical_distance(np.concatenate([sealed.read(start, start + length) for start in starts]))
-    if memory.identity.name == SHIPPED and memory.layout.compact is None:
+    if memory.key_coding is not None:
+        return memory.key_coding.typical_distance()
+    if memory.identity.name == SHIPPED:
         return _SHIPPED_TYPICAL
     tail = memory.tail_keys()[: _SAMPLE - sealed.size]
     return typical_distance(np.concatenate([sealed.read(0, sealed.size), tail]))

@@ -61,8 +61,8 @@ class Translator:
         model: A loaded model, or the name or folder of one; None for the model that the first memory was learnt with,
             or the shipped model without a memory.
         memory: A memory or its folder, or a list of them, each alone or in a tuple with its weight (by default 1).
-        combiner: A combiner for all memories, or the name of one that every memory holds ("adaptive", "fixed" or
-            "distance-decay"); None for the best one that each memory holds.
+        combiner: A combiner for all memories, or the name of one that every memory holds ("contextual", "adaptive",
+            "fixed" or "distance-decay"); None for the best one that each memory holds.
         index: An index over the memory's keys, or an index setting; None for the memory's own.
         settings: The settings of the beam search.
         batch_size: How many sentences to translate at once.

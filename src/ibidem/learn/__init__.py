@@ -1,7 +1,7 @@
 """Learning a memory from a corpus: the stages (extract, cluster, compact, tune, prune, index) and the whole recipe."""
 
 from ibidem.learn.cluster import ClusterSettings, cluster_memory
-from ibidem.learn.combiner_training import MetaKSettings, train_adaptive, tune_fixed
+from ibidem.learn.combiner_training import ContextualSettings, MetaKSettings, train_adaptive, tune_fixed
 from ibidem.learn.compact import (
     CompactSettings,
     TrainingData,
@@ -39,6 +39,7 @@ __all__ = [
     "Added",
     "ClusterSettings",
     "CompactSettings",
+    "ContextualSettings",
     "Correction",
     "EntryGroups",
     "Examples",

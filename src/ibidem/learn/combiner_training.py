@@ -332,6 +332,10 @@ class ContextualSettings:
         updates: The number of updates; 0 returns the network that training starts from.
         validate_every: Updates between two validations; the weights of the lowest validation loss are kept.
         held_out: The share of sentences for validation.
+        general_share: The share of the model's general combiner in the average of its weights and the trained ones: a
+            part of it keeps the weight of the memory low in text that is not the memory's.
+        sampled_shift: What is subtracted from the base model's score without a dev set. Likelihood gives the base model
+            more weight than is best for translations, the more so where the domain is unknown.
         seed: The seed of initialisation, split and batches.
     """
 
@@ -344,6 +348,8 @@ class ContextualSettings:
     updates: int = 2000
     validate_every: int = 100
     held_out: float = 0.15
+    general_share: float = 0.5
+    sampled_shift: float = 0.5
     seed: int = 0
 
 
@@ -453,6 +459,20 @@ def train_contextual(
                 best, best_loss, best_update = copy.deepcopy(network), current, update
     best.eval().requires_grad_(False)
     return TrainedContextual(ContextualCombiner(best), best_loss, start_loss, best_update)
+
+
+def average_networks(one: ContextualNetwork, other: ContextualNetwork, share: float) -> ContextualNetwork:
+    """Average the weights of two networks, of which one was trained from the other.
+
+    Args:
+        one: The first network.
+        other: The second one.
+        share: The share of the first one, from 0 to 1.
+    """
+    averaged = copy.deepcopy(other)
+    mine, theirs = one.state_dict(), other.state_dict()
+    averaged.load_state_dict({name: share * mine[name] + (1 - share) * theirs[name] for name in theirs})
+    return averaged.eval().requires_grad_(False)
 
 
 @contextmanager

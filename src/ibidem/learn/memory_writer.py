@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ibidem.compact import compact_keys
+from ibidem.compact import GENERAL_COMPACTOR, compact_keys
 from ibidem.errors import MemoryFolderError, UsageError
+from ibidem.learn.compact import read_given
 from ibidem.learn.extraction import STAGE, Chunk, cut_chunks, extract_chunk, identify_model, shipped_projection
 from ibidem.learn.maintenance import maintain
+from ibidem.learn.provenance import digest, given_digest
 from ibidem.memory import (
     COMPACTOR_ARTEFACT,
     Memory,
@@ -67,19 +69,29 @@ class Correction(NamedTuple):
 def create_memory(path: str | PathLike[str], model: BaseModel, *, seed: int = 0) -> Memory:
     """Create an empty memory for pairs of this model; it can be used from the first pair on.
 
+    The pairs are stored in the space of the model's general compactor where it has one.
+
     Args:
         path: The folder, which must not exist or be empty.
         model: The base model.
         seed: The seed of later stages.
     """
-    notes = {"corpus": "pairs added one by one", "special_tokens": model.tokens.special_ids()}
+    identity = identify_model(model)
+    notes: dict[str, object] = {"corpus": "pairs added one by one", "special_tokens": model.tokens.special_ids()}
+    stages, compactor = {STAGE: notes}, None
+    if model.general is not None:
+        given = read_given(model.general / GENERAL_COMPACTOR, model.name, model.fingerprint)
+        made = given_digest(given.sha256, digest(identity, seed, notes))
+        stages["compact"] = {"digest": made, "contents": [0, 0, 0], **given.notes()}
+        compactor = given.payload, given.compactor.summary()
     return Memory.create(
         path,
-        identify_model(model),
+        identity,
         seed=seed,
-        stages={STAGE: notes},
+        stages=stages,
         complete=True,
         source_projection=shipped_projection(model) or SourceProjection.random(model.dimension),
+        compactor=compactor,
     )
 
 

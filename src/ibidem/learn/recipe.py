@@ -177,7 +177,7 @@ def learn(
         >>> train, dev = Corpus(["train.tsv"]), Corpus(["dev.tsv"])
         >>> memory = learn(model, train, Path("memories/mine"), dev=dev, settings=settings)
         >>> list(memory.manifest.stages)
-        ['extract', 'index', 'tune']
+        ['extract', 'compact', 'index', 'tune']
         >>> translations = Translator(model, memory).translate(["Guten Morgen"])
     """
     settings = resolve_general(settings or LearnSettings(), model)

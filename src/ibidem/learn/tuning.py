@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 
 from ibidem.combine import (
+    ContextualCombiner,
     FixedCombiner,
     StoredCombiner,
     load_entry_table,
@@ -25,6 +27,7 @@ from ibidem.evaluate import score
 from ibidem.learn.combiner_training import (
     ContextualSettings,
     MetaKSettings,
+    average_networks,
     fixed_loss,
     train_by_temperature,
     train_contextual,
@@ -79,7 +82,7 @@ class TuneSettings:
     k: int = 8
     objective: str = "likelihood"
     bleu_sentences: int = 500
-    sampled_pairs: int = 500
+    sampled_pairs: int = 2000
     metak: MetaKSettings = field(default_factory=MetaKSettings)
     contextual: ContextualSettings = field(default_factory=ContextualSettings)
 
@@ -233,7 +236,10 @@ def tune(
         raise UsageError(f"{memory.path} has no entries to tune with: add pairs first.")
     given = dev if dev is None or isinstance(dev, DevSet) else read_dev(dev)
     wanted = tune_digest(settings, given, setting, stored(memory, "prune"))
-    done = is_done(memory, "tune", wanted, FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT)
+    written = [FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT]
+    if CONTEXTUAL_COMBINER_ARTEFACT in memory.manifest.artefacts:
+        written.append(CONTEXTUAL_COMBINER_ARTEFACT)
+    done = is_done(memory, "tune", wanted, *written)
     if done and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
@@ -295,12 +301,12 @@ def tune_contextual(
         model: The base model.
         memory: The memory.
         settings: The settings of tuning.
-        sampled: Whether the examples are pairs of the memory itself. Those have nearer neighbours than new text has,
-            so a general combiner is better than one that is trained on them, and is returned as it is.
+        sampled: Whether the examples are pairs of the memory itself.
         progress: Receives the number of updates.
 
     Returns:
-        The combiner; None where the memory has no source vectors.
+        The combiner; None where the memory has no source vectors, or there is neither a network to start from nor an
+        update.
     """
     if examples.context is None:
         return None
@@ -311,8 +317,16 @@ def tune_contextual(
             start = general
             if not is_general(memory, model):
                 start.scale.fill_(examples.typical_distance())
-    updates = 0 if start is not None and sampled else settings.contextual.updates
-    return train_contextual(examples, replace(settings.contextual, updates=updates), start=start, progress=progress)
+    if start is None and not settings.contextual.updates:
+        return None
+    trained = train_contextual(examples, settings.contextual, start=start, progress=progress)
+    if start is None:
+        return trained
+    network = average_networks(start, trained.combiner.network, settings.contextual.general_share)
+    if sampled:
+        with torch.no_grad():
+            network.base.bias -= settings.contextual.sampled_shift
+    return replace(trained, combiner=ContextualCombiner(network))
 
 
 def choose_by_bleu(

@@ -88,6 +88,10 @@ class KeyCoding:
             raise DamagedMemoryError("The coding of compact keys is invalid: train the compactor again.")
         return cls(offset, step)
 
+    def typical_distance(self) -> float:
+        """Return the mean squared distance between two keys of the sample, which the steps approximate."""
+        return float(2 * np.square(np.asarray(self.step, np.float64) * LARGEST_CODE / SPAN).sum())
+
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Return the tensors that a compactor's file stores."""
         return dict(zip(self.NAMES, (self.offset, self.step), strict=True))

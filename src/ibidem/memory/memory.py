@@ -132,6 +132,7 @@ class Memory:
         stages: Mapping[str, Mapping[str, Any]] | None = None,
         complete: bool = False,
         source_projection: SourceProjection | None = None,
+        compactor: tuple[bytes, Mapping[str, object]] | None = None,
     ) -> Self:
         """Make an empty memory, generation 1.
 
@@ -143,6 +144,8 @@ class Memory:
             stages: The notes of stages of learning.
             complete: Whether learning is complete.
             source_projection: The map from mean encoder states to source vectors, to be stored.
+            compactor: The file of a compactor with the coding of its keys, and its summary. The memory then stores
+                compact keys only.
 
         Raises:
             MemoryFolderError: The folder is not empty or cannot be written.
@@ -162,7 +165,7 @@ class Memory:
             check_empty_folder(folder)  # another process may have made a memory before the lock was acquired
             make_directory(folder / SEGMENTS)
             make_directory(folder / ARTEFACTS)
-            artefacts = {}
+            artefacts, layout = {}, Layout()
             if source_projection is not None:
                 artefacts[SOURCE_PROJECTION_ARTEFACT] = write_artefact(
                     folder / ARTEFACTS,
@@ -172,6 +175,12 @@ class Memory:
                     save(source_projection.tensors()),
                     source_projection.summary(),
                 )
+            if compactor is not None:
+                payload, summary = compactor
+                artefacts[COMPACTOR_ARTEFACT] = write_artefact(
+                    folder / ARTEFACTS, COMPACTOR_ARTEFACT, 1, "safetensors", payload, summary
+                )
+                layout = Layout(keys=False, compact=KeyCoding.read(payload).dimension)
             now = utc_timestamp(created)
             manifest = Manifest(
                 generation=1,
@@ -185,6 +194,7 @@ class Memory:
                 artefacts=artefacts,
                 stages=stages or {},
                 complete=complete,
+                layout=layout,
             )
             replace_file(folder / ENDS, encode_ends(Ends()))
             put_manifest(folder, manifest)

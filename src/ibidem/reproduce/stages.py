@@ -16,6 +16,7 @@ from ibidem.compact import store_compactor
 from ibidem.learn import (
     ClusterSettings,
     CompactSettings,
+    ContextualSettings,
     ExtractSettings,
     MetaKSettings,
     NeighbourGraph,
@@ -311,7 +312,8 @@ class Tuned(Stage):
     def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
         memory = copy_memory(workspace.folder(self.memory), folder)
         setting = self.memory.setting if isinstance(self.memory, Indexed) else "exact"
-        settings = TuneSettings(k=self.k, metak=self.settings)
+        # The paper's systems use the adaptive combiner only.
+        settings = TuneSettings(k=self.k, metak=self.settings, contextual=ContextualSettings(updates=0))
         memory = tune(memory, workspace.model, workspace.corpus(self.dev, "dev"), settings=settings, setting=setting)
         notes = memory.manifest.stages["tune"]
         return {name: notes[name] for name in notes if name.startswith("loss_") or name in ("tokens", "adaptive")}

@@ -452,6 +452,7 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
         record = memory.manifest.artefacts.get(INDEX_ARTEFACT)
         if record is not None and record.info.get("kind") == NATIVE:
             keys.chunks()  # verifies the keys: damaged ones are an error, a damaged index is not
+        problem = None
         try:
             if (stored := memory.artefact(INDEX_ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
@@ -463,8 +464,9 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
                 )
         except MemoryFolderError as damage:
             problem = str(damage).removesuffix(".")
-            warnings.warn(f"{problem}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
         index = build_index(keys, wanted, seed=memory.manifest.seed, device=device)
+        if problem is not None:  # and not in the keys, which the index refers to
+            warnings.warn(f"{problem}. It is not used; `ibidem index -m {memory.path}` stores a new one.", stacklevel=2)
     return BaseIndex(index, keys.size, len(memory.removed_entries))
 
 

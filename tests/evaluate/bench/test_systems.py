@@ -10,7 +10,7 @@ import torch
 from ibidem.combine import Weights, best_candidates
 from ibidem.decode import Translator
 from ibidem.errors import UsageError
-from ibidem.evaluate.bench import ctranslate2_system, dense_candidates
+from ibidem.evaluate.bench import ctranslate2_system, dense_candidates, paper_system
 from ibidem.evaluate.bench.systems import has_ctranslate2
 
 
@@ -48,3 +48,20 @@ def test_the_published_mixture_equals_ours() -> None:
     theirs = dense_candidates(logits.clone(), weights, values, 8, banned)
     assert torch.equal(ours.tokens, theirs.tokens)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs)
+
+
+@pytest.mark.parametrize(("artefacts", "expected"), [({"combiner_adaptive": 1}, "adaptive"), ({}, "distance-decay")])
+def test_the_papers_system_uses_a_combiner_of_the_paper(
+    artefacts: dict[str, object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contextual combiner is better and preferred elsewhere, and is not the paper's."""
+    loaded: list[object] = []
+
+    def load(*_: object, combiner: str, index: str) -> None:
+        loaded.append((combiner, index))
+
+    monkeypatch.setattr("ibidem.evaluate.bench.systems.load_memory_scorer", load)
+    monkeypatch.setattr("ibidem.evaluate.bench.systems.memory_system", lambda *_: None)
+    memory = SimpleNamespace(artefact={"combiner_contextual": 1, **artefacts}.get)
+    paper_system(memory, SimpleNamespace())  # type: ignore[arg-type]
+    assert loaded == [(expected, "paper")]

@@ -16,6 +16,7 @@ import torch
 from ibidem.combine import Candidates
 from ibidem.decode import BaseScorer, BeamSearcher, SearchSettings, beam_search, load_memory_scorer
 from ibidem.errors import UsageError
+from ibidem.memory import ADAPTIVE_COMBINER_ARTEFACT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,14 +102,17 @@ def generate_system(model: BaseModel, name: str = "generate()") -> System:
 
 
 def paper_system(memory: Memory, model: BaseModel, name: str = "paper's index and mixture") -> System:
-    """Build the system with the paper's index (appendix B: IVF1024, PQ64) and its full-vocabulary mixture.
+    """Build the system with the paper's index (appendix B: IVF1024, PQ64), combiner and full-vocabulary mixture.
 
     Args:
         memory: The memory; an index of its keys is built now.
         model: The base model that made the memory.
         name: Name of the system.
     """
-    return memory_system(model, load_memory_scorer(memory, model, index="paper"), name, dense_candidates)
+    # The paper has no contextual combiner.
+    combiner = "distance-decay" if memory.artefact(ADAPTIVE_COMBINER_ARTEFACT) is None else "adaptive"
+    scorer = load_memory_scorer(memory, model, combiner=combiner, index="paper")
+    return memory_system(model, scorer, name, dense_candidates)
 
 
 def dense_candidates(

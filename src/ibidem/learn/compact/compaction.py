@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ibidem.compact import ACTIVATIONS, Compactor, compact_keys, load_compactor, read_notes, store_compactor
+from ibidem.compact import (
+    ACTIVATIONS,
+    GENERAL_COMPACTOR,
+    Compactor,
+    compact_keys,
+    load_compactor,
+    read_notes,
+    store_compactor,
+)
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trainer import TrainedCompactor, train_network
@@ -74,7 +82,7 @@ class CompactSettings:
     "paper" and "code" name the readings of the paper and of the authors' code.
 
     Attributes:
-        method: "general" (the compactor that comes with the base model, for `learn`), "network" (the Compact Network,
+        method: "general" (the compactor that comes with the base model), "network" (the Compact Network,
             section 3.1), "pca" or "svd" (the baselines, section 4.5.1), or "none".
         dimension: Dimension c of the compact space (64 in section 4.3).
         activation: "sigmoid" (paper, section 3.1) or "tanh" (code).
@@ -390,7 +398,7 @@ def compact_memory(
     Args:
         memory: An unpruned memory that holds the model's own keys.
         settings: The settings of training.
-        model: The base model; only the method "svd" needs it, for its output matrix.
+        model: The base model; only the methods "svd", for its output matrix, and "general" need it.
         compactor: File of a compactor to use instead of training.
         keep_keys: Keep the model's own keys as well, for another compactor later.
         again: Train again even if the stored compact keys have these settings and the memory has not changed since.
@@ -409,6 +417,10 @@ def compact_memory(
     """
     check_complete(memory)
     device = torch.device(device)
+    if compactor is None and settings.method == "general":
+        if model is None or model.general is None:
+            raise UsageError(f"The model {memory.identity.name} has no general compactor: choose network, pca or svd.")
+        compactor = model.general / GENERAL_COMPACTOR
     with memory.edit() as edit:
         memory = edit.memory
         if memory.entries < memory.tokens:
