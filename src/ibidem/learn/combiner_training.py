@@ -332,8 +332,8 @@ class ContextualSettings:
         updates: The number of updates; 0 returns the network that training starts from.
         validate_every: Updates between two validations; the weights of the lowest validation loss are kept.
         held_out: The share of sentences for validation.
-        general_share: The share of the model's general combiner in the average of its weights and the trained ones: a
-            part of it keeps the weight of the memory low in text that is not the memory's.
+        general_share: With a dev set, the share of the model's general combiner in the average of its weights and the
+            trained ones: it keeps the weight of the memory low in text that is not the memory's.
         sampled_shift: What is subtracted from the base model's score without a dev set. Likelihood gives the base model
             more weight than is best for translations, the more so where the domain is unknown.
         seed: The seed of initialisation, split and batches.

@@ -322,10 +322,12 @@ def tune_contextual(
     trained = train_contextual(examples, settings.contextual, start=start, progress=progress)
     if start is None:
         return trained
-    network = average_networks(start, trained.combiner.network, settings.contextual.general_share)
+    network = trained.combiner.network
     if sampled:
         with torch.no_grad():
-            network.base.bias -= settings.contextual.sampled_shift
+            network.base.bias.sub_(settings.contextual.sampled_shift)
+    else:
+        network = average_networks(start, network, settings.contextual.general_share)
     return replace(trained, combiner=ContextualCombiner(network))
 
 
