@@ -6,15 +6,15 @@ import shutil
 import threading
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from ibidem.combine import FixedCombiner, mix
-from ibidem.decode import BaseScorer, MemoryScorer, OverlayScorer, SearchSettings, Translator
+from ibidem.combine import FixedCombiner, Sources, StepContext, mix
+from ibidem.decode import BaseScorer, MemoryScorer, OverlayScorer, Retrieved, SearchSettings, Translator
 from ibidem.errors import UsageError
 from ibidem.evaluate import evaluate_systems
 from ibidem.learn import (
@@ -29,7 +29,9 @@ from ibidem.learn import (
     restore_memory,
 )
 from ibidem.memory import Memory
-from ibidem.model import BaseModel, Step
+
+if TYPE_CHECKING:
+    from ibidem.model import BaseModel, States
 
 BY_HAND = FixedCombiner(4, 0.7, 0.5)
 CLOSE = FixedCombiner(4, 0.99, 1e-5)
@@ -42,27 +44,33 @@ def memory(tmp_path: Path, learnt: Memory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def step(tiny: BaseModel, sentences: list[Any]) -> Step:
-    """States of some sentences, and the model's logits."""
+def step(tiny: BaseModel, sentences: list[Any]) -> States:
+    """States of some sentences."""
     chosen = [s for s in sentences if len(s.german) < 60 and len(s.english) < 60][::8]
-    states = tiny.states(
+    return tiny.states(
         tiny.tokens.encode_sources(s.german for s in chosen), tiny.tokens.encode_targets(s.english for s in chosen)
     )
-    return Step(states.keys, tiny.project(states.keys))
 
 
-def mixture(translator: Translator, step: Step) -> Tensor:
+def retrieve(translator: Translator, step: States) -> Retrieved:
+    """The neighbours of the states, weighted with all that a combiner may see."""
+    logits = translator.model.project(step.keys)
+    rows = torch.arange(len(step.lengths)).repeat_interleave(torch.tensor(step.lengths))
+    return translator.scorer.retrieve(step.keys, 1, StepContext(logits, Sources(step.source_means), rows))
+
+
+def mixture(translator: Translator, step: States) -> Tensor:
     """Log-probabilities [rows, V] of the next token."""
-    retrieved = translator.scorer.retrieve(step.states)
-    return mix(step.logits.log_softmax(dim=1), retrieved.weights, retrieved.values)
+    retrieved = retrieve(translator, step)
+    return mix(translator.model.project(step.keys).log_softmax(dim=1), retrieved.weights, retrieved.values)
 
 
-def check_against_new(translator: Translator, path: Path, step: Step, **options: Any) -> None:
+def check_against_new(translator: Translator, path: Path, step: States, **options: Any) -> None:
     """Check that the open translator and a new one compute the same from the same entries."""
     translator.refresh()
     new = Translator(translator.model, path, **options)
     torch.testing.assert_close(mixture(translator, step), mixture(new, step), atol=1e-5, rtol=1e-4)
-    followed, fresh = translator.scorer.retrieve(step.states), new.scorer.retrieve(step.states)
+    followed, fresh = retrieve(translator, step), retrieve(new, step)
     torch.testing.assert_close(followed.distances, fresh.distances, atol=1e-4, rtol=1e-4)
     ids = [
         {memory.sentence(memory.locate(entry)[0]).id for entry in retrieved.entries.unique().tolist() if entry >= 0}
@@ -82,7 +90,7 @@ def check_against_new(translator: Translator, path: Path, step: Step, **options:
     ids=["exact-by-hand", "exact-tuned", "codes-tuned", "coarse-codes-by-hand"],
 )
 def test_any_order_of_changes(
-    tiny: BaseModel, memory: Path, sentences: list[Any], step: Step, setting: str, options: Any
+    tiny: BaseModel, memory: Path, sentences: list[Any], step: States, setting: str, options: Any
 ) -> None:
     index_memory(Memory.open(memory), setting)
     translator = Translator(tiny, memory, **options)
@@ -120,7 +128,7 @@ def test_any_order_of_changes(
 
 
 def test_removed_entries_are_never_neighbours_again(
-    tiny: BaseModel, memory: Path, sentences: list[Any], step: Step
+    tiny: BaseModel, memory: Path, sentences: list[Any], step: States
 ) -> None:
     index_memory(Memory.open(memory), "IVF8,SQfp16;nprobe=8")
     translator = Translator(tiny, memory, combiner=CLOSE)
@@ -130,7 +138,7 @@ def test_removed_entries_are_never_neighbours_again(
     def check() -> None:
         translator.refresh()
         opened = translator.memories[0]
-        entries = translator.scorer.retrieve(step.states).entries
+        entries = retrieve(translator, step).entries
         assert not {opened.sentence(opened.locate(e)[0]).id for e in entries.unique().tolist()} & removed
         for explanation in translator.explain([s.german for s in sentences[:3]]):
             cited = {n.pair.id for token in explanation.tokens for n in token.neighbours}
@@ -148,7 +156,7 @@ def test_removed_entries_are_never_neighbours_again(
 
 
 def test_a_correction_overlays_the_tuned_memory(
-    tiny: BaseModel, memory: Path, sentences: list[Any], step: Step
+    tiny: BaseModel, memory: Path, sentences: list[Any], step: States
 ) -> None:
     """Entries added since tuning get a weight of their own; states far from them are unaffected."""
     index_memory(Memory.open(memory), "exact")  # an approximate one may miss a neighbour that a later one finds
@@ -163,7 +171,7 @@ def test_a_correction_overlays_the_tuned_memory(
     own = tiny.states(
         tokens.encode_sources([sentences[0].german]), tokens.encode_targets(["Quite another translation"])
     )
-    near = translator.scorer.retrieve(own.keys)
+    near = retrieve(translator, own)
     added = near.sources == 1
     assert float(near.distances[:, added].amin(dim=1).max()) < 1e-2
     # The states of a random model lie so close together that all eight disagree: a weight of 0.9 / 8**3 is left.
@@ -173,7 +181,7 @@ def test_a_correction_overlays_the_tuned_memory(
         shown = [neighbour.entry for neighbour in token.neighbours]
         assert len(set(shown)) == len(shown)
         assert token.base_weight + sum(neighbour.weight for neighbour in token.neighbours) == pytest.approx(1, abs=1e-4)
-    retrieved = translator.scorer.retrieve(step.states)
+    retrieved = retrieve(translator, step)
     untouched = retrieved.weights.neighbours[:, retrieved.sources == 1].sum(dim=1) < 1e-7
     assert untouched.any()
     torch.testing.assert_close(mixture(translator, step)[untouched], before[untouched], atol=1e-4, rtol=1e-4)
@@ -189,7 +197,7 @@ def test_a_correction_overlays_the_tuned_memory(
 
 
 def test_pairs_are_added_and_removed_while_an_index_is_built(
-    tiny: BaseModel, memory: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+    tiny: BaseModel, memory: Path, step: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is stored nevertheless, and finds what an exact index of the remaining entries finds."""
     translator = Translator(tiny, memory, combiner=BY_HAND)
@@ -211,12 +219,12 @@ def test_pairs_are_added_and_removed_while_an_index_is_built(
     assert len(built.removed_entries) > 0
     translator.loaded_memories[0].reload()
     check_against_new(translator, memory, step, combiner=BY_HAND)
-    exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.retrieve(step.states)
-    found = translator.scorer.retrieve(step.states)
+    exact = Translator(tiny, memory, combiner=BY_HAND, index="exact").scorer.retrieve(step.keys)
+    found = retrieve(translator, step)
     torch.testing.assert_close(found.distances, exact.distances, atol=1e-3, rtol=1e-3)
 
 
-def test_another_space_is_loaded_again(tiny: BaseModel, memory: Path, step: Step) -> None:
+def test_another_space_is_loaded_again(tiny: BaseModel, memory: Path, step: States) -> None:
     translator = Translator(tiny, memory, combiner=BY_HAND)
     MemoryWriter(memory, tiny).add_pair("Ein neuer Satz", "A new sentence")
     for stage in (
@@ -260,15 +268,18 @@ def test_additions_share_the_unchanged_parts(tiny: BaseModel, memory: Path) -> N
     writer = MemoryWriter(memory, tiny)
     writer.add_pair("Eins", "One")
     translator.refresh()
-    shelves, table = translator.loaded_memories[0]._index_parts, translator.loaded_memories[0]._values.table
+    shelves, table = translator.loaded_memories[0]._index_parts, translator.loaded_memories[0]._table.table
     writer.add_pair("Zwei", "Two")
     translator.refresh()
     assert translator.loaded_memories[0]._index_parts is shelves
-    grown = translator.loaded_memories[0]._values.table
-    assert grown.data_ptr() == table.data_ptr()
+    grown = translator.loaded_memories[0]._table.table
+    for array, before in ((grown.values, table.values), (grown.source_vectors, table.source_vectors)):
+        assert array is not None
+        assert before is not None
+        assert array.data_ptr() == before.data_ptr()
     opened = translator.memories[0]
     expected = np.concatenate([opened.values(), opened.tail.values])
-    np.testing.assert_array_equal(grown.numpy(), expected)
+    np.testing.assert_array_equal(grown.values.numpy(), expected)
 
 
 def test_translating_during_writes(tiny: BaseModel, memory: Path, sentences: list[Any]) -> None:

@@ -50,7 +50,7 @@ def test_invalid_objectives_are_rejected(text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"method": "umap"}, "use one of network, pca, svd, none"),
+        ({"method": "umap"}, "use one of general, network, pca, svd, none"),
         ({"activation": "relu"}, "use one of sigmoid, tanh"),
         ({"nce": "triplet"}, "use one of in_batch, binary"),
         ({"ranking": "code"}, "use one of paper, clipped"),
