@@ -348,7 +348,7 @@ class ContextualSettings:
     updates: int = 2000
     validate_every: int = 100
     held_out: float = 0.15
-    general_share: float = 0.5
+    general_share: float = 0.6
     sampled_shift: float = 0.5
     seed: int = 0
 
