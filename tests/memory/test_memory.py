@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
-from ibidem.memory import Memory, ModelIdentity, SegmentData, files
+from ibidem.memory import Memory, ModelIdentity, SegmentData, SourceProjection, files
 
 from .samples import (
     IDENTITY,
@@ -242,3 +242,20 @@ def test_refresh_keeps_open_segments(path: Path) -> None:
     newer = append(path, 2)
     assert not np.shares_memory(first, newer.keys.read(0, 2))
     assert np.shares_memory(first, memory.refresh().keys.read(0, 2))
+
+
+def test_a_killed_create_can_be_repeated(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    projection = SourceProjection.random(8)
+    made = Memory.create(folder, IDENTITY, seed=1, source_projection=projection)
+    left = list((folder / "artefacts").iterdir())
+    assert [path.name for path in left] == ["source_projection-000001.safetensors"]
+    for file in folder.glob("manifest*"):
+        file.unlink()
+    again = Memory.create(folder, IDENTITY, seed=1, source_projection=projection)
+    assert again.manifest.artefacts == made.manifest.artefacts
+    for file in folder.glob("manifest*"):
+        file.unlink()
+    (folder / "artefacts" / "index-000002.native").write_bytes(b"")
+    with pytest.raises(MemoryFolderError, match="is not empty"):
+        Memory.create(folder, IDENTITY, seed=1)

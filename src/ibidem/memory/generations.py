@@ -47,6 +47,8 @@ SEGMENTS = "segments"
 ARTEFACTS = "artefacts"
 SNAPSHOTS = "snapshots"
 WORK = "work"
+# The stems of the files that `create` writes before the first manifest.
+_CREATED = ("source_projection-000001", "compactor-000001")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -159,9 +161,15 @@ def check_empty_folder(folder: Path) -> None:
         raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
     for path in folder.iterdir():
         left_over = path.name in (LOCK, HOLDER, ENDS) or path.name.startswith(TEMPORARY)
-        empty = path.name in (SEGMENTS, ARTEFACTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
-        if not left_over and not empty:
+        empty = path.name in (SEGMENTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
+        created = path.name == ARTEFACTS and path.is_dir() and all(map(_is_of_create, path.iterdir()))
+        if not left_over and not empty and not created:
             raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
+
+
+def _is_of_create(artefact: Path) -> bool:
+    """Return whether a file may be what a killed `create` has written; the next one replaces it."""
+    return artefact.name.startswith(TEMPORARY) or artefact.stem in _CREATED
 
 
 def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:
