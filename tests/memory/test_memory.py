@@ -164,7 +164,7 @@ def test_create_does_not_overwrite_a_concurrent_memory(tmp_path: Path, monkeypat
         Memory.create(folder, IDENTITY, seed=1)
         real(path)
 
-    monkeypatch.setattr("ibidem.memory.memory.make_directory", make_directory)
+    monkeypatch.setattr("ibidem.memory.creation.make_directory", make_directory)
     with pytest.raises(MemoryFolderError, match="not empty"):
         Memory.create(folder, IDENTITY, seed=2)
     assert Memory.open(folder).manifest.seed == 1

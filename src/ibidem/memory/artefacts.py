@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.errors import UsageError
+from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory.files import DamagedFile, blocks_of, blocks_of_file, check_file, rename, temporary_path, write_blocks
-from ibidem.memory.generations import ARTEFACTS
+from ibidem.memory.generations import ARTEFACTS, current_manifest
 from ibidem.memory.manifest import ARTEFACT_FILE, ARTEFACT_NAME, DTYPES, ArtefactRecord
 
 if TYPE_CHECKING:
@@ -114,6 +114,41 @@ def check_artefact(
         remedy=f"make the {name} again, or restore the file from a copy",
         name=f"artefact {name!r} ({path})",
     )
+
+
+def open_artefact(folder: Path, manifest: Manifest, name: str, verified: set[str]) -> Artefact | None:
+    """Return an artefact of a generation; its file is verified once.
+
+    Args:
+        folder: The folder of the memory.
+        manifest: The generation.
+        name: The name of the artefact.
+        verified: The files that were verified before; the function adds to them.
+
+    Returns:
+        The artefact; None if the generation has none of this name.
+
+    Raises:
+        DamagedMemoryError: The file is missing or changed.
+        MemoryFolderError: A newer generation was committed, and the file was deleted.
+    """
+    record = manifest.artefacts.get(name)
+    if record is None:
+        return None
+    path = folder / ARTEFACTS / record.file
+    if record.file not in verified:
+        try:
+            check_artefact(folder / ARTEFACTS, name, record)
+        except DamagedFile as damage:
+            newest = current_manifest(folder).generation
+            if newest == manifest.generation or path.exists():
+                raise
+            raise MemoryFolderError(
+                f"artefact {name!r} of generation {manifest.generation} of {folder} was deleted, since generation "
+                f"{newest} was committed meanwhile: refresh the memory"
+            ) from damage
+        verified.add(record.file)
+    return Artefact(path, record.info)
 
 
 def json_copy(value: Mapping[str, Any], what: str) -> dict[str, Any]:

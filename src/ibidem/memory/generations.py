@@ -24,7 +24,6 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, encode_ends, list_journals, read_ends
 from ibidem.memory.json_document import encode_document, has_valid_checksum, parse
-from ibidem.memory.lock import HOLDER, LOCK
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
     SEGMENT_NAME,
@@ -47,8 +46,6 @@ SEGMENTS = "segments"
 ARTEFACTS = "artefacts"
 SNAPSHOTS = "snapshots"
 WORK = "work"
-# The stems of the files that `create` writes before the first manifest.
-_CREATED = ("source_projection-000001", "compactor-000001")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -144,32 +141,6 @@ def put_manifest(folder: Path, manifest: Manifest) -> None:
         replace_file(folder / PREVIOUS, file.read_bytes())
     temporary, _ = prepare_file(file, content)
     commit_file(temporary, file, f"generation {manifest.generation} of the memory {folder} is committed")
-
-
-def check_empty_folder(folder: Path) -> None:
-    """Check that a folder is missing or empty, apart from what a killed `create` leaves in it.
-
-    Args:
-        folder: The folder of a memory to be created.
-
-    Raises:
-        MemoryFolderError: The folder contains other files, or the path is a file.
-    """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise MemoryFolderError(f"{folder} is a file: give the path of a new folder")
-    for path in folder.iterdir():
-        left_over = path.name in (LOCK, HOLDER, ENDS) or path.name.startswith(TEMPORARY)
-        empty = path.name in (SEGMENTS, JOURNALS) and path.is_dir() and not any(path.iterdir())
-        created = path.name == ARTEFACTS and path.is_dir() and all(map(_is_of_create, path.iterdir()))
-        if not left_over and not empty and not created:
-            raise MemoryFolderError(f"{folder} is not empty ({path.name} is there): give the path of a new folder")
-
-
-def _is_of_create(artefact: Path) -> bool:
-    """Return whether a file may be what a killed `create` has written; the next one replaces it."""
-    return artefact.name.startswith(TEMPORARY) or artefact.stem in _CREATED
 
 
 def load_snapshot(folder: Path, record: SnapshotRecord) -> Manifest:

@@ -6,10 +6,9 @@ import contextlib
 import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from safetensors.numpy import save
 
 import ibidem
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
@@ -19,28 +18,18 @@ from ibidem.memory.artefacts import (
     REMOVED_PAIRS,
     SOURCE_PROJECTION_ARTEFACT,
     Artefact,
-    check_artefact,
+    open_artefact,
     read_removed,
-    write_artefact,
 )
+from ibidem.memory.columns import Columns
+from ibidem.memory.creation import create_folder
 from ibidem.memory.edit import Edit, JournalWriter, check_fit
-from ibidem.memory.files import Damage, DamagedFile, make_directory, replace_file, write_errors
-from ibidem.memory.generations import (
-    ARTEFACTS,
-    MANIFEST,
-    PREVIOUS,
-    SEGMENTS,
-    check_empty_folder,
-    current_manifest,
-    put_manifest,
-    remove_unused_files,
-)
+from ibidem.memory.generations import MANIFEST, PREVIOUS, SEGMENTS, remove_unused_files
 from ibidem.memory.integrity import verify
-from ibidem.memory.journal import ENDS, Ends, encode_ends
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
-from ibidem.memory.manifest import DTYPES, SEEDS, SOURCE_WIDTH, Layout, Manifest, ModelIdentity, utc_timestamp
+from ibidem.memory.manifest import DTYPES, SEEDS, Layout, Manifest, ModelIdentity, utc_timestamp
 from ibidem.memory.segment import Segment
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import State, read_state
@@ -52,10 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.memory.files import Damage
     from ibidem.memory.pairs import StoredPair
     from ibidem.memory.tail import Tail
-
-_Number = TypeVar("_Number", bound=np.generic)
 
 
 class Memory:
@@ -116,8 +104,7 @@ class Memory:
             for record in manifest.segments
         ]
         self._sound_artefacts: set[str] = set(known._sound_artefacts) if known is not None else set()
-        self._columns: dict[str, NDArray[np.generic]] = {}
-        self._first_tokens = np.cumsum([0] + [record.tokens for record in manifest.segments], dtype=np.int64)
+        self._columns = Columns(self._segments)
         for data in self.tail.added:
             check_fit(data, self)
 
@@ -157,49 +144,22 @@ class Memory:
         """
         if not SEEDS.start <= seed < SEEDS.stop:
             raise UsageError(f"invalid seed {seed}: give one from {SEEDS.start} to {SEEDS.stop - 1}")
-        folder = Path(path)
-        check_empty_folder(folder)
-        with write_errors(folder):
-            make_directory(folder)
-        with writer_lock(folder), write_errors(folder):
-            check_empty_folder(folder)  # another process may have made a memory before the lock was acquired
-            make_directory(folder / SEGMENTS)
-            make_directory(folder / ARTEFACTS)
-            artefacts, layout = {}, Layout()
-            if source_projection is not None:
-                artefacts[SOURCE_PROJECTION_ARTEFACT] = write_artefact(
-                    folder / ARTEFACTS,
-                    SOURCE_PROJECTION_ARTEFACT,
-                    1,
-                    "safetensors",
-                    save(source_projection.tensors()),
-                    source_projection.summary(),
-                )
-            if compactor is not None:
-                payload, summary = compactor
-                artefacts[COMPACTOR_ARTEFACT] = write_artefact(
-                    folder / ARTEFACTS, COMPACTOR_ARTEFACT, 1, "safetensors", payload, summary
-                )
-                layout = Layout(keys=False, compact=KeyCoding.read(payload).dimension)
-            now = utc_timestamp(created)
-            manifest = Manifest(
-                generation=1,
-                created=now,
-                updated=now,
-                ibidem_version=ibidem.__version__,
-                identity=identity,
-                seed=seed,
-                origins=(),
-                segments=(),
-                artefacts=artefacts,
-                stages=stages or {},
-                complete=complete,
-                layout=layout,
-            )
-            replace_file(folder / ENDS, encode_ends(Ends()))
-            put_manifest(folder, manifest)
-            remove_unused_files(folder)
-            return cls(folder, read_state(folder))
+        now = utc_timestamp(created)
+        manifest = Manifest(
+            generation=1,
+            created=now,
+            updated=now,
+            ibidem_version=ibidem.__version__,
+            identity=identity,
+            seed=seed,
+            origins=(),
+            segments=(),
+            artefacts={},
+            stages=stages or {},
+            complete=complete,
+        )
+        create_folder(Path(path), manifest, source_projection, compactor)
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
@@ -369,7 +329,7 @@ class Memory:
     @property
     def tokens(self) -> int:
         """The number of target tokens; more than the entries of a pruned memory."""
-        return int(self._first_tokens[-1])
+        return self._columns.tokens
 
     @property
     def pairs(self) -> int:
@@ -429,31 +389,22 @@ class Memory:
 
     def values(self) -> NDArray[np.int32]:
         """Return [entries] the target token id of each entry, read-only."""
-        return self._column("values", np.int32, entries=True)
+        return self._columns.of_entries("values", np.int32)
 
     def log_probs(self) -> NDArray[np.float32]:
         """Return [entries] the base model's log-probability of each entry's value, read-only."""
-        return self._column("log_probs", np.float32, entries=True)
+        return self._columns.of_entries("log_probs", np.float32)
 
     def source_vectors(self) -> NDArray[np.int8]:
         """Return [pairs, 64] the source vector of each pair, sealed ones and those of the tail, by number; read-only.
 
         Removed pairs keep their rows until the journal is sealed.
         """
-        parts = [segment.array("source_vectors").all() for segment in self._segments]
-        vectors = np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts, self.tail.source_vectors])
-        vectors.flags.writeable = False
-        return vectors
+        return self._columns.source_vectors(self.tail.source_vectors)
 
     def sentence_of_entries(self) -> NDArray[np.int32]:
         """Return [entries] the number of each entry's pair, for the sealed entries and those of the tail."""
-        numbers = np.empty(self.entries + self.tail.entries, np.int32)
-        entry = pair = 0
-        for segment in self._segments:
-            numbers[entry : entry + segment.record.entries] = segment.pair_numbers() + np.int32(pair)
-            entry, pair = entry + segment.record.entries, pair + segment.record.pairs
-        numbers[entry:] = np.repeat(np.arange(pair, pair + self.tail.pairs), np.diff(self.tail.offsets))
-        return numbers
+        return self._columns.pair_numbers(self.tail.offsets)
 
     @cached_property
     def source_projection(self) -> SourceProjection:
@@ -469,29 +420,23 @@ class Memory:
 
     def clusters(self) -> NDArray[np.int32] | None:
         """Return [entries] the cluster of each entry (negative: none), read-only; None before clustering."""
-        return self._column("clusters", np.int32) if self.layout.clusters else None
+        return self._columns.stored("clusters", np.int32) if self.layout.clusters else None
 
     def token_values(self) -> NDArray[np.int32]:
         """Return [tokens] the id of each target token, read-only; pruned entries are included."""
-        return self._column("values", np.int32)
+        return self._columns.stored("values", np.int32)
 
     def token_log_probs(self) -> NDArray[np.float32]:
         """Return [tokens] the base model's log-probability of each target token, read-only."""
-        return self._column("log_probs", np.float32)
+        return self._columns.stored("log_probs", np.float32)
 
     def token_offsets(self) -> NDArray[np.int64]:
         """Return [pairs + 1] the first token of each pair."""
-        firsts = self._first_tokens[:-1]
-        parts = [segment.offsets[1:] + first for segment, first in zip(self._segments, firsts, strict=True)]
-        return np.concatenate([np.zeros(1, np.int64), *parts])
+        return self._columns.token_offsets()
 
     def rows(self) -> NDArray[np.int64]:
         """Return [entries] the token number of each entry, ascending."""
-        parts = [
-            first + (np.arange(segment.record.entries) if segment.rows is None else segment.rows)
-            for segment, first in zip(self._segments, self._first_tokens[:-1], strict=True)
-        ]
-        return np.concatenate([np.empty(0, np.int64), *parts])
+        return self._columns.rows()
 
     @cached_property
     def removed_entries(self) -> NDArray[np.int64]:
@@ -613,18 +558,7 @@ class Memory:
         Raises:
             DamagedMemoryError: The file is missing or changed.
         """
-        record = self.manifest.artefacts.get(name)
-        if record is None:
-            return None
-        path = self.path / ARTEFACTS / record.file
-        if record.file not in self._sound_artefacts:
-            try:
-                check_artefact(self.path / ARTEFACTS, name, record)
-            except DamagedFile as damage:
-                self._check_still_kept(name, path, damage)
-                raise
-            self._sound_artefacts.add(record.file)
-        return Artefact(path, record.info)
+        return open_artefact(self.path, self.manifest, name, self._sound_artefacts)
 
     def snapshots(self) -> list[str]:
         """Return the names of the snapshots."""
@@ -647,36 +581,16 @@ class Memory:
 
     def bytes_by_array(self) -> dict[str, int]:
         """Return the bytes on disk of each kind of array over all segments, and of each artefact."""
-        arrays = {
-            name: sum(segment.records[name].bytes for segment in self._segments if name in segment.expected)
-            for name in DTYPES
-            if name in self.layout.shapes(self.manifest.counts, self.identity.dimension)
-        }
+        names = self.layout.shapes(self.manifest.counts, self.identity.dimension)
+        arrays = {name: self._columns.bytes_on_disk(name) for name in DTYPES if name in names}
         journal = sum(journal.size() for journal in self.tail.journals)
-        arrays |= {"journal": journal} if journal else {}
-        return arrays | {name: record.bytes for name, record in self.manifest.artefacts.items()}
+        return (
+            arrays
+            | ({"journal": journal} if journal else {})
+            | {name: record.bytes for name, record in self.manifest.artefacts.items()}
+        )
 
     def __repr__(self) -> str:
         tail = f" and {self.tail.pairs} added, {len(self.tail.removed)} removed since" if self.tail else ""
         counts = f"generation {self.generation}, {self.entries} entries, {self.pairs} pairs{tail}"
         return f"Memory({str(self.path)!r}, {counts})"
-
-    def _column(self, name: str, dtype: type[_Number], *, entries: bool = False) -> NDArray[_Number]:
-        """Return an array over all segments as it is stored, or only its values at the `entries`."""
-        pruned = entries and self.entries < self.tokens
-        key = f"{name} of entries" if pruned else name
-        if key not in self._columns:
-            parts = [segment.of_entries(name) if pruned else segment.array(name).all() for segment in self._segments]
-            column = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, DTYPES[name]), *parts])
-            column = column.astype(dtype, copy=False)
-            column.flags.writeable = False
-            self._columns[key] = column
-        return cast("NDArray[_Number]", self._columns[key])
-
-    def _check_still_kept(self, name: str, path: Path, damage: DamagedFile) -> None:
-        newest = current_manifest(self.path).generation
-        if newest > self.generation and not path.exists():
-            raise MemoryFolderError(
-                f"artefact {name!r} of generation {self.generation} of {self.path} was deleted, since generation "
-                f"{newest} was committed meanwhile: refresh the memory"
-            ) from damage
