@@ -20,6 +20,37 @@ constexpr float kLeastBase = 1e-12f;
 
 float limit_log_prob(float x) { return std::min(0.0f, std::max(kLeastLogProb, x)); }
 
+// Adds the products of a vector [inputs] with blocks of weights, `stride` outputs from one input to the next, to the biases of
+// these blocks. Inputs alternate between two sums of each block, so that few additions wait for the one before.
+template <int Blocks>
+void multiply_blocks(const float* x, int64_t inputs, const float* weights, const float* bias, int64_t stride, float* out) {
+  Floats sums[2][Blocks];
+  for (int b = 0; b < Blocks; ++b) {
+    sums[0][b] = load(bias + b * kLanes);
+    sums[1][b] = splat(0.0f);
+  }
+  for (int64_t i = 0; i + 1 < inputs; i += 2)
+    for (int half = 0; half < 2; ++half) {
+      const Floats input = splat(x[i + half]);
+      const float* row = weights + (i + half) * stride;
+      for (int b = 0; b < Blocks; ++b) sums[half][b] = fma(input, load(row + b * kLanes), sums[half][b]);
+    }
+  if (inputs % 2 != 0) {
+    const Floats input = splat(x[inputs - 1]);
+    const float* row = weights + (inputs - 1) * stride;
+    for (int b = 0; b < Blocks; ++b) sums[0][b] = fma(input, load(row + b * kLanes), sums[0][b]);
+  }
+  for (int b = 0; b < Blocks; ++b) store(out + b * kLanes, sums[0][b] + sums[1][b]);
+}
+
+// out = bias + weights^T x; weights: [inputs, outputs], outputs a multiple of 16.
+void multiply(const float* x, int64_t inputs, const float* weights, const float* bias, int64_t outputs, float* out) {
+  int64_t n = 0;
+  for (; n + 2 * kLanes <= outputs; n += 2 * kLanes)
+    multiply_blocks<2>(x, inputs, weights + n, bias + n, outputs, out + n);
+  if (n < outputs) multiply_blocks<1>(x, inputs, weights + n, bias + n, outputs, out + n);
+}
+
 // Buffers for one row after another, and the steps of the evaluation.
 class ContextualEval {
  public:
@@ -51,13 +82,13 @@ class ContextualEval {
   void set_features(const ContextualData& data, const NeighbourRow& row) {
     features_.resize(data.k * kNeighbourFeatures + kRowFeatures);
     scores_.resize(data.k);
+    set_probabilities(data, row);
     const float top[2] = {limit_log_prob(row.top_log_probs[0]), limit_log_prob(row.top_log_probs[1])};
     float least_apart = std::numeric_limits<float>::infinity(), nearest = kFar;
     for (int64_t j = 0; j < data.k; ++j) {
       const bool there = std::isfinite(row.distances[j]);
       const float near = there ? std::min(row.distances[j] / data.scale, kFar) : kFar;
-      const float now = there ? limit_log_prob(row.base_log_probs[j]) : kLeastLogProb;
-      const float stored = there ? limit_log_prob(row.stored_log_probs[j]) : kLeastLogProb;
+      const float now = log_probs_[j], stored = log_probs_[data.k + j];
       const float apart = there ? row.source_distances[j] : 1.0f;
       if (j == 0) nearest = near;
       least_apart = std::min(least_apart, apart);
@@ -68,8 +99,8 @@ class ContextualEval {
           near - nearest,
           now / kLogUnit,
           stored / kLogUnit,
-          std::exp(now),
-          std::exp(stored),
+          probs_[j],
+          probs_[data.k + j],
           (now - top[0]) / kLogUnit,
           apart,
           apart,
@@ -84,29 +115,36 @@ class ContextualEval {
     std::copy(of_row, of_row + kRowFeatures, features_of(data.k));
   }
 
+  // Leaves the log-probabilities of all tokens now and then those when they were stored in log_probs_, [2 k], and their
+  // exponentials in probs_. An absent neighbour is improbable.
+  void set_probabilities(const ContextualData& data, const NeighbourRow& row) {
+    log_probs_.resize(2 * data.k + kLanes);
+    probs_.resize(2 * data.k + kLanes);
+    for (int64_t j = 0; j < data.k; ++j) {
+      const bool there = std::isfinite(row.distances[j]);
+      log_probs_[j] = there ? limit_log_prob(row.base_log_probs[j]) : kLeastLogProb;
+      log_probs_[data.k + j] = there ? limit_log_prob(row.stored_log_probs[j]) : kLeastLogProb;
+    }
+    for (int64_t j = 0; j < 2 * data.k; j += kLanes) store(probs_.data() + j, exponential(load(log_probs_.data() + j)));
+  }
+
   // Leaves the hidden layer in hidden_, what it adds to the layer of each neighbour in shared_, and the score of the base
   // model and the factor of distances in their fields.
   void evaluate_row(const ContextualData& data) {
-    const int64_t inputs = data.k * kNeighbourFeatures + kRowFeatures;
     hidden_.resize(data.hidden);
     shared_.resize(data.neighbour_hidden);
+    multiply(features_.data(), data.k * kNeighbourFeatures + kRowFeatures, data.row_weight, data.row_bias, data.hidden,
+             hidden_.data());
     Floats base = splat(0.0f), temperature = splat(0.0f);
     for (int64_t h = 0; h < data.hidden; h += kLanes) {
-      Floats sums = load(data.row_bias + h);
-      for (int64_t i = 0; i < inputs; ++i) sums = fma(splat(features_[i]), load(data.row_weight + i * data.hidden + h), sums);
-      sums = tanh(sums);
-      store(hidden_.data() + h, sums);
-      base = fma(sums, load(data.base_weight + h), base);
-      temperature = fma(sums, load(data.temperature_weight + h), temperature);
+      const Floats active = tanh(load(hidden_.data() + h));
+      store(hidden_.data() + h, active);
+      base = fma(active, load(data.base_weight + h), base);
+      temperature = fma(active, load(data.temperature_weight + h), temperature);
     }
     base_score_ = sum(base) + data.base_bias;
     decay_ = std::exp(sum(temperature) + data.temperature_bias) / kTemperature;
-    for (int64_t n = 0; n < data.neighbour_hidden; n += kLanes) {
-      Floats sums = load(data.neighbour_bias + n);
-      for (int64_t h = 0; h < data.hidden; ++h)
-        sums = fma(splat(hidden_[h]), load(data.context_weight + h * data.neighbour_hidden + n), sums);
-      store(shared_.data() + n, sums);
-    }
+    multiply(hidden_.data(), data.hidden, data.context_weight, data.neighbour_bias, data.neighbour_hidden, shared_.data());
   }
 
   float score_neighbour(const ContextualData& data, int64_t j) {
@@ -123,7 +161,7 @@ class ContextualEval {
 
   static constexpr int64_t kFromNearest = 1, kApartFromLeast = 8;
 
-  std::vector<float> features_, hidden_, shared_, scores_;
+  std::vector<float> features_, log_probs_, probs_, hidden_, shared_, scores_;
   float base_score_ = 0.0f, decay_ = 0.0f;
 };
 

@@ -35,6 +35,44 @@ int64_t* row_buffer(int64_t rows) {
 
 }  // namespace
 
+// Prefetches what the combiner reads of the neighbours that a thread has found. The table's rows are scattered; they are
+// loaded while the next rows are searched for. Source vectors are found by the table, so they follow one row later.
+class EntryFetcher {
+ public:
+  EntryFetcher(const RetrievalContext& context, const Retrieved& out)
+      : table_(context.entries), entries_(out.entries), k_(context.settings->k) {}
+
+  // The neighbours of a row are in place.
+  void add(int64_t row) {
+    const int64_t* entries = entries_ + row * k_;
+    for (int64_t i = 0; i < k_; ++i) {
+      if (entries[i] < 0) continue;
+      __builtin_prefetch(table_.values + entries[i]);
+      if (table_.vectors == nullptr) continue;
+      __builtin_prefetch(table_.log_probs + entries[i]);
+      __builtin_prefetch(table_.sentences + entries[i]);
+    }
+    finish();
+    last_ = row;
+  }
+
+  // No other row follows.
+  void finish() {
+    if (last_ < 0 || table_.vectors == nullptr) return;
+    const int64_t* entries = entries_ + last_ * k_;
+    for (int64_t i = 0; i < k_; ++i) {
+      // `look_up` reports entries beyond the table later.
+      if (entries[i] < 0 || entries[i] >= table_.count) continue;
+      fetch(table_.vectors + table_.sentences[entries[i]] * table_.dimension, table_.dimension);
+    }
+  }
+
+ private:
+  const EntryTable& table_;
+  const int64_t* entries_;
+  int64_t k_, last_ = -1;
+};
+
 RetrievalStep::RetrievalStep(const RetrievalContext& context, const StateBatch& states, const Retrieved& out,
                              const BeamMixture* beam)
     : context_(context),
@@ -65,8 +103,10 @@ void RetrievalStep::run_thread() {
   rank_logits();
   while (!planned_.load(std::memory_order_acquire)) do_other_work();
   IvfSearcher& searcher = IvfSearcher::of_thread(*context_.ivf, context_.alive_mask);
-  search_groups(searcher);
-  steal_members(searcher);
+  EntryFetcher fetcher(context_, out_);
+  search_groups(searcher, fetcher);
+  steal_members(searcher, fetcher);
+  fetcher.finish();
   finish();
 }
 
@@ -99,30 +139,30 @@ void RetrievalStep::do_other_work() {
   if (beam_ == nullptr || !beam_->mixture->rank_next()) std::this_thread::yield();
 }
 
-void RetrievalStep::search_groups(IvfSearcher& searcher) {
+void RetrievalStep::search_groups(IvfSearcher& searcher, EntryFetcher& fetcher) {
   for (QueryGroup* group = groups_.take_group(); group != nullptr; group = groups_.take_group()) {
     const int64_t row = group->representative();
     groups_.search_representative(searcher, *group, settings_of(row));
-    fetch_entries(row);
-    search_members(searcher, *group);
+    fetcher.add(row);
+    search_members(searcher, *group, fetcher);
   }
 }
 
-void RetrievalStep::search_members(IvfSearcher& searcher, QueryGroup& group) {
+void RetrievalStep::search_members(IvfSearcher& searcher, QueryGroup& group, EntryFetcher& fetcher) {
   for (int64_t row = groups_.take_member(group); row >= 0; row = groups_.take_member(group)) {
     if (!groups_.search_member(searcher, group, row)) groups_.search(searcher, row, settings_of(row));
-    fetch_entries(row);
+    fetcher.add(row);
   }
 }
 
 // Takes members of groups whose representatives other threads search for, as soon as these are ready.
-void RetrievalStep::steal_members(IvfSearcher& searcher) {
+void RetrievalStep::steal_members(IvfSearcher& searcher, EntryFetcher& fetcher) {
   for (bool waiting = true; waiting;) {
     waiting = false;
     for (QueryGroup& group : groups_.groups()) {
       if (group.all_taken()) continue;
       if (group.ready())
-        search_members(searcher, group);
+        search_members(searcher, group, fetcher);
       else
         waiting = true;
     }
@@ -138,19 +178,6 @@ const SearchSettings& RetrievalStep::settings_of(int64_t row) const {
 bool RetrievalStep::use_reduced(int64_t row) const {
   if (beam_ == nullptr) return false;
   return beam_->score_gaps[row] > beam_->policy.reduced_gap || beam_->mixture->max_prob(row) > beam_->policy.reduced_above;
-}
-
-// The table's rows are scattered: they are loaded while other rows are searched for.
-void RetrievalStep::fetch_entries(int64_t row) const {
-  const EntryTable& table = context_.entries;
-  const int64_t* entries = out_.entries + row * k();
-  for (int64_t i = 0; i < k(); ++i) {
-    if (entries[i] < 0) continue;
-    __builtin_prefetch(table.values + entries[i]);
-    if (!uses_context()) continue;
-    __builtin_prefetch(table.log_probs + entries[i]);
-    __builtin_prefetch(table.sentences + entries[i]);
-  }
 }
 
 // Weighs and mixes rows until none is left; other threads may still be searching for some of them.
@@ -185,7 +212,6 @@ void RetrievalStep::weigh_with_context(int64_t row, NeighbourRow& neighbours) {
   static thread_local Scratch<float> buffer;
   float* base = buffer.of(3 * k() + 2);
   float *stored = base + k(), *distances = stored + k(), *top = distances + k();
-  fetch_vectors(row);
   const int64_t* entries = out_.entries + row * k();
   for (int64_t i = 0; i < k(); ++i) {
     base[i] = beam_->mixture->log_prob(row, neighbours.values[i]);
@@ -200,21 +226,16 @@ void RetrievalStep::weigh_with_context(int64_t row, NeighbourRow& neighbours) {
   weigh(*context_.combiner, neighbours, {out_.base + row, out_.weights + row * k()});
 }
 
-void RetrievalStep::fetch_vectors(int64_t row) const {
-  const EntryTable& table = context_.entries;
-  const int64_t* entries = out_.entries + row * k();
-  for (int64_t i = 0; i < k(); ++i)
-    if (entries[i] >= 0) fetch(table.vectors + table.sentences[entries[i]] * table.dimension, table.dimension);
-}
-
 // 1 - cosine between the source that is translated and the source of an entry.
 float RetrievalStep::source_distance(int64_t row, int64_t entry) const {
   const EntryTable& table = context_.entries;
   const float* mine = beam_->source_vectors + beam_->sentence_numbers[row / states_.group_size] * table.dimension;
   const int8_t* stored = table.vectors + table.sentences[entry] * table.dimension;
-  float product = 0.0f;
-  for (int64_t i = 0; i < table.dimension; ++i) product += mine[i] * static_cast<float>(stored[i]);
-  return 1.0f - product / kVectorLength;
+  Floats products = splat(0.0f);
+  for_components(stored, table.dimension, [&](int64_t i, int count, Floats components) {
+    products = fma(load_first(mine + i, count), components, products);
+  });
+  return 1.0f - sum(products) / kVectorLength;
 }
 
 void RetrievalStep::mix_row(int64_t row) {

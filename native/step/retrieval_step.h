@@ -68,6 +68,8 @@ struct BeamMixture {
   int64_t* tokens;  // [rows, wanted]
 };
 
+class EntryFetcher;
+
 class RetrievalStep {
  public:
   // beam: null where only the neighbours and their weights are wanted.
@@ -81,15 +83,13 @@ class RetrievalStep {
   bool make_queries();
   void rank_logits();
   void do_other_work();
-  void search_groups(IvfSearcher& searcher);
-  void search_members(IvfSearcher& searcher, QueryGroup& group);
-  void steal_members(IvfSearcher& searcher);
+  void search_groups(IvfSearcher& searcher, EntryFetcher& fetcher);
+  void search_members(IvfSearcher& searcher, QueryGroup& group, EntryFetcher& fetcher);
+  void steal_members(IvfSearcher& searcher, EntryFetcher& fetcher);
   const SearchSettings& settings_of(int64_t row) const;
   bool use_reduced(int64_t row) const;
-  void fetch_entries(int64_t row) const;
   void finish();
   bool look_up(int64_t row);
-  void fetch_vectors(int64_t row) const;
   void weigh_row(int64_t row);
   void weigh_with_context(int64_t row, NeighbourRow& neighbours);
   float source_distance(int64_t row, int64_t entry) const;
