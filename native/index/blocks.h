@@ -160,6 +160,15 @@ class BlockList {
     store_some(distances_.data() + count_, distances, lanes);
     count_ += __builtin_popcount(lanes);
   }
+  // Adds the blocks of another list from one distance to another.
+  void add(const BlockList& other, int32_t from, int32_t to) {
+    const Ints least = splat(from), limit = splat(std::min(to, kFarthest - 1) + 1);
+    for (size_t i = 0; i < other.count_; i += kLanes) {
+      const Ints distances = load(other.distances_.data() + i);
+      const Bits there = first_bits(static_cast<int>(std::min<size_t>(kLanes, other.count_ - i)));
+      add(load(other.blocks_.data() + i), distances, below(distances, limit) & ~below(distances, least) & there);
+    }
+  }
   size_t count() const { return count_; }
   int64_t block(size_t i) const { return blocks_[i]; }
   float distance(size_t i) const { return static_cast<float>(distances_[i]); }

@@ -109,6 +109,9 @@ class Searcher final : public IvfSearcher {
  private:
   static constexpr int64_t kLeastRegions = 64, kGroupsPerRegion = 3, kFirstGroups = 32, kSorted = 32;
   static constexpr size_t kFirstRound = 4;
+  // Blocks that are scanned before there is any candidate.
+  static constexpr int64_t kFirstBlocks = 12;
+  static constexpr int32_t kNearest = std::numeric_limits<int32_t>::min();
   // Lists among which a key's second one is chosen.
   static constexpr int64_t kSecondLists = 8;
   // Groups that may hold a list within prune_ratio: their centroids lie on all sides of their centre.
@@ -217,7 +220,7 @@ class Searcher final : public IvfSearcher {
   }
 
   // Scans the lists from begin to end of lists_: the blocks of means select blocks of keys. All means are prefetched before
-  // the first is read, and each block as soon as it is selected, so that loads overlap with the scan.
+  // the first is read.
   void scan(size_t begin, size_t end) {
     const int64_t bytes = block_bytes<kFineBits>(ivf_.coding.dimension);
     size_t count = 0;
@@ -236,28 +239,69 @@ class Searcher final : public IvfSearcher {
         fetch<kLater>(ivf_.block_means + means * bytes, bytes);
       }
     }
-    blocks_.clear(count * kLanes);
-    const Ints beyond = splat(limit(settings_.block_prune_ratio) + 1);
+    if (pool_.worst() < kFarthest)
+      scan_blocks_below(limit(settings_.block_prune_ratio), count * kLanes);
+    else
+      scan_nearest_blocks(count * kLanes);
+    pool_.settle();
+  }
+
+  // Scans the blocks up to a distance, of at most `most`. Each block is prefetched as soon as it is selected, so that loads
+  // overlap with the selection.
+  void scan_blocks_below(int32_t distance, size_t most) {
+    const int64_t bytes = block_bytes<kFineBits>(ivf_.coding.dimension);
+    blocks_.clear(most);
+    const Ints beyond = splat(distance + 1);
     query_.template measure<kFineBits>(ivf_.block_means, means_, [&](size_t i, Ints distances) {
       size_t selected = blocks_.count();
       blocks_.add(splat(first_blocks_[i]) + counting(), distances, below(distances, beyond));
       for (; selected < blocks_.count(); ++selected) fetch<kLater>(ivf_.blocks + blocks_.block(selected) * bytes, bytes);
     });
+    scan_blocks();
+  }
+
+  // Scans the nearest of at most `most` blocks, and then those of the others that the candidates found by then do not exclude.
+  // Without candidates every block would have to be scanned.
+  void scan_nearest_blocks(size_t most) {
+    all_blocks_.clear(most);
+    near_blocks_.clear(most);
+    query_.template measure<kFineBits>(ivf_.block_means, means_, [&](size_t i, Ints distances) {
+      const Bits there = below(distances, splat(kFarthest));
+      const Ints blocks = splat(first_blocks_[i]) + counting();
+      all_blocks_.add(blocks, distances, there);
+      near_blocks_.add(0, max(splat(0), distances), there);
+    });
+    const int32_t nearest = near_blocks_.bound(kFirstBlocks);
+    scan_blocks_between(kNearest, nearest, most);
+    pool_.settle();
+    scan_blocks_between(nearest + 1, limit(settings_.block_prune_ratio), most);
+  }
+
+  // Scans the blocks in all_blocks_, at most `most`, from one distance to another.
+  void scan_blocks_between(int32_t from, int32_t to, size_t most) {
+    const int64_t bytes = block_bytes<kFineBits>(ivf_.coding.dimension);
+    blocks_.clear(most);
+    blocks_.add(all_blocks_, from, to);
+    for (size_t i = 0; i < blocks_.count(); ++i) fetch<kLater>(ivf_.blocks + blocks_.block(i) * bytes, bytes);
+    scan_blocks();
+  }
+
+  // Adds the keys of the blocks in blocks_ to the candidates.
+  void scan_blocks() {
     query_.template measure<kFineBits>(ivf_.blocks, blocks_, [&](size_t i, Ints distances) {
       const Ints positive = max(splat(0), distances);
       Bits near = below(positive, splat(pool_.worst()));
       if (alive_mask_ != nullptr) near &= alive_mask_[blocks_.block(i)];
       pool_.add(blocks_.block(i), positive, near);
     });
-    pool_.settle();
   }
 
   SearchSettings settings_;
   Coded code_;
   BlockQuery<Quads * kQuad> query_;
-  Shortlist near_regions_, near_groups_, near_lists_;
+  Shortlist near_regions_, near_groups_, near_lists_, near_blocks_;
   std::vector<Ranked> opened_, lists_;
-  BlockList means_, blocks_;
+  BlockList means_, blocks_, all_blocks_;
   std::vector<int32_t> first_blocks_;  // for each of means_: the block of keys whose mean is in its first lane
   CandidatePool pool_;
   std::vector<float> residuals_;

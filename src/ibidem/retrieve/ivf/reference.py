@@ -21,10 +21,12 @@ _HALF_BYTES = 2 * LANES
 _FOUR = 4
 _MOST = 127
 _FARTHEST = 1 << 29
-# As in native/index/searcher.h: lists searched in the order of their distance, lists of the first round, groups opened
-# before them, and the prune ratio of groups relative to that of lists.
+# As in native/index/search.cpp: lists searched in the order of their distance, lists of the first round, blocks scanned
+# before there is a candidate, groups opened before the first lists, and the prune ratio of groups relative to that of
+# lists.
 _SORTED = 32
 _FIRST_ROUND = 4
+_FIRST_BLOCKS = 12
 _FIRST_GROUPS = 32
 _GROUP_RATIO = np.float32(1.3)
 _SPARE = 128
@@ -134,19 +136,34 @@ class ReferenceIvf:
 
         numbers, distances: [n], the lists and the distances of their centroids.
         """
-        lists, limit = self._lists, candidates.limit(np.float32(probing.block_prune_ratio))
+        lists = self._lists
         blocks, bases = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True):
             block_means = lists.block_means[slice(*lists.means_offsets[number : number + 2])]
             means, exists = _measure_blocks(block_means, np.full(len(block_means), distance), code, FINE_BITS)
-            near = np.flatnonzero(exists & (means <= limit))
-            blocks.append(lists.list_offsets[number] + near)
-            bases.append(means[near])
-        chosen = np.concatenate(blocks)
-        squares, exists = _measure_blocks(lists.blocks[chosen], np.concatenate(bases), code, FINE_BITS)
+            blocks.append(lists.list_offsets[number] + np.flatnonzero(exists))
+            bases.append(means[exists])
+        all_blocks, all_bases = np.concatenate(blocks), np.concatenate(bases)
+        done = np.zeros(len(all_blocks), bool)
+        if candidates.empty:
+            done = all_bases <= _bound(np.maximum(0, all_bases), _FIRST_BLOCKS)
+            self._search_blocks(all_blocks[done], all_bases[done], code, candidates, live)
+        near = ~done & (all_bases <= candidates.limit(np.float32(probing.block_prune_ratio)))
+        self._search_blocks(all_blocks[near], all_bases[near], code, candidates, live)
+
+    def _search_blocks(
+        self,
+        blocks: NDArray[np.int64],
+        bases: NDArray[np.int64],
+        code: NDArray[np.int32],
+        candidates: _Candidates,
+        live: NDArray[np.uint16] | None,
+    ) -> None:
+        """Add the keys of blocks [n] to the candidates; bases: [n], the distances of their means."""
+        squares, exists = _measure_blocks(self._lists.blocks[blocks], bases, code, FINE_BITS)
         if live is not None:
-            exists &= (live[chosen, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
-        candidates.add(chosen, np.where(exists, np.maximum(0, squares), _FARTHEST).reshape(-1, LANES))
+            exists &= (live[blocks, None] >> np.arange(LANES) & 1).astype(bool).reshape(-1)
+        candidates.add(blocks, np.where(exists, np.maximum(0, squares), _FARTHEST).reshape(-1, LANES))
 
 
 class _Candidates:
@@ -157,6 +174,11 @@ class _Candidates:
         self._worst = _FARTHEST
         self._distances = np.empty(0, np.int64)
         self.places = np.empty(0, np.int64)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are too few candidates to exclude anything."""
+        return self._worst == _FARTHEST
 
     def limit(self, ratio: np.float32) -> int:
         """Return the distance beyond which a group, list or block is skipped."""
