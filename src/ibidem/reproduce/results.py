@@ -28,7 +28,7 @@ import numpy as np
 
 import ibidem
 from ibidem.errors import IbidemError, UsageError
-from ibidem.reproduce.bootstrap import MATCHES, Difference, Resampled, compare_seeds, resample
+from ibidem.evaluate import Difference, Resampled, compare_runs, resample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,8 @@ def _distinct(declaration: Any) -> Any:
 
 
 Result = dict[str, Any]
+# Name of the array of counts that is stored with a result.
+MATCHES = "bleu"
 ROWS = "rows"
 ARCHIVE = "rows.jsonl.xz"
 COMMIT = "IBIDEM_COMMIT"
@@ -225,7 +227,36 @@ class Results:
         """
         runs = [[run for row in rows if (run := self._resample(row)) is not None] for rows in (baseline, system)]
         one_text = len({run.sentences for group in runs for run in group}) == 1
-        return compare_seeds(*runs) if all(runs) and one_text else None
+        return compare_runs(*runs) if all(runs) and one_text else None
+
+    def compare_averages(self, columns: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> Difference | None:
+        """Compare the averages of two systems over several test sets.
+
+        Args:
+            columns: Rows of the baseline and of the system on each test set, one for each seed. Test sets where one of
+                them has no result are left out.
+
+        Returns:
+            The difference of the averages; None where fewer than two test sets are left.
+        """
+        found = []
+        for column in columns:
+            groups = [[run for row in rows if (run := self._resample(row)) is not None] for rows in column]
+            if all(groups):
+                found.append(groups)
+        if len(found) < 2:
+            return None
+        sentences = sum(groups[0][0].sentences for groups in found)
+        systems = []
+        for place in range(2):
+            seeds = zip(*(groups[place] for groups in found), strict=False)
+            systems.append(
+                [
+                    Resampled(sentences, float(np.mean([r.score for r in runs])), np.mean([r.samples for r in runs], 0))
+                    for runs in seeds
+                ]
+            )
+        return compare_runs(*systems)
 
     def _resample(self, row: Row) -> Resampled | None:
         """Compute a row's BLEU and that of its resamples once; None where its counts are missing."""
@@ -234,7 +265,7 @@ class Results:
             counts = None if self.find(row) is None else self.array(row, MATCHES)
             if counts is None:
                 return None
-            self._resampled[key] = resample(counts)
+            [self._resampled[key]] = resample([counts])
         return self._resampled[key]
 
     @cached_property
