@@ -254,7 +254,7 @@ def _method_claims(plan: Plan, tests: _Tests) -> list[Claim]:
         gain = paper.COMPACT[system] - paper.COMPACT[baseline]
         return Claim(text, f"{gain:+.2f} (table `compact`)", tests.columns(grid, baseline, system), judge, reason)
 
-    nce, clustered = "[DY] CKMT+NCE", "[DY] CKMT+NCE+CL"
+    nce, clustered = compact.DYNAMIC, "[DY] CKMT+NCE+CL"
     return [
         claim("static > dynamic pivots", clustered, compact.STAR, above, _UNKNOWN),
         claim("clusters (CL) help", nce, clustered, above, _UNKNOWN),
@@ -344,6 +344,15 @@ def _pruning_claims(plan: Plan, tests: _Tests) -> list[Claim]:
         )
     for other in (pruning.SPATIAL, pruning.LOW, pruning.HIGH):
         claim(f"RP > {other.removeprefix('CKMT*+')} at 10 %", other, pruning.RANDOM, above, _UNKNOWN)
+    gains = [paper.PRUNING[pruning.RANDOM][d] - paper.PRUNING[pruning.SPATIAL][d] for d in paper.PRUNING[pruning.CKMT]]
+    found.append(
+        Claim(
+            "RP > SP at 10 % in every domain",
+            f"{', '.join(f'{gain:+.2f}' for gain in gains)} (table `pruning`)",
+            tests.columns(grid, pruning.SPATIAL, pruning.RANDOM),
+            above,
+        )
+    )
     grid = pruning.build_redundancy(plan)
     others = [pruning.name_length(n) for n in pruning.LENGTHS if n != 2]
     found.append(
