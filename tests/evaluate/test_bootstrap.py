@@ -115,6 +115,30 @@ def test_under_no_difference_p_is_uniform_and_the_interval_covers_zero(
         assert (p_values <= level).mean() == pytest.approx(level, abs=0.06)
 
 
+def test_pairs_of_runs_that_share_their_training_are_compared_as_pairs() -> None:
+    random = np.random.default_rng(1)
+    covered, widths = [], []
+    for _ in range(400):
+        shared, easier = random.normal(0, 20, size=200), random.normal(0, 14, size=200)
+        trained = random.normal(0, 5, size=3)  # what a seed's compactor adds to both systems
+        groups = [
+            resample(
+                [as_counts(np.rint(1000 + own + seed + random.normal(0, 3, 200)).astype(np.int64)) for seed in trained],
+                mean_of,
+                samples=400,
+            )
+            for own in (shared, shared + easier)
+        ]
+        paired, alone = (compare_runs(*groups, paired=choice) for choice in (True, False))
+        assert paired.value == alone.value
+        covered.append(paired.low <= 0 <= paired.high)
+        widths.append((paired.high - paired.low, alone.high - alone.low))
+    assert 0.91 <= np.mean(covered) <= 0.98
+    assert np.mean(widths, axis=0)[0] < 0.6 * np.mean(widths, axis=0)[1]
+    with pytest.raises(UsageError, match="cannot be paired"):
+        compare_runs(groups[0], groups[1][:2], paired=True)
+
+
 def test_the_interval_covers_a_true_difference() -> None:
     found = simulate(400, 3, 4.0, 0.6)
     assert 0.92 <= np.mean([difference.low <= 4.0 <= difference.high for difference in found]) <= 0.985

@@ -194,7 +194,9 @@ def resample(
     ]
 
 
-def compare_runs(baseline: Sequence[Resampled], system: Sequence[Resampled], *, seed: int = SEED) -> Difference:
+def compare_runs(
+    baseline: Sequence[Resampled], system: Sequence[Resampled], *, paired: bool = False, seed: int = SEED
+) -> Difference:
     """Compare the mean scores of two systems over their runs.
 
     Sentences and runs are drawn independently. To the resampled difference of the mean scores comes, for each system of
@@ -206,13 +208,16 @@ def compare_runs(baseline: Sequence[Resampled], system: Sequence[Resampled], *, 
     Args:
         baseline: Runs of the baseline, one for each seed.
         system: Runs of the system; all runs must have the same sentences and draws.
+        paired: Whether the n-th runs of both systems share what was trained with their seed; then pairs of runs are
+            drawn, and the deviation is that of their differences.
         seed: Seed of the draws of runs.
 
     Returns:
         The difference of the means, system minus baseline, with its interval and p value.
 
     Raises:
-        UsageError: A system has no run, or the runs were resampled differently.
+        UsageError: A system has no run, the runs were resampled differently, or paired systems have different numbers
+            of runs.
     """
     import numpy as np
 
@@ -220,8 +225,17 @@ def compare_runs(baseline: Sequence[Resampled], system: Sequence[Resampled], *, 
         raise UsageError("Both systems need one run or more.")
     if len({(run.sentences, len(run.samples)) for run in (*baseline, *system)}) != 1:
         raise UsageError("Runs can be compared only on the same sentences with the same number of resamples.")
-    value = float(np.mean([run.score for run in system]) - np.mean([run.score for run in baseline]))
-    differences = _add_run_variance(system, (seed, 1)) - _add_run_variance(baseline, (seed, 0))
+    if paired and len(baseline) != len(system):
+        raise UsageError(f"{len(baseline)} and {len(system)} runs cannot be paired: give as many of each system.")
+    scores = [np.array([run.score for run in runs]) for runs in (baseline, system)]
+    means = [np.mean([run.samples for run in runs], axis=0) for runs in (baseline, system)]
+    value = float(scores[1].mean() - scores[0].mean())
+    differences = means[1] - means[0]
+    if paired:
+        differences = differences + _draw_deviations(scores[1] - scores[0], len(differences), (seed, 0))
+    else:
+        for place, sign in enumerate((-1, 1)):
+            differences = differences + sign * _draw_deviations(scores[place], len(differences), (seed, place))
     opposite = min(int(np.sum(differences <= 0)), int(np.sum(differences >= 0)))
     p_value = min(1.0, 2 * (opposite + 1) / (len(differences) + 1))
     low, high = np.quantile(differences, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -263,18 +277,16 @@ def format_p_value(p_value: float) -> str:
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def _add_run_variance(runs: Sequence[Resampled], seed: tuple[int, int]) -> NDArray[np.float64]:
-    """Return the mean score over runs in each resample, [samples], plus the deviation of drawn runs."""
+def _draw_deviations(scores: NDArray[np.float64], samples: int, seed: tuple[int, int]) -> NDArray[np.float64]:
+    """Return the deviation of the mean of drawn scores from that of all in each resample, [samples], scaled."""
     import numpy as np
 
-    means: NDArray[np.float64] = np.mean([run.samples for run in runs], axis=0)
-    if len(runs) == 1:
-        return means
-    scores = np.array([run.score for run in runs])
-    drawn = np.random.default_rng(seed).integers(len(runs), size=(len(means), len(runs)))
-    scale = np.sqrt(len(runs) / (len(runs) - 1))
-    varied: NDArray[np.float64] = means + scale * (scores[drawn].mean(axis=1) - scores.mean())
-    return varied
+    if len(scores) == 1:
+        return np.zeros(samples)
+    drawn = np.random.default_rng(seed).integers(len(scores), size=(samples, len(scores)))
+    scale = np.sqrt(len(scores) / (len(scores) - 1))
+    deviations: NDArray[np.float64] = scale * (scores[drawn].mean(axis=1) - scores.mean())
+    return deviations
 
 
 def _draw(sentences: int, samples: int, seed: int) -> Iterator[NDArray[np.float32]]:

@@ -21,7 +21,8 @@ NONE = ""
 HOLM = "*"
 TEST_NOTE = (
     "± is the standard deviation over seeds. Differences have their 95 % interval and the two-sided p of a paired "
-    "bootstrap of 10,000 samples over sentences and seeds (over sentences only for a system with one seed); "
+    "bootstrap of 10,000 samples over sentences and seeds (over sentences only for a system with one seed; seeds are "
+    "paired where both systems share compactor and combiner); "
     f"{HOLM} is below 0.05 after Holm's correction for all differences of the same table."
 )
 

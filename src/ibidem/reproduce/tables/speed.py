@@ -154,9 +154,9 @@ def _lay_out_latency(plan: Plan, results: Results) -> str:
             _lay_out_storage(plan, results),
             "Latency saved is against adaptive kNN-MT of the same k, over the base model: in the paper's definition, "
             "the difference in sentences (or tokens) a second, and in time a token. The paper's pruning rates are "
-            "those at which its systems lose no BLEU; ours lose some, see the differences. Speeds and storage are of "
-            "PCKMT* with our settings; the number of entries is the same as printed. All systems take turns in one "
-            f"process; medians. {SETTINGS_NOTE}",
+            "those at which its systems lose no BLEU; ours lose some, see the differences. Our speeds and storage are "
+            "those of PCKMT* with our settings; the paper's stand beside them, since they depend on the number of "
+            f"entries, not on which were removed. All systems take turns in one process; medians. {SETTINGS_NOTE}",
         ]
     )
 
@@ -169,7 +169,7 @@ def _lay_out_storage(plan: Plan, results: Results) -> str:
         same_rate = variant.kind != PCKMT or variant.rate == paper.LATENCY_RATES[variant.k]
         printed = paper.LATENCY_STORAGE.get((variant.kind, variant.k), (None, None)) if same_rate else (None, None)
         ours = NOT_RUN if storage is None else f"{storage / 1e9:.2f} GB"
-        original, quantised = ("" if size is None else f"{size:g} GB" for size in printed)
+        original, quantised = ("" if size is None else f"{size} GB" for size in printed)
         lines.append([variant.label, ours, original, NOT_RUN, quantised])
     table = markdown(["system", "keys and values", "paper, original", "quantised", "paper, quantised"], lines)
     note = (
