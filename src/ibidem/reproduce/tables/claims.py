@@ -353,6 +353,12 @@ def _pruning_claims(plan: Plan, tests: _Tests) -> list[Claim]:
             above,
         )
     )
+    if "koran" in grid.columns:
+        gain = paper.PRUNING[pruning.HIGH]["koran"] - paper.PRUNING[pruning.CKMT]["koran"]
+        compared = Comparison("koran", grid.compare(tests.results, pruning.CKMT, pruning.HIGH, "koran"))
+        found.append(
+            Claim("HTP at 10 % > unpruned CKMT* on Koran", f"{gain:+.2f} (table `pruning`)", (compared,), above)
+        )
     grid = pruning.build_redundancy(plan)
     others = [pruning.name_length(n) for n in pruning.LENGTHS if n != 2]
     found.append(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ibidem.evaluate import SIGNIFICANCE_LEVEL
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import TEST_NOTE, format_difference, markdown
-from ibidem.reproduce.tables import Table, compact, description, quality, speed
+from ibidem.reproduce.tables import Table, compact, description, pruning, quality, speed
 from ibidem.reproduce.tables.claims import CLOSE, FALSE, NO_LOSS, TRUE, UNDECIDED, UNTESTED, claims
 
 if TYPE_CHECKING:
@@ -85,6 +85,14 @@ def other_claims(plan: Plan, results: Results) -> list[list[str]]:
         "+0.1 %: 269.7M and 270.0M (table `parameters`)",
         None if added is None else added < 0.01,
         "" if added is None else f"{added:+.2%} of a model of {sums['MT'] / 1e6:.1f}M" if sums else "",
+    )
+    counted = results.find(pruning.ngram_counts(plan))
+    mean = None if counted is None else counted["ngrams"]["2"]["mean_occurrences"]
+    add(
+        f"a bigram of the IT memory occurs no more than {paper.REDUNDANCY['occurrences']} times on average",
+        f"{paper.REDUNDANCY['entries']} entries, more than {paper.REDUNDANCY['bigrams']} bigrams",
+        None if mean is None else mean <= paper.REDUNDANCY["occurrences"],
+        "" if mean is None else f"{mean:.1f}",
     )
     space = results.find(description.tsne_projection(plan))
     add(
