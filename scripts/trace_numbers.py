@@ -204,13 +204,16 @@ def trace(root: Path, page: str) -> list[str]:
 
 
 def read_places(root: Path) -> dict[str, Any]:
-    """Read numbers.json; empty where it does not exist.
+    """Read numbers.json; empty where it does not exist or is no JSON, as after a merge with conflicts.
 
     Args:
         root: Root of the repository.
     """
     file = root / PLACES
-    places: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    try:
+        places: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    except ValueError:
+        return {}
     return places
 
 
@@ -262,7 +265,12 @@ def _read_values(source: Path) -> tuple[tuple[str, float], ...]:
     """Return all numbers of a file with their places: those of its JSON, and those that its texts contain."""
     text = source.read_text("utf-8")
     if source.suffix == ".json":
-        return tuple(_walk(json.loads(text), ""))
+        try:
+            return tuple(_walk(json.loads(text), ""))
+        except ValueError as error:
+            raise SystemExit(
+                f"{source} is no JSON ({error}): restore it, or remove its link from the pages."
+            ) from error
     return tuple((_name_line(line), value) for line in text.splitlines() for value in _parse(line))
 
 

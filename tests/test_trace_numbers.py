@@ -94,6 +94,21 @@ def test_a_number_that_another_source_has_by_chance_is_noticed(copy: Path) -> No
     assert trace_numbers.trace(copy, QUALITY) == []
 
 
+def test_a_merge_with_conflicts_is_resolved_by_writing_again(copy: Path) -> None:
+    file = copy / "docs" / "results" / "numbers.json"
+    file.write_text("<<<<<<< ours\n" + file.read_text("utf-8"), "utf-8")
+    [message] = trace_numbers.trace(copy, QUALITY)
+    assert "--write" in message
+    trace_numbers.write_places(copy)
+    assert trace_numbers.trace(copy, QUALITY) == []
+
+
+def test_a_damaged_data_file_is_named(copy: Path) -> None:
+    (copy / "docs" / "results" / "data" / "it.json").write_text("{", "utf-8")
+    with pytest.raises(SystemExit, match=r"it\.json is no JSON"):
+        trace_numbers.trace(copy, QUALITY)
+
+
 def test_a_difference_keeps_its_p_value(copy: Path) -> None:
     page = "docs/results/pruning.md"
     change(copy, page, "-0.31 (p = 0.019)", "-0.31 (p = 0.829)")
