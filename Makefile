@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow sanitize docs lock clean
+.PHONY: demo test lint slow sanitize results docs lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -26,6 +26,12 @@ slow: $(VENV)/.installed-dev
 # Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
 sanitize: $(VENV)/.installed-dev
 	$(BIN)/python scripts/sanitize.py
+
+# Every table and figure of docs/results from the stored rows, and the places of the numbers of its pages.
+results: $(VENV)/.installed-dev
+	$(BIN)/ibidem reproduce all --results docs/results/tables > /dev/null
+	$(BIN)/ibidem reproduce compact --results docs/results/wide > /dev/null
+	$(BIN)/python scripts/trace_numbers.py --write
 
 # The documentation site, in build/site.
 docs: $(VENV)/.installed-dev

@@ -92,7 +92,7 @@ def compare_lines(expected: list[str], found: list[str], references: list[str]) 
     return {
         "lines that differ": sum(one != other for one, other in zip(found, expected, strict=True)),
         "scores": {
-            one.metric: {"oracle": one.baseline, "this": one.system, "p": one.p_value}
+            one.metric: {"oracle": one.baseline, "this": one.system, "p": one.p_value, "interval": [one.low, one.high]}
             for one in compare(expected, found, references)
         },
         "heaviest line": None if line is None else {"number": line.number, "oracle": line.before, "this": line.after},

@@ -78,6 +78,7 @@ def compare_lines(before: Sequence[str], after: Sequence[str], references: Seque
         "float32": whole.baseline,
         "int8": whole.system,
         "p": whole.p_value,
+        "interval": [whole.low, whole.high],
         "length of int8's translations": length_of(after) / length_of(before),
     }
     line = heaviest_line(before, after, references)

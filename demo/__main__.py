@@ -15,7 +15,7 @@ from catalogues import build
 from ibidem import IbidemError, Memory, Translator
 from ibidem.cli.console import print_table, shown_progress, use_threads
 from ibidem.decode import BaseScorer
-from ibidem.evaluate import evaluate_systems
+from ibidem.evaluate import evaluate_systems, format_p_value
 from ibidem.text import Corpus
 
 SHOWN = 6
@@ -55,14 +55,17 @@ def run(output: Path) -> None:
     base, adapted = evaluate_systems(translator, scorers, sources, references)
 
     rows: list[tuple[str, ...]] = [
-        (found.metric, f"{found.baseline:.1f}", f"{found.system:.1f}", f"{found.p_value:.4f}")
+        (
+            *(found.metric, f"{found.baseline:.1f}", f"{found.system:.1f}"),
+            *(f"{found.low:+.1f} to {found.high:+.1f}", format_p_value(found.p_value)),
+        )
         for found in adapted.comparisons
     ]
-    rows.append(("tokens/s", *(f"{system.speed.tokens_per_second:.0f}" for system in (base, adapted)), ""))
+    rows.append(("tokens/s", *(f"{system.speed.tokens_per_second:.0f}" for system in (base, adapted)), "", ""))
     print_table(
         f"{len(pairs)} sentences that are not in the memory",
         rows,
-        ("", base.name, adapted.name, "p"),
+        ("", base.name, adapted.name, "95 % interval of the gain", "p"),
         figures=True,
     )
     show(sources, references, base.translations, adapted.translations)

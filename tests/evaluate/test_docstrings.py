@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["bench.benchmark", "bench.growth", "evaluation", "machine"])
+@pytest.mark.parametrize("name", ["bench.benchmark", "bench.growth", "bootstrap", "evaluation", "machine"])
 def test_the_examples_of_a_module(name: str) -> None:
     found = doctest.testmod(importlib.import_module(f"ibidem.evaluate.{name}"))
     assert found.attempted > 0

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ibidem.reproduce.bootstrap import MATCHES, bleu_of
+from ibidem.evaluate import score_bleu
+from ibidem.reproduce.results import MATCHES
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.tables.quality import large_timing, variants
 
@@ -45,7 +46,7 @@ def make_counts(quality: float, seed: int = 0, sentences: int = 60) -> NDArray[n
 def put_score(results: Results, row: Row, quality: float, **more: Any) -> float:
     """Store a result of about this quality for a row, the same for the same quality, and return its BLEU."""
     counts = make_counts(quality)
-    bleu = bleu_of(counts.sum(axis=0))
+    bleu = float(score_bleu(counts.sum(axis=0)))
     figures = {
         "name": row.name,
         "seed": row.seed,

@@ -12,7 +12,6 @@ import pytest
     "name",
     [
         "ibidem.reproduce",
-        "ibidem.reproduce.bootstrap",
         "ibidem.reproduce.data",
         "ibidem.reproduce.grid",
         "ibidem.reproduce.plan",

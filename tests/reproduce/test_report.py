@@ -9,7 +9,7 @@ import pytest
 
 from ibidem.reproduce.plan import full_plan
 from ibidem.reproduce.report import render_table
-from ibidem.reproduce.results import Results
+from ibidem.reproduce.results import Results, read_archive
 from ibidem.reproduce.tables import TABLES, open_table
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
@@ -30,6 +30,22 @@ def test_the_published_table_of_the_wide_model() -> None:
     results = Results(PUBLISHED / "wide")
     text = render_table(open_table("compact"), full_plan(None), results, {}, results.folder)
     assert text.encode() == (results.folder / "compact.md").read_bytes()
+
+
+def test_every_published_page_of_tables_is_generated() -> None:
+    assert {file.stem for file in (PUBLISHED / "tables").glob("*.md")} == set(TABLES)
+    assert {file.stem for file in (PUBLISHED / "wide").glob("*.md")} == {"compact"}
+
+
+@pytest.mark.parametrize("folder", ["tables", "wide"])
+def test_every_stored_row_says_how_it_was_measured(folder: str) -> None:
+    rows = read_archive(PUBLISHED / folder / "rows" / "rows.jsonl.xz")
+    assert rows
+    for row in rows.values():
+        result = row.result
+        assert all(result[name] for name in ("command", "commit", "machine", "when")), result["name"]
+        assert isinstance(result["seed"], int)
+        assert "scores" not in result or set(result["signatures"]) == set(result["scores"])
 
 
 def test_every_published_figure_belongs_to_a_table() -> None:

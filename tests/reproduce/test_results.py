@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ibidem.errors import IbidemError, UsageError
+from ibidem.learn import PruneSettings
 from ibidem.reproduce import results as results_module
 from ibidem.reproduce.plan import System
 from ibidem.reproduce.results import ARCHIVE, Results, digest, pack_rows
@@ -118,3 +119,20 @@ def test_the_commit_is_stated_or_read_from_git(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "")
     assert results_module.find_commit() is None
     results_module.find_commit.cache_clear()
+
+
+def test_runs_that_share_a_stage_are_paired(results: Results) -> None:
+    seeds = [replace(ROW, system=replace(ROW.system, seed=seed)) for seed in (1, 2, 3)]
+    pruned = [replace(row, system=replace(row.system, prune=PruneSettings(rate=0.3))) for row in seeds]
+    other = [replace(row, system=replace(row.system, k=8)) for row in seeds]
+    for rows, shift in ((seeds, 0.0), (pruned, -0.02), (other, -0.02)):
+        for row, quality in zip(rows, (0.4, 0.6, 0.8), strict=True):
+            put_score(results, row, quality + shift)
+    paired, alone = results.compare(seeds, pruned), results.compare(seeds, other)
+    assert paired is not None
+    assert alone is not None
+    assert paired.value == pytest.approx(alone.value)
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+    some = results.compare(seeds, pruned[:2])
+    assert some is not None
+    assert some.seeds == (3, 2)

@@ -13,6 +13,7 @@ from ibidem.cli import options
 from ibidem.cli.console import note, print_table, shown_progress
 from ibidem.cli.options import ModelOptions, TranslatorOptions
 from ibidem.errors import TextError
+from ibidem.evaluate import SAMPLES, SEED, format_p_value
 
 if TYPE_CHECKING:
     from ibidem.decode import Scorer
@@ -35,8 +36,8 @@ def evaluate(
             "--combiner", help="contextual, adaptive or fixed; several may be given, to compare.", show_default=False
         ),
     ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", min=1, help="Seed of the bootstrap.")] = 12345,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Bootstrap samples.")] = SAMPLES,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = SEED,
     save: Annotated[
         Path | None, typer.Option("--save", help="Folder for each system's translations.", show_default=False)
     ] = None,
@@ -77,7 +78,7 @@ def evaluate(
         "beam": translator_options.beam,
         "length_penalty": translator_options.length_penalty,
         "batch_size": translator_options.batch_size,
-        "bootstrap": {"samples": samples, "seed": seed},
+        "bootstrap": {"samples": samples, "seed": seed, "p": "two-sided", "interval": "95 %"},
         "signatures": {found.name: found.signature for found in results[0].scores},
         "machine": describe_machine(),
         "systems": {result.name: result.to_json() for result in results},
@@ -96,12 +97,13 @@ def _print_scores(report: dict[str, Any]) -> None:
         for metric, value in system["scores"].items():
             gain = "" if name == "base" else f" ({value - base[metric]:+.2f})"
             cells.append(f"{value:.2f}{gain}")
-        p_values = system["p_value_against_base"]
-        cells.append(f"{p_values['BLEU']:.4f}" if p_values else "")
+        p_values, intervals = system["p_value_against_base"], system["interval_against_base"]
+        low, high = intervals.get("BLEU", (0.0, 0.0))
+        cells += [f"{low:+.2f} to {high:+.2f}", format_p_value(p_values["BLEU"])] if p_values else ["", ""]
         cells.append(f"{system['sentences_per_second']:.1f}")
         cells.append(f"{system['tokens_per_second']:.0f}")
         rows.append(tuple(cells))
-    header = ("system", "BLEU", "chrF", "p (BLEU)", "sentences/s", "tokens/s")
+    header = ("system", "BLEU", "chrF", "95 % interval", "p (BLEU)", "sentences/s", "tokens/s")
     print_table(
         f"{report['test']}: {report['sentences']:,} sentences, beam {report['beam']}",
         rows,

@@ -151,7 +151,7 @@ class NetworkCompactor(nn.Module):
 
 
 class LinearCompactor(nn.Module):
-    """A linear projection, the paper's baselines (section 4.3): PCA, (h - mean) P^T, and SVD, h P^T.
+    """A linear projection, the paper's baselines (section 4.5.1): PCA, (h - mean) P^T, and SVD, h P^T.
 
     Args:
         kind: "pca" or "svd".

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import UsageError
+from ibidem.evaluate.bootstrap import (
+    SAMPLES,
+    SEED,
+    SIGNIFICANCE_LEVEL,
+    compare_runs,
+    count_bleu,
+    count_chrf,
+    resample,
+    score_bleu,
+    score_chrf,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sacrebleu.metrics.base import Metric
 
     from ibidem.decode import Scorer, Translator
 
-SIGNIFICANCE_LEVEL = 0.05
 # Lines that each system translates before it is timed.
 WARM_UP_LINES = 32
 
@@ -44,23 +52,28 @@ class Comparison:
         metric: "BLEU" or "chrF".
         baseline: Score of the baseline.
         system: Score of the system.
-        baseline_half_width: Half-width of the baseline's 95% confidence interval over the resamples.
-        system_half_width: The same of the system.
-        p_value: Probability of such a difference by chance, two-sided.
+        low: Lower end of the 95 % interval of the difference, system minus baseline.
+        high: Upper end of it.
+        p_value: Two-sided p of the difference: twice the share of resamples in which it is zero or has the other sign.
         samples: Number of resamples.
         seed: Seed of the resamples.
-        signature: sacreBLEU's signature of how it was computed.
+        signature: sacreBLEU's signature of how the scores were computed.
     """
 
     metric: str
     baseline: float
     system: float
-    baseline_half_width: float
-    system_half_width: float
+    low: float
+    high: float
     p_value: float
     samples: int
     seed: int
     signature: str
+
+    @property
+    def difference(self) -> float:
+        """Score of the system minus that of the baseline."""
+        return self.system - self.baseline
 
     @property
     def significant(self) -> bool:
@@ -98,10 +111,10 @@ def compare(
     system: Sequence[str],
     references: Sequence[str],
     *,
-    samples: int = 1000,
-    seed: int = 12345,
+    samples: int = SAMPLES,
+    seed: int = SEED,
 ) -> list[Comparison]:
-    """Compare two systems with sacreBLEU's paired bootstrap resampling (Koehn 2004), two-sided.
+    """Compare two systems by paired bootstrap resampling of the sentences (Koehn 2004), two-sided.
 
     Args:
         baseline: Translations of the baseline.
@@ -111,10 +124,10 @@ def compare(
         seed: Seed of the resamples.
 
     Returns:
-        The comparison by BLEU, then by chrF; systems of equal score have a p value of 1.
+        The comparison by BLEU, then by chrF; equal translations have a p value of 1.
 
     Raises:
-        UsageError: The numbers of lines differ, there are none, or samples or seed is below 1.
+        UsageError: The numbers of lines differ, there are none, samples is below 1, or seed is below 0.
 
     Examples:
         >>> references = ["Paste the text here.", "Close the window.", "Save the file now."]
@@ -123,47 +136,24 @@ def compare(
         ('BLEU', True)
     """
     _check_lengths(references, baseline=baseline, system=system)
-    if samples < 1:
-        raise UsageError(f"Invalid samples {samples}: give 1 or more; 1000 is usual.")
-    if seed < 1:
-        # sacreBLEU 2.6 reads the seed 0 as "no seed", and its draws are then different each time.
-        raise UsageError(f"Invalid seed {seed}: give 1 or more; sacreBLEU does not repeat its draws for 0.")
-
-    from sacrebleu.significance import PairedTest, Result
-
-    metrics = _build_metrics(references)
-    with _sacrebleu_seed(seed):
-        test = PairedTest(
-            [("baseline", baseline), ("system", system)],
-            metrics,
-            references=None,
-            test_type="bs",
-            n_samples=samples,
-        )
-    signatures, table = test()
-
+    metrics = {"BLEU": (count_bleu, score_bleu), "chrF": (count_chrf, score_chrf)}
+    signatures = {name: str(metric.get_signature()) for name, metric in _build_metrics(references).items()}
     comparisons = []
-    # sacreBLEU renames the metrics ("chrF2") but keeps their order.
-    for name, (renamed, signature) in zip(metrics, signatures.items(), strict=True):
-        first, second = (result for result in table[renamed] if isinstance(result, Result))
-        # The bootstrap test sets all three, though their types allow None.
-        assert first.ci is not None
-        assert second.ci is not None
-        assert second.p_value is not None
-        # sacreBLEU counts only resamples that differ by more than the scores do, so a system compared with itself
-        # would be significant, with p = 1 / (samples + 1).
-        p_value = second.p_value if first.score != second.score else 1.0
+    for name, (count, score_counts) in metrics.items():
+        counts = [count(translations, references) for translations in (baseline, system)]
+        first, second = resample(counts, score_counts, samples=samples, seed=seed)
+        difference = compare_runs([first], [second])
         comparisons.append(
             Comparison(
                 metric=name,
-                baseline=float(first.score),
-                system=float(second.score),
-                baseline_half_width=float(first.ci),
-                system_half_width=float(second.ci),
-                p_value=float(p_value),
+                baseline=first.score,
+                system=second.score,
+                low=difference.low,
+                high=difference.high,
+                p_value=difference.p_value,
                 samples=samples,
                 seed=seed,
-                signature=str(signature),
+                signature=signatures[name],
             )
         )
     return comparisons
@@ -193,20 +183,6 @@ def _check_lengths(references: Sequence[str], **systems: Sequence[str]) -> None:
             )
     if not references:
         raise UsageError("There is nothing to score: 0 hypotheses, 0 references. Give at least one line of each.")
-
-
-@contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Set sacreBLEU's seed, which it reads from the environment, and restore the environment afterwards."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
 
 
 @dataclass(frozen=True)
@@ -273,6 +249,7 @@ class SystemResult:
             "sentences_per_second": self.speed.sentences_per_second,
             "tokens_per_second": self.speed.tokens_per_second,
             "p_value_against_base": {found.metric: found.p_value for found in self.comparisons},
+            "interval_against_base": {found.metric: [found.low, found.high] for found in self.comparisons},
         }
 
 
@@ -282,8 +259,8 @@ def evaluate_systems(
     sources: Sequence[str],
     references: Sequence[str],
     *,
-    samples: int = 1000,
-    seed: int = 12345,
+    samples: int = SAMPLES,
+    seed: int = SEED,
 ) -> list[SystemResult]:
     """Translate a test set with each scorer in turn, score it, and compare it with the first by paired bootstrap.
 
@@ -301,7 +278,7 @@ def evaluate_systems(
         The results in the order of the scorers.
 
     Raises:
-        UsageError: The numbers of lines differ, there are none, or samples or seed is below 1.
+        UsageError: The numbers of lines differ, there are none, samples is below 1, or seed is below 0.
 
     Examples:
         >>> translator = Translator(memory="memories/it")                                        # doctest: +SKIP

@@ -6,17 +6,25 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ibidem.evaluate import SIGNIFICANCE_LEVEL, adjust_p_values, format_p_value
 from ibidem.reproduce.results import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ibidem.reproduce.bootstrap import Difference
+    from ibidem.evaluate import Difference
     from ibidem.reproduce.results import Result, Results
     from ibidem.reproduce.rows import Row
 
 NOT_RUN = "not run"
 NONE = ""
+HOLM = "*"
+TEST_NOTE = (
+    "± is the standard deviation over seeds. Differences have their 95 % interval and the two-sided p of a paired "
+    "bootstrap of 10,000 samples over sentences and seeds (over sentences only for a system with one seed; seeds are "
+    "paired where both systems share compactor and combiner); "
+    f"{HOLM} is below 0.05 after Holm's correction for all differences of the same table."
+)
 
 
 class Spread(NamedTuple):
@@ -122,20 +130,36 @@ class Grid:
         cells = [self.lines[label].get(column) for label in (baseline, system)]
         return results.compare(*(() if cell is None else cell.rows for cell in cells))
 
+    def compare_averages(self, results: Results, baseline: str, system: str) -> Difference | None:
+        """Compare the averages of two lines over the columns that both were run in; None for fewer than two.
+
+        Args:
+            results: Results folder to read.
+            baseline: Line of the baseline.
+            system: Line of the system.
+        """
+        lines = [self.lines[label] for label in (baseline, system)]
+        shared = [column for column in self.columns if all(column in cells for cells in lines)]
+        return results.compare_averages([(lines[0][column].rows, lines[1][column].rows) for column in shared])
+
     def differences(self, results: Results) -> list[dict[str, Any]]:
         """Return every tested pair in every column, for the JSON.
 
         Args:
             results: Results folder to read.
         """
-        found = []
+        pairs, differences = [], []
         for baseline, system in self.pairs:
             for column in self.columns:
                 difference = self.compare(results, baseline, system, column)
                 if difference is not None:
-                    pair = {"baseline": baseline, "system": system, "column": column}
-                    found.append({**pair, "test": "paired bootstrap", **difference._asdict()})
-        return found
+                    pairs.append({"baseline": baseline, "system": system, "column": column})
+                    differences.append(difference)
+        adjusted = adjust_p_values([difference.p_value for difference in differences])
+        return [
+            {**pair, "test": "paired bootstrap", **difference._asdict(), "p_value_holm": p_value}
+            for pair, difference, p_value in zip(pairs, differences, adjusted, strict=True)
+        ]
 
 
 def bleu(result: Result) -> float:
@@ -187,15 +211,38 @@ def format_count(count: float) -> str:
     return f"{count / 1e6:.2f}M" if count >= 1e5 else f"{count:,.0f}"
 
 
-def format_difference(difference: Difference | None) -> str:
-    """Format a difference as -0.64 (p = 0.012).
+def format_difference(difference: Difference | None, adjusted: float = 1.0) -> str:
+    """Format a difference with its interval and p value.
 
     Args:
         difference: Tested difference; None where it was not run.
+        adjusted: p value after Holm's correction; below 0.05 it is marked.
+
+    Examples:
+        >>> from ibidem.evaluate import Difference
+        >>> format_difference(Difference(-0.64, -1.1, -0.2, 0.012, (3, 3)), 0.048)
+        '-0.64 [-1.10, -0.20], p = 0.012*'
     """
     if difference is None:
         return NOT_RUN
-    return f"{difference.value:+.2f} (p = {difference.p_value:.3f})"
+    p_value = format_p_value(difference.p_value)
+    mark = HOLM if adjusted < SIGNIFICANCE_LEVEL else ""
+    shown = p_value if p_value.startswith("<") else f"= {p_value}"
+    return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}], p {shown}{mark}"
+
+
+def format_differences(table: Sequence[Sequence[Difference | None]]) -> list[list[str]]:
+    """Format all differences of a table, with Holm's correction over all of them.
+
+    Args:
+        table: Differences by line and column; None where one was not run.
+    """
+    tested = [difference for line in table for difference in line if difference is not None]
+    adjusted = iter(adjust_p_values([difference.p_value for difference in tested]))
+    return [
+        [format_difference(difference, 1.0 if difference is None else next(adjusted)) for difference in line]
+        for line in table
+    ]
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -241,11 +288,9 @@ def lay_out_pairs(grid: Grid, results: Results) -> str:
     Returns:
         A Markdown table.
     """
+    table = [[grid.compare(results, *pair, column) for column in grid.columns] for pair in grid.pairs]
     lines = [
-        [
-            f"{system} − {baseline}",
-            *(format_difference(grid.compare(results, baseline, system, column)) for column in grid.columns),
-        ]
-        for baseline, system in grid.pairs
+        [f"{system} − {baseline}", *cells]
+        for (baseline, system), cells in zip(grid.pairs, format_differences(table), strict=True)
     ]
     return markdown(["difference in BLEU", *grid.columns], lines)

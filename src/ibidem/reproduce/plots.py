@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-LINES = ("-", "--", "-.", (0, (1, 1)), ":", (0, (7, 2, 1, 2, 1, 2)))
+LINES = ("-", "--", "-.", (0, (1, 1)), ":", (0, (7, 2, 1, 2, 1, 2)), (0, (3, 1, 1, 1)))
 _FILLS = ("black", "0.7", "white")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import UsageError
 from ibidem.reproduce.data import find_changed
+from ibidem.reproduce.grid import TEST_NOTE
 from ibidem.reproduce.results import Results, digest
 from ibidem.reproduce.runner import Report, choose_rows, find_obstacle, run_rows
 from ibidem.reproduce.tables import TABLES, open_table
@@ -257,10 +258,7 @@ def describe_runs(present: Sequence[Result], rows: int, obstacles: Sequence[str]
         lines += [f"- {name}: {value}" for name, value in facts.items() if value]
     if any("scores" in result for result in present):
         lines.append("")
-        lines.append(
-            "± is the standard deviation over seeds; p is that of sacreBLEU's paired bootstrap over sentences, on "
-            "means over seeds."
-        )
+        lines.append(TEST_NOTE)
     return "\n".join(lines)
 
 

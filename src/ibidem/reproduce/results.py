@@ -28,7 +28,7 @@ import numpy as np
 
 import ibidem
 from ibidem.errors import IbidemError, UsageError
-from ibidem.reproduce.bootstrap import MATCHES, Difference, Resampled, compare_seeds, resample
+from ibidem.evaluate import Difference, Resampled, compare_runs, resample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,8 @@ def _distinct(declaration: Any) -> Any:
 
 
 Result = dict[str, Any]
+# Name of the array of counts that is stored with a result.
+MATCHES = "bleu"
 ROWS = "rows"
 ARCHIVE = "rows.jsonl.xz"
 COMMIT = "IBIDEM_COMMIT"
@@ -219,13 +221,53 @@ class Results:
     def compare(self, baseline: Sequence[Row], system: Sequence[Row]) -> Difference | None:
         """Compare the mean BLEU of two groups of runs; None where a group has none, or where the texts differ.
 
+        Runs are paired by seed where both systems share a stage, such as the compactor and combiner of a pruned memory.
+
         Args:
             baseline: Rows of the baseline, one for each seed.
             system: Rows of the system, one for each seed.
         """
-        runs = [[run for row in rows if (run := self._resample(row)) is not None] for rows in (baseline, system)]
+        runs = [self._resample_all(rows) for rows in (baseline, system)]
         one_text = len({run.sentences for group in runs for run in group}) == 1
-        return compare_seeds(*runs) if all(runs) and one_text else None
+        if not all(runs) or not one_text:
+            return None
+        return compare_runs(*runs, paired=self._is_paired(baseline, system))
+
+    def compare_averages(self, columns: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> Difference | None:
+        """Compare the averages of two systems over several test sets.
+
+        Args:
+            columns: Rows of the baseline and of the system on each test set, one for each seed. Test sets where one of
+                them has no result are left out.
+
+        Returns:
+            The difference of the averages; None where fewer than two test sets are left.
+        """
+        run = [column for column in columns if all(self._resample_all(rows) for rows in column)]
+        if len(run) < 2:
+            return None
+        groups = [[self._resample_all(rows) for rows in column] for column in run]
+        sentences = sum(found[0][0].sentences for found in groups)
+        systems = []
+        for place in range(2):
+            seeds = zip(*(found[place] for found in groups), strict=False)
+            systems.append(
+                [
+                    Resampled(sentences, float(np.mean([r.score for r in runs])), np.mean([r.samples for r in runs], 0))
+                    for runs in seeds
+                ]
+            )
+        return compare_runs(*systems, paired=all(self._is_paired(*column) for column in run))
+
+    def _resample_all(self, rows: Sequence[Row]) -> list[Resampled]:
+        """Resample the rows of one system that have results."""
+        return [run for row in rows if (run := self._resample(row)) is not None]
+
+    def _is_paired(self, baseline: Sequence[Row], system: Sequence[Row]) -> bool:
+        """Return whether all rows have results, and those of each seed share a stage."""
+        if len(baseline) != len(system) or any(self._resample(row) is None for row in (*baseline, *system)):
+            return False
+        return all(set(first.stages) & set(second.stages) for first, second in zip(baseline, system, strict=True))
 
     def _resample(self, row: Row) -> Resampled | None:
         """Compute a row's BLEU and that of its resamples once; None where its counts are missing."""
@@ -234,7 +276,7 @@ class Results:
             counts = None if self.find(row) is None else self.array(row, MATCHES)
             if counts is None:
                 return None
-            self._resampled[key] = resample(counts)
+            [self._resampled[key]] = resample([counts])
         return self._resampled[key]
 
     @cached_property

@@ -2,47 +2,91 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.reproduce.bootstrap import Difference
-from ibidem.reproduce.tables import open_table, orderings, quality
+from ibidem.evaluate import Difference, adjust_p_values
+from ibidem.reproduce import paper
+from ibidem.reproduce.results import digest
+from ibidem.reproduce.rows.translation import Translation
+from ibidem.reproduce.tables import claims, open_table, quality
 
-from ..made_up import cells_of, put_score
+from ..made_up import cells_of, put_all, put_score
 
 
 def difference(value: float, p_value: float = 0.01, half_width: float = 0.2) -> Difference:
-    return Difference(value, p_value, half_width, (1, 1))
+    return Difference(value, value - half_width, value + half_width, p_value, (1, 1))
 
 
 @pytest.mark.parametrize(
     ("judge", "found", "verdict"),
     [
-        (orderings.above, difference(1), "true"),
-        (orderings.above, difference(-1), "false"),
-        (orderings.above, difference(1, p_value=0.05), "undecided"),
-        (orderings.below, difference(-1), "true"),
-        (orderings.below, difference(1), "false"),
-        (orderings.below, difference(-1, p_value=0.3), "undecided"),
-        (orderings.close, difference(0.7), "true"),
-        (orderings.close, difference(-1.5), "false"),
-        (orderings.close, difference(0.9), "undecided"),
-        (orderings.close, difference(0.0, half_width=3), "undecided"),
+        (claims.above, difference(1), "true"),
+        (claims.above, difference(-1), "false"),
+        (claims.above, difference(1, p_value=0.05), "undecided"),
+        (claims.below, difference(-1), "true"),
+        (claims.below, difference(1), "false"),
+        (claims.below, difference(-1, p_value=0.3), "undecided"),
+        (claims.close, difference(0.7), "true"),
+        (claims.close, difference(-1.5), "false"),
+        (claims.close, difference(0.9), "undecided"),
+        (claims.close, difference(0.0, half_width=3), "undecided"),
+        (claims.kept, difference(0.1, p_value=0.6), "true"),
+        (claims.kept, difference(1.0), "true"),
+        (claims.kept, difference(-0.3), "false"),
+        (claims.kept, difference(-0.4, p_value=0.06), "undecided"),
+        (claims.dropped, difference(-1.3), "true"),
+        (claims.dropped, difference(-0.7), "false"),
+        (claims.dropped, difference(-1.1), "undecided"),
+        (claims.far_above, difference(1.3), "true"),
+        (claims.far_above, difference(0.7), "false"),
+        (claims.far_above, difference(1.1), "undecided"),
     ],
 )
 def test_one_comparison(judge, found, verdict) -> None:
-    assert judge(found) == verdict
+    assert judge(found, found.p_value) == verdict
+
+
+def make_claim(values: list[tuple[float, float] | None]) -> claims.Claim:
+    """A claim whose comparisons have these values and adjusted p values."""
+    tests = tuple(
+        claims.Comparison("somewhere", None)
+        if value is None
+        else claims.Comparison("somewhere", difference(value[0]), value[1], min(1.0, 10 * value[1]))
+        for value in values
+    )
+    return claims.Claim("a claim", "+1", tests, claims.above)
 
 
 @pytest.mark.parametrize(
     ("values", "verdict"),
-    [([1.0, 2.0], "true"), ([1.0, None], "true"), ([1.0, -1.0], "false"), ([None, None], "not run"), ([], "not run")],
+    [
+        ([(1, 0.01), (2, 0.01)], "true"),
+        ([(1, 0.01), None], "true"),
+        ([(1, 0.01), (-1, 0.01)], "false"),
+        ([(1, 0.01), (1, 0.5)], "undecided"),
+        ([None, None], "not run"),
+        ([], "not run"),
+    ],
 )
 def test_a_claim_holds_where_no_comparison_refutes_it(values, verdict) -> None:
-    tests = tuple(orderings.Comparison("somewhere", None if value is None else difference(value)) for value in values)
-    assert orderings.Claim("a claim", tests, orderings.above).verdict() == verdict
+    assert make_claim(values).verdict() == verdict
 
 
-def test_an_undecided_comparison_leaves_a_claim_undecided() -> None:
-    tests = (orderings.Comparison("a", difference(1)), orderings.Comparison("b", difference(1, p_value=0.5)))
-    assert orderings.Claim("a claim", tests, orderings.above).verdict() == "undecided"
+def test_the_strict_verdict_has_the_correction_for_all_claims() -> None:
+    claim = make_claim([(1, 0.01)])
+    assert (claim.verdict(), claim.verdict(strict=True)) == ("true", "undecided")
+
+
+def test_both_corrections_are_those_of_holm(plan, results) -> None:
+    grid = quality.build_domains(plan, "exact")
+    for label, score in ((quality.NMT, 0.5), (quality.ADAPTIVE, 0.53), (quality.CKMT, 0.54)):
+        for domain in ("it", "koran"):
+            put_score(results, grid.lines[label][domain].rows[0], score + 0.01 * (domain == "it"))
+    found = claims.claims(plan, results)
+    run = [test for claim in found for test in claim.tests if test.difference is not None]
+    assert len(run) == 6  # two pairs of systems in two domains, and the two averages
+    assert [test.table_adjusted for test in run] == adjust_p_values([test.difference.p_value for test in run])
+    for claim in found:
+        tests = [test for test in claim.tests if test.difference is not None]
+        assert [test.adjusted for test in tests] == adjust_p_values([test.difference.p_value for test in tests])
 
 
 def test_verdicts_from_the_rows_that_are_there(plan, results) -> None:
@@ -50,10 +94,42 @@ def test_verdicts_from_the_rows_that_are_there(plan, results) -> None:
     put_score(results, grid.lines[quality.NMT]["it"].rows[0], 0.5)
     put_score(results, grid.lines[quality.ADAPTIVE]["it"].rows[0], 0.8)
     text = open_table("orderings").lay_out(plan, results)
-    verdict, evidence = cells_of(text, "adaptive kNN-MT > NMT")
+    printed, verdict, evidence, why = cells_of(text, "adaptive kNN-MT > NMT in every domain (exact search)")
+    assert printed.startswith("+8.85, +3.13")
     assert verdict == "**true**"
     assert evidence.startswith("it +")
-    assert cells_of(text, "CKMT* ≥ adaptive kNN-MT")[0] == "**not run**"
-    shares = [claim.text for claim in orderings.claims(plan, results) if claim.text.startswith("graceful")]
+    assert why == ""
+    missing = text[text.index("Not run, so without a verdict") :]
+    assert "CKMT* > adaptive kNN-MT in every domain (exact search)" in missing
+    shares = [claim.text for claim in claims.claims(plan, results) if claim.text.startswith("slow decay")]
     assert len(shares) == len(plan.shares) - 1
     assert quality.name_share(plan.shares[1]) in shares[0]
+
+
+def test_an_average_is_that_of_the_domains(plan, results) -> None:
+    grid = quality.build_domains(plan, "exact")
+    scores = {}
+    for label, shift in ((quality.NMT, 0.0), (quality.ADAPTIVE, 0.1)):
+        for domain, score in (("it", 0.5), ("law", 0.7)):
+            scores[label, domain] = put_score(results, grid.lines[label][domain].rows[0], score + shift)
+    found = grid.compare_averages(results, quality.NMT, quality.ADAPTIVE)
+    gains = [scores[quality.ADAPTIVE, domain] - scores[quality.NMT, domain] for domain in ("it", "law")]
+    assert found.value == pytest.approx(sum(gains) / 2)
+    assert found.low < found.value < found.high
+    assert grid.compare_averages(results, quality.ADAPTIVE, quality.CKMT) is None
+
+
+def test_every_claim_can_be_tested(plan, results) -> None:
+    tables = ("domains", "compact", "limited-data", "dimensions", "pruning", "redundancy", "pruning-curve", "latency")
+    rows = {digest(row): row for name in tables for row in open_table(name).rows(plan)}
+    put_all(results, [row for row in rows.values() if isinstance(row, Translation)])
+    assert {claim.verdict() for claim in claims.claims(plan, results)} <= {"true", "false", "undecided"}
+
+
+def test_the_papers_differences_are_those_of_its_numbers(plan, results) -> None:
+    found = {claim.text: claim.printed for claim in claims.claims(plan, results)}
+    assert found["word prediction does not help NCE"].startswith("-0.16")
+    assert found["40 % of the data > adaptive kNN-MT"].startswith("+0.09")
+    assert found["64 dimensions are best (dev set)"].startswith("+0.07 to 128")
+    assert found["PCKMT*, k = 8, 30 % pruned, as printed > CKMT* and > adaptive kNN-MT"].startswith("+0.29, +0.36")
+    assert paper.LATENCY_RATES == {16: 0.2, 8: 0.7, 4: 0.4}

@@ -25,6 +25,21 @@ def test_all_strategies_prune_the_same_memory(plan) -> None:
     assert isinstance(memories.pop()[0].memory, Clustered)  # spatial pruning needs the clusters
 
 
+def test_the_paper_stands_beside_its_own_settings(plan, results) -> None:
+    lines = pruning.build_pruning(plan).lines
+    settings = {label: lines[label]["it"].rows[0].system.prune for label in (pruning.PRINTED, pruning.OURS)}
+    assert (settings[pruning.PRINTED].n, settings[pruning.PRINTED].groups) == (2, "token")
+    assert (settings[pruning.OURS].n, settings[pruning.OURS].grouping) == (1, "ngram")
+    assert lines[pruning.PRINTED]["it"].paper == 47.06
+    assert lines[pruning.OURS]["it"].paper is None
+    for domain in ("it", "law"):
+        for label in (pruning.CKMT, pruning.OURS):
+            put_score(results, lines[label][domain].rows[0], 0.6)
+    text = open_table("pruning").lay_out(plan, results)
+    assert set(cells_of(text, pruning.PRINTED)) == {"not run"}
+    assert cells_of(text, pruning.OURS)[-1] != "not run"  # a line without any result does not prevent averages
+
+
 def test_the_papers_averages_are_those_of_its_numbers_but_one() -> None:
     numbers = paper.PRUNING["CKMT*+RP"].values()
     assert sum(numbers) / 4 == pytest.approx(45.945)
@@ -38,7 +53,7 @@ def test_the_papers_averages_are_those_of_its_numbers_but_one() -> None:
 
 def test_a_pruned_memory_is_shared_over_k(plan) -> None:
     grid = pruning.build_curve(plan)
-    cells = grid.lines[pruning.name_point("PCKMT*+Ours", 0.3)]
+    cells = grid.lines[pruning.name_point(pruning.CURVE_OURS, 0.3)]
     parts = [assemble(cells[column].rows[0].system) for column in grid.columns]
     assert len({found.memory for found in parts}) == 1
     assert len({found.tuned for found in parts}) == len(plan.ks)
@@ -51,7 +66,7 @@ def test_curves_begin_with_the_unpruned_memory(plan, results) -> None:
     pruned = put_score(results, point, 0.6)
     curves = pruning.curves(plan, results)
     assert curves["k = 8"]["PCKMT*+RP"] == [(0.0, pytest.approx(sum(whole) / 2)), (0.5, pytest.approx(pruned))]
-    assert curves["k = 8"]["PCKMT*+Ours"] == [(0.0, pytest.approx(sum(whole) / 2))]
+    assert curves["k = 8"][pruning.CURVE_OURS] == [(0.0, pytest.approx(sum(whole) / 2))]
     assert curves["k = 4"]["PCKMT*+RP"] == []
 
 
@@ -59,10 +74,14 @@ def test_the_curve_as_a_table(plan, results) -> None:
     plan = replace(plan, seeds=(1,), rates=(0.5, 0.9))
     grid = pruning.build_curve(plan)
     put_all(results, grid.rows, lambda row: 0.5 if row.system.prune and row.system.prune.strategy == "random" else 0.7)
-    line = cells_of(CURVE.lay_out(plan, results), "50 %")
-    assert len(line) == 8
-    assert line[2].startswith("+")
+    text = CURVE.lay_out(plan, results)
+    line = cells_of(text, "50 %")
+    assert len(line) == len(pruning.CURVE_STRATEGIES)
     assert "not run" not in line
+    differences = cells_of(text[text.index("| difference in BLEU") :], "50 %")
+    assert len(differences) == 6
+    assert [cell[0] for cell in differences[:2]] == ["+", "+"]
+    assert all("p < 0.001*" in cell for cell in differences[:2])
     base = cells_of(CURVE.lay_out(plan, results), pruning.NMT)
     assert len(set(base)) == 1
 

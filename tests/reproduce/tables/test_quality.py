@@ -39,6 +39,7 @@ def test_averages_are_over_what_every_line_was_run_in(plan, results) -> None:
 def test_without_a_shared_column_there_is_no_average(plan, results) -> None:
     grid = quality.build_domains(plan, "exact")
     put_score(results, grid.lines[quality.NMT]["it"].rows[0], 0.5)
+    put_score(results, grid.lines[quality.CKMT]["koran"].rows[0], 0.5)
     assert set(quality.averages(grid, results).values()) == {None}
 
 
@@ -66,7 +67,9 @@ def test_optimal_shows_the_speeds_of_the_latency_table(plan, results) -> None:
     put_all(results, quality.build_optimal(plan).rows)
     text = OPTIMAL.lay_out(plan, results)
     shown = cells_of(text, quality.Variant("PCKMT*", 8, 0.3).label)
-    assert shown[1:] == ["31.72", "450", "1024", "1.50M", "108M"]
+    assert shown[1:] == ["", "450", "", "1.50M", ""]
+    printed = cells_of(text, quality.Variant("PCKMT*", 8, 0.3, as_printed=True).label)
+    assert printed[1:] == ["31.72", "not run", "1024", "1.50M", "108M"]
     assert quality.Variant("PCKMT*", 8, 0.7).label not in quality.build_optimal(plan).lines
 
 

@@ -48,16 +48,28 @@ def test_few_keys_are_decoded_exactly() -> None:
     torch.testing.assert_close(decoded, keys)
 
 
-def test_the_paper_index_on_a_gpu_has_the_recall_of_faiss() -> None:
-    keys, queries = draw(12_000, 16), torch.from_numpy(draw(200, 16, 1)).float()
-    settings = resolve("paper", 12_000, 16, device="cuda")
+@pytest.mark.parametrize(
+    ("dimension", "code_bytes"),
+    [
+        (16, 16),
+        (128, 8),
+        pytest.param(64, 8, marks=pytest.mark.slow),
+        pytest.param(512, 64, marks=pytest.mark.slow),
+        pytest.param(1024, 64, marks=pytest.mark.slow),
+    ],
+)
+def test_the_paper_index_on_a_gpu_has_the_recall_of_faiss(dimension: int, code_bytes: int) -> None:
+    """Compare at 1, 8 and 16 dimensions a byte; the tables have 1 (64 dimensions), 8 (512) and 16 (1024)."""
+    keys, queries = draw(12_000, dimension), torch.from_numpy(draw(200, dimension, 1)).float()
+    settings = resolve("paper", 12_000, dimension, device="cuda")
     assert isinstance(settings, ListSettings)
-    assert settings.code_bytes == 16
+    assert settings.code_bytes == min(dimension, 64)
     assert settings.nprobe is not None
     ours = ListIndex(
-        ArrayKeys(keys), "cpu", lists=settings.lists, nprobe=settings.nprobe, seed=1, code_bytes=settings.code_bytes
+        ArrayKeys(keys), "cpu", lists=settings.lists, nprobe=settings.nprobe, seed=1, code_bytes=code_bytes
     )
-    theirs = build_index(ArrayKeys(keys), "paper", seed=1)
+    factory = f"IVF{settings.lists},PQ{code_bytes};nprobe={settings.nprobe}"
+    theirs = build_index(ArrayKeys(keys), "paper" if code_bytes == settings.code_bytes else factory, seed=1)
     exact = ExactIndex(ArrayKeys(keys)).search(queries, 16).entries
     recall = [
         torch.isin(
@@ -71,4 +83,8 @@ def test_the_paper_index_on_a_gpu_has_the_recall_of_faiss() -> None:
     ]
     assert abs(recall[0] - recall[1]) < 0.03
     distances = ours.search(queries, 16).distances, theirs.search(queries, 16).distances
-    assert (distances[0] - distances[1]).abs().mean() < 0.02 * distances[1].mean()
+    # Two codebooks of coarse codes differ in single distances, not in their mean.
+    assert (distances[0] - distances[1]).abs().mean() < (0.02 if code_bytes == dimension else 0.04) * distances[
+        1
+    ].mean()
+    assert (distances[0].mean() - distances[1].mean()).abs() < 0.02 * distances[1].mean()

@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from ibidem.combine import load_combiner
 from ibidem.decode import BaseScorer, SearchSettings, Translator, Work, load_memory_scorer
-from ibidem.evaluate import Speed, score
+from ibidem.evaluate import Speed, count_bleu, score
 from ibidem.memory import Memory
 from ibidem.model import load_model
-from ibidem.reproduce.bootstrap import MATCHES, count_matches
 from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.plan import EXACT, System, assemble
+from ibidem.reproduce.results import MATCHES
 from ibidem.reproduce.rows import Measured
 from ibidem.reproduce.stages import WEIGHTS, FineTuned
 from ibidem.reproduce.workspace import with_sources
@@ -216,7 +216,7 @@ def score_translations(translations: list[str], references: list[str], notes: di
         "signatures": {found.name: found.signature for found in scores},
         "translations_sha256": hashlib.sha256(text).hexdigest(),
     }
-    return Measured({**figures, **notes}, {MATCHES: count_matches(translations, references)}, translations)
+    return Measured({**figures, **notes}, {MATCHES: count_bleu(translations, references)}, translations)
 
 
 def describe_stages(workspace: Workspace, stages: tuple[Stage, ...]) -> dict[str, Any]:

@@ -229,8 +229,9 @@ def _lay_out_cases(plan: Plan, results: Results) -> str:
     cases = choose_cases([s.german for s in own], [s.english for s in own], texts)
     note = (
         f"Of our own {len(own)} sentences about software, those of at most {LONGEST_IN_WORDS} words with the most "
-        f"different translations, the first {SHOWN} of them; PCKMT* has {CASES_RATE:.0%} of its entries pruned. Cases "
-        "of the test set, chosen by the same rule, are printed when this is run, and stored in no file."
+        f"different translations, the first {SHOWN} of them; PCKMT* has {CASES_RATE:.0%} of its entries pruned, with "
+        "our settings. Cases of the test set, chosen by the same rule, are printed when this is run, and stored in no "
+        "file."
     )
     return f"{format_cases(cases)}\n\n{note}"
 
