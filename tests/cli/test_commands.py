@@ -57,7 +57,11 @@ def test_from_text_to_translations(ibidem: Run, tmp_path: Path, tiny_folder: Pat
     assert list(report["systems"]) == ["base", "adaptive", "fixed"]
     assert report["test"] == f"tsv from {few_file}, de to en"
     assert report["sentences"] == 20
-    assert set(report["systems"]["fixed"]["p_value_against_base"]) == {"BLEU", "chrF"}
+    fixed, base = (report["systems"][name] for name in ("fixed", "base"))
+    assert set(fixed["p_value_against_base"]) == {"BLEU", "chrF"}
+    low, high = fixed["interval_against_base"]["BLEU"]
+    assert low <= high
+    assert base["interval_against_base"] == {}
     assert (tmp_path / "saved" / "adaptive.txt").read_text("utf-8").count("\n") == 20
 
     tuned = ibidem("tune", "-m", path, "--dev", few_file, *QUICK, "--set", "metak.validation=same", "--json")

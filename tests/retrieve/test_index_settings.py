@@ -121,7 +121,7 @@ def test_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_native_settings() -> None:
     chosen = resolve("native", 4_000_000, 64)
     assert (chosen.lists, chosen.nprobe, chosen.target_recall) == (32_768, 64, 0.98)
-    given_ones = resolve(" native ; nprobe=128; gamma=1.5 ;lists=100;refine=64", 10_000, 64)
+    given_ones = resolve(" native ; nprobe=128; prune_ratio=1.5 ;lists=100;rerank=64", 10_000, 64)
     assert (given_ones.lists, given_ones.nprobe, given_ones.prune_ratio, given_ones.rerank) == (100, 128, 1.5, 64)
     assert given_ones.target_recall is None
     # Memories store the names 'gamma' and 'refine'.

@@ -103,7 +103,7 @@ def _print_scores(report: dict[str, Any]) -> None:
         cells.append(f"{system['sentences_per_second']:.1f}")
         cells.append(f"{system['tokens_per_second']:.0f}")
         rows.append(tuple(cells))
-    header = ("system", "BLEU", "chrF", "95 % interval", "p (BLEU)", "sentences/s", "tokens/s")
+    header = ("system", "BLEU", "chrF", "BLEU gain, 95 %", "p (BLEU)", "sentences/s", "tokens/s")
     print_table(
         f"{report['test']}: {report['sentences']:,} sentences, beam {report['beam']}",
         rows,

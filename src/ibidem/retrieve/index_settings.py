@@ -64,14 +64,11 @@ _FAISS_PARAMETERS = {
     "k_factor_rf": "k_factor",
 }
 _LIST_PARAMETERS = {"nprobe": "nprobe", "lists": "lists"}
-# Memories store settings with the names 'gamma' and 'refine'.
 _NATIVE_PARAMETERS = {
     "nprobe": "nprobe",
     "rerank": "rerank",
     "lists": "lists",
     "prune_ratio": "prune_ratio",
-    "gamma": "prune_ratio",
-    "refine": "rerank",
 }
 _REAL_PARAMETERS = ("k_factor", "prune_ratio")
 

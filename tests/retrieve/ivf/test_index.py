@@ -273,7 +273,7 @@ def test_an_index_of_other_keys_is_rejected(clustered: ArrayKeys, tmp_path: Path
     info = build(clustered, "native;lists=32").save(path)
     with pytest.raises(MemoryFolderError, match=r"6000 keys of 32.*has 5999 of 32.*ibidem index"):
         load_native(path, info, ArrayKeys(clustered.gather(np.arange(5999))))
-    for wrong in ({}, {**info, "nprobe": 0}, {**info, "gamma": "much"}):
+    for wrong in ({}, {**info, "nprobe": 0}, {**info, "prune_ratio": "much"}):
         with pytest.raises(MemoryFolderError, match=r"incomplete.*ibidem index"):
             load_native(path, wrong, clustered)
     with pytest.raises(MemoryFolderError, match="cannot be read"):

@@ -363,8 +363,8 @@ class NativeIndex:
             "kind": NATIVE,
             "lists": settings.lists,
             "nprobe": settings.nprobe,
-            "gamma": settings.prune_ratio,
-            "refine": settings.rerank,
+            "prune_ratio": settings.prune_ratio,
+            "rerank": settings.rerank,
             "notes": list(settings.notes),
             "size": self.file.shape.size,
             "dimension": self.dimension,
@@ -410,8 +410,8 @@ def load_native(
         settings = NativeSettings(
             lists=_at_least_one(int(info["lists"])),
             nprobe=_at_least_one(int(info["nprobe"])),
-            prune_ratio=_at_least_one(float(info["gamma"])),
-            rerank=_at_least_one(int(info["refine"])),
+            prune_ratio=_at_least_one(float(info["prune_ratio"])),
+            rerank=_at_least_one(int(info["rerank"])),
             notes=tuple(str(note) for note in info["notes"]),
         )
         recall = None if info["recall"] is None else float(info["recall"])
