@@ -111,6 +111,10 @@ RetrievalMargin = Annotated[
     ),
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences translated together.")]
+Split = Annotated[
+    bool,
+    typer.Option("--split/--no-split", help="Translate the sentences of a line one by one, or each line as a whole."),
+]
 Compactor = Annotated[
     Path | None,
     typer.Option(
@@ -216,6 +220,7 @@ class TranslatorOptions(ModelOptions):
     length_penalty: LengthPenalty = 1.0
     batch_size: BatchSize = 32
     retrieval_margin: RetrievalMargin = None
+    split: Split = True
 
     @property
     def memories(self) -> list[tuple[str, float]]:
@@ -286,6 +291,7 @@ class TranslatorOptions(ModelOptions):
             source_language=self.source_language,
             target_language=self.target_language,
             source_prefix=self.source_prefix,
+            split="sentences" if self.split else "off",
         )
         if model is None:
             self.note_assumed(translator.model)
