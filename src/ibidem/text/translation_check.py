@@ -18,7 +18,9 @@ _LONG_PHRASE = 5
 _SHORT_PHRASE_TIMES = {1: 4, 2: 3, 3: 3, 4: 3}
 _LETTERS_AGAIN = re.compile(r"([^\W\d_]{1,12}?)\1{6,}")
 _MAX_WORD = 1_000
-_COPIED_SHARE = 0.75
+_COPIED_SHARE = 0.9
+# Program code stays as it is.
+_CODE = re.compile(r"[${}=;\\]|\w\(")
 _PUNCTUATION = ".,;:!?…()[]\"'„“”‚‘’«»"
 _MIN_COMMON_WORDS = 3
 _MAX_SHOWN = 40
@@ -90,7 +92,7 @@ def _check_copy(source: str, translation: str) -> str | None:
     words = [word.strip(_PUNCTUATION) for word in source.split()]
     copied = set(pairwise(word.strip(_PUNCTUATION) for word in translation.split()))
     pairs = [pair for pair in pairwise(words) if any(map(_is_common, pair))]
-    if sum(map(_is_common, words)) < _MIN_COMMON_WORDS or not pairs:
+    if sum(map(_is_common, words)) < _MIN_COMMON_WORDS or not pairs or _CODE.search(source):
         return None
     if sum(pair in copied for pair in pairs) < _COPIED_SHARE * len(pairs):
         return None
