@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
 from ibidem.decode.explain import explain
-from ibidem.decode.loaded_memory import LoadedMemory, MemoryArgument, load_model_for, open_memories
+from ibidem.decode.loaded_memory import (
+    LoadedMemory,
+    MemoryArgument,
+    load_model_for,
+    open_memories,
+    verify_meanwhile,
+)
 from ibidem.decode.scorer import combine_scorers
 from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, check_splitting, clean, split_texts
 from ibidem.errors import UsageError
-from ibidem.model import BaseModel
+from ibidem.model import BaseModel, resolve_device
 from ibidem.progress import Progress, silent
 from ibidem.text import FillReport, FillSettings, check_languages, check_translation, fill, open_document, open_output
 
@@ -136,15 +142,17 @@ class Translator:
             model.check_languages(source_language, target_language)
             self.model = model
         else:
-            self.model = load_model_for(
-                opened[0][0].identity if opened else None,
-                model,
-                device=device,
-                dtype=dtype,
-                source_language=source_language,
-                target_language=target_language,
-                source_prefix=source_prefix,
-            )
+            on_cpu = index is None and resolve_device(device).type == "cpu"  # elsewhere the stored index is not used
+            with verify_meanwhile([found for found, _ in opened] if on_cpu else []):
+                self.model = load_model_for(
+                    opened[0][0].identity if opened else None,
+                    model,
+                    device=device,
+                    dtype=dtype,
+                    source_language=source_language,
+                    target_language=target_language,
+                    source_prefix=source_prefix,
+                )
         self.loaded_memories = [
             LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight) for found, weight in opened
         ]
