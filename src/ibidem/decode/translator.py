@@ -221,8 +221,8 @@ class Translator:
             >>> translator = Translator(device="cpu")
             >>> translator.translate(["Guten Morgen.", ""])
             ['Good morning.', '']
-            >>> translator.translate(["Guten Morgen.\\n\\nDie Datei ist leer.  Sie wird gelöscht."])
-            ['Good morning.\\n\\nThe file is empty.  It will be deleted.']
+            >>> translator.translate(["Guten Morgen.\\n\\nDie Datei ist leer.  Guten Morgen."])
+            ['Good morning.\\n\\nThe file is empty.  Good morning.']
             >>> translator.translate(["Guten Morgen."], prefixes=["Hello"])[0].startswith("Hello")
             True
 
