@@ -302,7 +302,7 @@ def test_an_explanation_stops(tiny_folder: Any, dtype: str, steps: list[int]) ->
     model = load_model(tiny_folder, device="cpu", dtype=dtype)
     translator = Translator(model, settings=limited(12, beam=2))
     layouts = translator.split(LINES)
-    found = translator.search_layouts(layouts)
+    found = translator.search(layouts)
     steps.clear()
     with pytest.raises(StoppedError):
         translator.explain_found(layouts, found, check=Count(1))

@@ -74,7 +74,7 @@ def test_the_tokens_give_the_score_of_the_search(
     texts = [s.german for s in short]
     explanations = translator.explain(texts)
     assert [explanation.translation for explanation in explanations] == translator.translate(texts)
-    found = translator.search(texts)
+    found = translator.search(translator.split(texts))
     for explanation, parts in zip(explanations, found, strict=True):
         assert explanation.scores == pytest.approx([parts[0][0].score], abs=CLOSE)
         assert score_of(list(explanation.tokens), any_model, settings) == pytest.approx(parts[0][0].score, abs=CLOSE)
@@ -90,7 +90,7 @@ def test_steps_without_retrieval_have_no_neighbours(
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings)
     texts = [s.german for s in short]
     layouts = translator.split(texts)
-    found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search_layouts(layouts)]
+    found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(layouts)]
     assert any(parts[0][0].skipped for parts in found) == (margin < math.inf)
     for explanation, parts in zip(translator.explain_found(layouts, found), found, strict=True):
         last = parts[0][0]

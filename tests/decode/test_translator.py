@@ -194,7 +194,7 @@ def test_n_best(tiny: BaseModel) -> None:
 def test_work_is_counted(tiny: BaseModel, sentences: list[Any]) -> None:
     translator = Translator(tiny, settings=limited(8, beam=2))
     lines = [s.german for s in sentences[:5]]
-    parts = translator.search(lines)
+    parts = translator.search(translator.split(lines))
     assert translator.work.sentences == 5
     assert translator.work.tokens == sum(len(part[0][0].tokens) + 1 for part in parts)
     assert translator.work.seconds > 0

@@ -234,7 +234,7 @@ class Translator:
             ['Good morning.']
         """
         layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
-        found = self.search_layouts(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
         return [self._fill(*item, warn) for item in enumerate(zip(layouts, found, strict=True))]
 
     def translate_stream(self, lines: Iterable[str], warn: Warn | None = None) -> Iterator[str]:
@@ -290,7 +290,7 @@ class Translator:
         """
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
         layouts = self.split(texts, prefixes=prefixes, scorer=scorer)
-        found = self.search_layouts(layouts, prefixes=prefixes, settings=settings, scorer=scorer)
+        found = self.search(layouts, prefixes=prefixes, settings=settings, scorer=scorer)
         listed: list[list[tuple[str, float]]] = []
         for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
             ranks = range(max(map(len, parts), default=1))
@@ -338,7 +338,7 @@ class Translator:
             'from the base model: no neighbour'
         """
         layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
-        found = self.search_layouts(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
         return self.explain_found(layouts, found, scorer=scorer, check=check)
 
     def explain_found(
@@ -349,12 +349,12 @@ class Translator:
         scorer: Scorer | None = None,
         check: Check = never_stop,
     ) -> list[Explanation]:
-        """Explain the best hypotheses that `search_layouts` found for these texts with the same scorer.
+        """Explain the best hypotheses that `search` found for these texts with the same scorer.
 
         Args:
             layouts: The texts, as `split` returns them.
-            found: The result of `search_layouts` for them.
-            scorer: The scorer that was given to `search_layouts`.
+            found: The result of `search` for them.
+            scorer: The scorer that was given to `search`.
             check: See `translate`.
 
         Returns:
@@ -364,30 +364,6 @@ class Translator:
         return explain(self.model, scorer or self.scorer, layouts, hypotheses, self.batch_size, check)
 
     def search(
-        self,
-        texts: Sequence[str],
-        *,
-        prefixes: Sequence[str] | None = None,
-        settings: SearchSettings | None = None,
-        scorer: Scorer | None = None,
-        check: Check = never_stop,
-    ) -> list[list[list[Hypothesis]]]:
-        """Find the best hypotheses of texts.
-
-        Args:
-            texts: Source texts.
-            prefixes: See `translate`.
-            settings: Other settings than `self.settings`.
-            scorer: See `translate`.
-            check: See `translate`.
-
-        Returns:
-            For each text the hypotheses of each of its pieces, best first; a blank text has no pieces.
-        """
-        layouts = self.split(texts, prefixes=prefixes, scorer=scorer)
-        return self.search_layouts(layouts, prefixes=prefixes, settings=settings, scorer=scorer, check=check)
-
-    def search_layouts(
         self,
         layouts: Sequence[TextLayout],
         *,

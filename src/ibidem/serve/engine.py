@@ -129,7 +129,7 @@ class Engine:
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
         layouts = translator.split(pieces, memories=())
-        found = translator.search_layouts(layouts, settings=settings, check=check, scorer=scorer)
+        found = translator.search(layouts, settings=settings, check=check, scorer=scorer)
         explanations: Sequence[Explanation | None] = [None] * len(pieces)
         if options.explain:
             explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)
