@@ -18,12 +18,16 @@ from ibidem.decode import SearchSettings, Translator
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
+from ibidem.serve.request import RequestOptions
 from ibidem.serve.service import pair_lines
 
-from .conftest import OPEN, TEXT, Client, connect, hold_decoder, served, wait_until
+from .conftest import OPEN, TEXT, Client, connect, hold_decoder, make_translator, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ibidem.memory import Memory
 
 
 @given(st.text(st.sampled_from("ab \t\n\r\x0b\x85\u2028ß😀"), max_size=30))
@@ -172,6 +176,29 @@ def test_pieces_are_joined_as_in_the_library(client: Client, translator: Transla
     assert [[token["text"] for token in word["tokens"]] for word in answer["explanation"]["words"]] == [
         [token.text for token in word.tokens] for word in expected.words
     ]
+
+
+def test_a_server_that_does_not_split(tiny: Any, memory: Memory) -> None:
+    whole = make_translator(tiny, memory)
+    whole.splitting = "off"
+    text = "Der Hund läuft. Datei öffnen.\nDatei"
+    with served(whole) as (client, _):
+        assert client.post("/translate", {"q": text, **PAIR}).json["translatedText"] == whole.translate([text])[0]
+        split = client.post("/translate", {"q": text, "split_sentences": "1", **PAIR}).json["translatedText"]
+    whole.splitting = "sentences"
+    assert split == whole.translate([text])[0]
+
+
+def test_a_pair_that_was_just_added_is_not_split(tiny: Any, folder: Path) -> None:
+    pair = {"source": "Der Hund läuft. Datei öffnen.", "target": "Stop"}
+    with served(make_translator(tiny, folder)) as (client, service):
+
+        def count_pieces(*memories: tuple[str, float]) -> int:
+            return len(service.engine.split([pair["source"]], RequestOptions(memories), None)[0].pieces)
+
+        assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 2)
+        assert client.post(f"/memories/{folder.name}/pairs", {"pairs": [pair]}).status == 200
+        assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 1)
 
 
 def test_a_request_over_the_time_limit_fails(wordy: Translator, steps: Steps) -> None:
