@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -144,7 +144,34 @@ def verify_meanwhile(memories: Sequence[Memory]) -> Iterator[None]:
             with suppress(IbidemError):
                 memory.artefact(INDEX_ARTEFACT)
 
-    thread = threading.Thread(target=verify, name="ibidem-verify", daemon=True)
+    with _run_meanwhile(verify, "ibidem-verify"):
+        yield
+
+
+@contextmanager
+def prepare_meanwhile(model: BaseModel, *, wanted: bool) -> Iterator[None]:
+    """Prepare a model on a CPU for decoding in another thread while the body runs.
+
+    Args:
+        model: The model.
+        wanted: Whether to do so; nothing happens otherwise.
+    """
+    if not wanted or model.device.type != "cpu":
+        yield
+        return
+
+    def prepare() -> None:
+        with suppress(Exception):  # the first decoding raises it again
+            model.prepare()
+
+    with _run_meanwhile(prepare, "ibidem-prepare"):
+        yield
+
+
+@contextmanager
+def _run_meanwhile(function: Callable[[], None], name: str) -> Iterator[None]:
+    """Run a function in another thread while the body runs, and wait for it."""
+    thread = threading.Thread(target=function, name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -18,6 +18,7 @@ from ibidem.decode.loaded_memory import (
     MemoryArgument,
     load_model_for,
     open_memories,
+    prepare_meanwhile,
     verify_meanwhile,
 )
 from ibidem.decode.scorer import combine_scorers
@@ -153,9 +154,11 @@ class Translator:
                     target_language=target_language,
                     source_prefix=source_prefix,
                 )
-        self.loaded_memories = [
-            LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight) for found, weight in opened
-        ]
+        with prepare_meanwhile(self.model, wanted=bool(opened)):
+            self.loaded_memories = [
+                LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight)
+                for found, weight in opened
+            ]
         self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size

@@ -355,6 +355,10 @@ class BaseModel:
             return None
         return NativeEngine(self.fast_marian).start if self._native else partial(FastMarianDecoding, self.fast_marian)
 
+    def prepare(self) -> None:
+        """Arrange the weights for decoding now, instead of at the first decoding; any thread may call this."""
+        _ = self._engine
+
     @property
     def _native(self) -> bool:
         return self._int8 and supports_native(self._network)
