@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def translate(memory: object, *options: object) -> tuple[object, ...]:
-    return ("translate", "-m", memory, "--beam", 1, *options)
+    return ("translate", "-m", memory, "--beam", 1, "--quiet", *options)
 
 
 def flip(file: Path, place: float = 0.5) -> None:

@@ -54,7 +54,7 @@ def test_every_command_refuses_them(
 def test_with_a_memory(ibidem: Run, fails: Run, memory: Path, tmp_path: Path) -> None:
     assert "not from en" in fails(2, "translate", "-m", memory, "--source-language", "en", stdin="file\n")
     answer = ibidem(
-        "translate", "-m", memory, "--source-language", "de-AT", "--target-language", "eng", stdin="Datei\n"
+        "translate", "-m", memory, "--source-language", "de-AT", "--target-language", "eng", "--quiet", stdin="Datei\n"
     )
     assert (answer.code, answer.err) == (0, "")
     out = tmp_path / "pairs.tmx"
@@ -66,7 +66,9 @@ def test_with_a_memory(ibidem: Run, fails: Run, memory: Path, tmp_path: Path) ->
 
 def test_a_note_where_they_cannot_be_checked(ibidem: Run, unstated: Path, tmp_path: Path) -> None:
     given = ("--model", unstated, "--device", "cpu")
-    answer = ibidem("translate", *given, "--source-language", "fr", "--target-language", "en", stdin="Datei\n")
+    answer = ibidem(
+        "translate", *given, "--quiet", "--source-language", "fr", "--target-language", "en", stdin="Datei\n"
+    )
     assert answer.code == 0
     assert answer.err == (
         f"{unstated} does not name its languages, so --source-language and --target-language cannot be checked. "
@@ -77,7 +79,7 @@ def test_a_note_where_they_cannot_be_checked(ibidem: Run, unstated: Path, tmp_pa
     assert "so --source-language cannot be checked" in added.err
     assert Memory.open(tmp_path / "memory").identity.source_language == "fr"
     # The memory's own languages are not the user's options.
-    assert ibidem("translate", "-m", tmp_path / "memory", *given, stdin="Datei\n").err == ""
+    assert ibidem("translate", "-m", tmp_path / "memory", *given, "--quiet", stdin="Datei\n").err == ""
 
 
 def test_files_are_not_read_as_german_and_english_by_default(

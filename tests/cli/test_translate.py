@@ -42,7 +42,7 @@ QUICK = ("--beam", 1)
     ],
 )
 def test_every_line_gives_one_line(ibidem: Run, learnt: Memory, given_text: str, count: int) -> None:
-    answer = ibidem("translate", "-m", learnt.path, *QUICK, stdin=given_text)
+    answer = ibidem("translate", "-m", learnt.path, *QUICK, "--quiet", stdin=given_text)
     assert (answer.code, answer.err) == (0, "")
     assert len(answer.lines) == count
     assert not any(len(line.splitlines()) > 1 for line in answer.lines)
@@ -50,7 +50,7 @@ def test_every_line_gives_one_line(ibidem: Run, learnt: Memory, given_text: str,
     lines = given_text.removesuffix("\n").split("\n") if given_text else []
     for line, translation in zip(lines, answer.lines, strict=True):
         if not line.strip("\ufeff \t\r\u00a0"):
-            assert translation == ""
+            assert not translation.strip()
 
 
 def test_line_endings_change_nothing(ibidem: Run, learnt: Memory) -> None:
@@ -95,6 +95,31 @@ def test_json_lines(ibidem: Run, learnt: Memory, tiny: BaseModel) -> None:
         assert len(expected) == 3
 
 
+def test_sentences_of_a_line_are_translated_one_by_one(ibidem: Run, learnt: Memory) -> None:
+    first, second = ibidem("translate", "-m", learnt.path, *QUICK, stdin="Die Datei fehlt.\nBitte warten.\n").lines
+    line = " Die Datei fehlt.  Bitte warten.\t\n"
+    assert ibidem("translate", "-m", learnt.path, *QUICK, stdin=line).out == f" {first}  {second}\t\n"
+    whole = ibidem("translate", "-m", learnt.path, *QUICK, "--no-split", stdin=line).out
+    unsplit = Translator(memory=learnt, settings=SearchSettings(beam=1), split="off")
+    assert whole == f" {unsplit.translate([line.strip()])[0]}\t\n"
+
+
+def test_suspicious_translations_are_named(ibidem: Run, learnt: Memory) -> None:
+    """The tiny model repeats syllables of texts that it has not seen."""
+    text = "Hallo\n\nWelt. Noch eine Welt.\n"
+    answer = ibidem("translate", "-m", learnt.path, *QUICK, stdin=text)
+    *named, last = answer.err.splitlines()
+    assert [line.split(": ")[:2] for line in named] == [["warning", "stdin, line 1"], ["warning", "stdin, line 3"]]
+    assert all("the translation repeats" in line for line in named)
+    assert last == "2 suspicious translations: check them"
+    quiet = ibidem("translate", "-m", learnt.path, *QUICK, "--quiet", stdin=text)
+    assert (quiet.out, quiet.err) == (answer.out, "")
+    as_json = ibidem("translate", "-m", learnt.path, *QUICK, "--json", stdin=text)
+    results = [json.loads(line) for line in as_json.lines]
+    assert [bool(result["warnings"]) for result in results] == [True, False, True]
+    assert as_json.err == ""
+
+
 def test_forced_beginnings(ibidem: Run, tmp_path: Path, learnt: Memory) -> None:
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("The file\n\nPlease\n", "utf-8")
@@ -113,7 +138,7 @@ def test_files_in_and_out(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> Non
     file = tmp_path / "text"
     file.write_text("Hallo\nWelt\n", "utf-8")
     shown = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file)
-    answer = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file, "-o", tmp_path / "out")
+    answer = ibidem("translate", "--model", tiny_folder, *QUICK, "--quiet", "-i", file, "-o", tmp_path / "out")
     assert (answer.code, answer.out, answer.err) == (0, "", "")
     assert (tmp_path / "out").read_text("utf-8") == shown.out
     # A file may be translated in place, since it is only replaced when all is written.

@@ -54,8 +54,11 @@ def test_a_document_and_its_report(ibidem: Run, tmp_path: Path, tiny_folder: Pat
     assert answer.err.splitlines() == [
         f"{file}, line 11: not translated: an ICU message with several texts in one (plural, select) is left "
         "to a person",
-        f'{file} (XLIFF 1.2): 3 segments, translated 1, kept 1 (1 translate="no"), failed 1',
+        f'warning: {file}, line 5: the translation repeats "di"',
+        f'{file} (XLIFF 1.2): 3 segments, translated 1, kept 1 (1 translate="no"), failed 1, suspicious 1',
     ]
+    quiet = ibidem("translate", "--model", tiny_folder, *QUICK, "--quiet", "-i", file, "-o", out)
+    assert "warning" not in quiet.err
     [target] = added(out.read_text("utf-8"))
     assert target.startswith('        <target state="needs-review-translation" state-qualifier="leveraged-mt">')
     assert target.count('<x id="1"/>') == 1

@@ -301,12 +301,13 @@ def test_an_explanation_stops(tiny_folder: Any, dtype: str, steps: list[int]) ->
 
     model = load_model(tiny_folder, device="cpu", dtype=dtype)
     translator = Translator(model, settings=limited(12, beam=2))
-    found = translator.search(LINES)
+    layouts = translator.split(LINES)
+    found = translator.search(layouts)
     steps.clear()
     with pytest.raises(StoppedError):
-        translator.explain_found(LINES, found, check=Count(1))
+        translator.explain_found(layouts, found, check=Count(1))
     assert steps == []
     complete = Count(-1)
-    translator.explain_found(LINES, found, check=complete)
+    translator.explain_found(layouts, found, check=complete)
     # Called for every batch, every step where steps are taken one by one, and every part.
     assert complete.calls == 1 + len(steps) + len(LINES)

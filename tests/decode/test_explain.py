@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.combine import Combiner, FixedCombiner, mix
-from ibidem.decode import Explanation, MemoryScorer, Retrieved, Translator, beam_search, join_explanations
+from ibidem.decode import Explanation, MemoryScorer, Retrieved, Translator, beam_search
 from ibidem.decode.explain import describe
 
 from .oracle import adaptive, contextual, limited, write_memory
@@ -74,7 +74,7 @@ def test_the_tokens_give_the_score_of_the_search(
     texts = [s.german for s in short]
     explanations = translator.explain(texts)
     assert [explanation.translation for explanation in explanations] == translator.translate(texts)
-    found = translator.search(texts)
+    found = translator.search(translator.split(texts))
     for explanation, parts in zip(explanations, found, strict=True):
         assert explanation.scores == pytest.approx([parts[0][0].score], abs=CLOSE)
         assert score_of(list(explanation.tokens), any_model, settings) == pytest.approx(parts[0][0].score, abs=CLOSE)
@@ -89,9 +89,10 @@ def test_steps_without_retrieval_have_no_neighbours(
     settings = limited(LIMIT, beam=3, n_best=3, retrieval_margin=margin)
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings)
     texts = [s.german for s in short]
-    found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(texts)]
+    layouts = translator.split(texts)
+    found = [[hypotheses[-1:] for hypotheses in parts] for parts in translator.search(layouts)]
     assert any(parts[0][0].skipped for parts in found) == (margin < math.inf)
-    for explanation, parts in zip(translator.explain_found(texts, found), found, strict=True):
+    for explanation, parts in zip(translator.explain_found(layouts, found), found, strict=True):
         last = parts[0][0]
         assert score_of(list(explanation.tokens), tiny, settings) == pytest.approx(last.score, abs=CLOSE)
         for number, token in enumerate(explanation.tokens):
@@ -171,7 +172,7 @@ def test_words_cover_the_translation(any_model: BaseModel, memory_of, short: lis
 def test_very_long_and_blank_texts(tiny: BaseModel, memory_of) -> None:
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=limited(6, beam=1))
     blank, long = translator.explain(["  ", "Der Hund läuft. " * 80])
-    assert (blank.translation, blank.scores, blank.words) == ("", (), ())
+    assert (blank.translation, blank.scores, blank.words) == ("  ", (), ())
     assert len(long.scores) > 2
     assert long.translation == translator.translate([long.source])[0]
     for part, score in enumerate(long.scores):
@@ -181,19 +182,23 @@ def test_very_long_and_blank_texts(tiny: BaseModel, memory_of) -> None:
     assert all(long.translation[word.start : word.end] == word.text for word in words)
 
 
-def test_explanations_of_pieces_join_to_that_of_the_line(tiny: BaseModel, memory_of) -> None:
+def test_an_explanation_of_several_sentences_has_those_of_each(tiny: BaseModel, memory_of) -> None:
     settings = limited(6, beam=2)
     translator = Translator(tiny, memory_of(tiny), combiner=COMBINERS[0], settings=settings, piece_tokens=16)
-    line = "Der Hund läuft. Die Datei wurde gespeichert, und niemand hat es bemerkt. Rindfleischetikettierungsgesetz"
-    pieces = [piece.text for piece in translator.split([line])[0]]
-    assert len(pieces) > 2
+    text = "  Der Hund läuft.\n\nDie Datei wurde gespeichert, und niemand hat es bemerkt.  Rindfleischetikettierung"
+    layout = translator.split([text])[0]
+    assert len(layout.pieces) > 3
     # In batches of one, so that no number depends on which pieces share a batch.
     translator.batch_size = 1
-    joined = join_explanations(line, translator.explain(pieces))
-    assert joined == translator.explain([line])[0]
-    assert {token.part for token in joined.tokens} == set(range(len(pieces)))
-    assert all(joined.translation[word.start : word.end] == word.text for word in joined.words)
-    assert join_explanations("", []) == translator.explain([""])[0]
+    whole, *alone = translator.explain([text, *(piece.text for piece in layout.pieces)])
+    assert whole.source == text
+    assert whole.translation == layout.fill([one.translation for one in alone])[0]
+    assert whole.scores == tuple(score for one in alone for score in one.scores)
+    assert [word.text for word in whole.words] == [word.text for one in alone for word in one.words]
+    assert {token.part for token in whole.tokens} == set(range(len(layout.pieces)))
+    assert all(whole.translation[word.start : word.end] == word.text for word in whole.words)
+    neighbours = [[token.neighbours for token in word.tokens] for word in whole.words]
+    assert neighbours == [[token.neighbours for token in word.tokens] for one in alone for word in one.words]
 
 
 def test_the_base_model_alone(tiny: BaseModel, short: list[Any]) -> None:

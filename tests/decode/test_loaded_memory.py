@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import torch
 from ibidem.combine import AdaptiveCombiner, FixedCombiner, load_combiner, store_adaptive, store_fixed
 from ibidem.decode import EnsembleScorer, MemoryScorer, Translator
 from ibidem.errors import MismatchError, UsageError
-from ibidem.memory import check_identity
+from ibidem.learn import index_memory
+from ibidem.memory import artefacts, check_identity
 from ibidem.model import BaseModel, load_model
 
 from .oracle import adaptive, limited, write_memory
@@ -185,3 +187,27 @@ def test_invalid_weights_and_memories_are_refused_by_name(tiny: BaseModel, model
         edit.commit()
     with pytest.raises(MismatchError, match="foreign"):
         Translator(tiny, [two[0], other.path], combiner=COMBINER)
+
+
+def test_a_stored_index_is_verified_once(
+    tiny_folder: Path, sentences: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is verified while the model is loaded, and a damaged one is still noticed."""
+    memory = write_memory(load_model(tiny_folder, device="cpu"), sentences[:60], tmp_path / "memory")
+    index_memory(memory, "IVF4,SQ8;nprobe=4")
+    [file] = (tmp_path / "memory" / "artefacts").glob("index*")
+    read: list[tuple[str, str]] = []
+    check = artefacts.check_artefact
+
+    def record(folder: Path, name: str, *given: Any) -> None:
+        read.append((name, threading.current_thread().name))
+        check(folder, name, *given)
+
+    monkeypatch.setattr(artefacts, "check_artefact", record)
+    Translator(tiny_folder, tmp_path / "memory", combiner=COMBINER, device="cpu")
+    assert [thread for name, thread in read if name == "index"] == ["ibidem-verify"]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.warns(UserWarning, match="stores a new one"):
+        Translator(tiny_folder, tmp_path / "memory", combiner=COMBINER, device="cpu")

@@ -1,28 +1,44 @@
-"""Pieces of long texts fit, hold all of the text, and end where sentences end."""
+"""Pieces are sentences, fit, and hold all of the text; the white space between them is kept."""
 
 from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.decode.text_splitter import split_text
+from ibidem.combine import FixedCombiner
+from ibidem.decode import SearchSettings, Translator
+from ibidem.decode.text_splitter import Piece, cut_text, find_pieces, make_layout, split_texts
+from ibidem.errors import UsageError
+from ibidem.learn import MemoryWriter, create_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ibidem.model import BaseModel
+
+PARAGRAPHS = "  Die Datei ist leer.  Sie fehlt!\r\n\r\n\t• Am 3. Mai. \n\nEnde "
+TEXTS = st.text(st.sampled_from('aB1 .!?…,;:–"„“()•\t\n\r\u2028\u3000。中ß\ud800😀'), max_size=120)
+
+
+def cut(text: str, fits: Callable[[str], bool]) -> list[str]:
+    return [text[start:end] for start, end in cut_text(text, (0, len(text)), fits)]
 
 
 @pytest.mark.parametrize("line", ["Der Hund läuft. " * 400, "wort " * 800, "x" * 3_000, "ab, cd; ef: " * 300])
 @pytest.mark.parametrize("kind", ["marian", "nllb", "t5", "mbart"])
 def test_the_parts_of_a_line_fit_and_hold_all_of_it(model_of, line: str, kind: str) -> None:
     tokens = model_of(kind).tokens
-
-    def fits(text: str) -> bool:
-        return len(tokens.encode_sources([text])[0]) <= tokens.max_source_length
-
-    parts = split_text(line, fits)
-    assert all(fits(part) for part in parts)
-    assert "".join("".join(parts).split()) == "".join(line.split())
+    layout = split_texts([line], ["off"], tokens, tokens.max_source_length)[0]
+    assert all(len(piece.ids) <= tokens.max_source_length for piece in layout.pieces)
+    assert layout.fill([piece.text for piece in layout.pieces])[0] == line
 
 
-def test_split_text_tries_few_times() -> None:
+def test_cutting_tries_few_times() -> None:
     """Word by word, with every attempt of the length of a part, a long line would take seconds."""
     attempts: list[int] = []
 
@@ -30,37 +46,30 @@ def test_split_text_tries_few_times() -> None:
         attempts.append(len(part))
         return len(part) <= 400
 
-    parts = split_text("wort " * 10_000, fits)
+    parts = cut("wort " * 10_000, fits)
     assert all(len(part) <= 400 for part in parts)
     assert len(attempts) < 16 * len(parts)
     assert sum(attempts) < 40 * 50_000
 
 
-def test_split_text_keeps_a_character_that_does_not_fit() -> None:
-    assert split_text("ab c", lambda _: False) == ["a", "b", "c"]
+def test_cutting_keeps_a_character_that_does_not_fit() -> None:
+    assert cut("ab c", lambda _: False) == ["a", "b", "c"]
 
 
 @settings(deadline=None)
-@given(st.text(st.sampled_from("ab .!?;:,–。\u3000\n"), max_size=200), st.integers(1, 20))
-def test_split_text_keeps_every_character(text: str, most: int) -> None:
-    parts = split_text(text, lambda part: len(part) <= most)
+@given(st.text(st.sampled_from("ab .!?;:,–。\u3000\n"), min_size=1, max_size=200), st.integers(1, 20))
+def test_cutting_keeps_every_character(text: str, most: int) -> None:
+    parts = cut(text, lambda part: len(part) <= most)
     assert "".join("".join(parts).split()) == "".join(text.split())
     assert all(len(part) <= most for part in parts)
 
 
-def test_split_text_prefers_ends_of_sentences() -> None:
+def test_cutting_prefers_ends_of_sentences() -> None:
     text = "Eins, zwei. Drei, vier. Fünf, sechs."
-    assert split_text(text, lambda part: len(part) <= 24) == ["Eins, zwei. Drei, vier.", "Fünf, sechs."]
-    assert split_text(text, lambda part: len(part) <= 12) == ["Eins, zwei.", "Drei, vier.", "Fünf, sechs."]
-    assert split_text(text, lambda part: len(part) <= 6) == [
-        "Eins,",
-        "zwei.",
-        "Drei,",
-        "vier.",
-        "Fünf,",
-        "sechs.",
-    ]
-    assert split_text(text, lambda _: True) == [text]
+    assert cut(text, lambda part: len(part) <= 24) == ["Eins, zwei. Drei, vier.", "Fünf, sechs."]
+    assert cut(text, lambda part: len(part) <= 12) == ["Eins, zwei.", "Drei, vier.", "Fünf, sechs."]
+    assert cut(text, lambda part: len(part) <= 6) == ["Eins,", "zwei.", "Drei,", "vier.", "Fünf,", "sechs."]
+    assert cut(text, lambda _: True) == [text]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,102 @@ def test_split_text_prefers_ends_of_sentences() -> None:
         ("苹果、香蕉，还有许多别的水果。", 9, ["苹果、香蕉，", "还有许多别的水果。"]),
     ],
 )
-def test_split_text_without_spaces(text: str, most: int, expected: list[str]) -> None:
+def test_cutting_without_spaces(text: str, most: int, expected: list[str]) -> None:
     """Chinese and Japanese have no space after a full stop or a comma."""
-    assert split_text(text, lambda part: len(part) <= most) == expected
+    assert cut(text, lambda part: len(part) <= most) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("sentences", ["Die Datei ist leer.", "Sie fehlt!", "• Am 3. Mai.", "Ende"]),
+        ("nonewlines", ["Die Datei ist leer.", "Sie fehlt!", "• Am 3. Mai.", "Ende"]),
+        ("off", [PARAGRAPHS.strip()]),
+    ],
+)
+def test_the_ways_to_split(mode: Any, expected: list[str]) -> None:
+    found = [PARAGRAPHS[start:end] for line in find_pieces(PARAGRAPHS, mode, "de") for start, end in line]
+    assert found == expected
+
+
+def test_line_breaks_are_boundaries_unless_they_are_ignored() -> None:
+    text = "Die Datei\nist leer. Sie\tfehlt."
+    assert [[text[slice(*span)] for span in line] for line in find_pieces(text, "sentences", "de")] == [
+        ["Die Datei"],
+        ["ist leer.", "Sie"],
+        ["fehlt."],
+    ]
+    assert [[text[slice(*span)] for span in line] for line in find_pieces(text, "nonewlines", "de")] == [
+        ["Die Datei\nist leer.", "Sie\tfehlt."]
+    ]
+
+
+@settings(deadline=None, max_examples=300)
+@given(TEXTS, st.sampled_from(["sentences", "nonewlines", "off"]), st.integers(2, 12))
+def test_a_layout_filled_with_its_own_pieces_is_the_text(tiny: BaseModel, text: str, mode: Any, most: int) -> None:
+    layout = split_texts([text], [mode], tiny.tokens, most)[0]
+    valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    filled, starts = layout.fill([piece.text for piece in layout.pieces])
+    assert filled == valid
+    assert len(layout.gaps) == len(layout.pieces) + 1
+    for piece, start in zip(layout.pieces, starts, strict=True):
+        assert valid[start : start + len(piece.text)] == piece.text == piece.text.strip()
+        assert mode != "sentences" or not re.search("[\n\r\t\u2028]", piece.text)
+
+
+def test_translations_of_chinese_get_spaces_between_sentences() -> None:
+    text = "今天天气很好。我们去公园吧！"
+    layout = make_layout(text, [((0, 7), []), ((7, 14), [])])
+    assert layout.pieces[0] == Piece("今天天气很好。", [])
+    assert layout.fill(["It is fine.", "Let us go!"]) == ("It is fine. Let us go!", [0, 12])
+    assert layout.fill(["天気がいい。", "行こう！"])[0] == "天気がいい。行こう！"
+
+
+def test_white_space_of_a_text_is_in_its_translation(tiny: BaseModel) -> None:
+    translator = Translator(tiny, settings=SearchSettings(beam=1, max_length_ratio=0, max_length_extra=6))
+    first, second, third, fourth = translator.translate(["Die Datei ist leer.", "Sie fehlt!", "• Am 3. Mai.", "Ende"])
+    assert translator.translate([PARAGRAPHS]) == [f"  {first}  {second}\r\n\r\n\t{third} \n\n{fourth} "]
+    translator.splitting = "off"
+    assert translator.translate([PARAGRAPHS])[0] != f"  {first}  {second}\r\n\r\n\t{third} \n\n{fourth} "
+    assert "\n" not in translator.translate([PARAGRAPHS])[0].strip()
+
+
+def test_the_size_of_a_batch_does_not_change_translations(tiny: BaseModel, sentences: list[Any]) -> None:
+    lines = [" ".join(s.german for s in sentences[first : first + 3]) for first in range(0, 30, 3)]
+    settings = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=8)
+    found = [Translator(tiny, settings=settings, batch_size=size).translate(lines) for size in (1, 4, 64)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_unknown_way_to_split_is_refused(tiny: BaseModel) -> None:
+    with pytest.raises(UsageError, match="sentences, nonewlines, off"):
+        Translator(tiny, split="words")  # type: ignore[arg-type]
+
+
+def test_a_text_with_a_prefix_is_not_split(tiny: BaseModel) -> None:
+    translator = Translator(tiny, settings=SearchSettings(beam=1, max_length_ratio=0, max_length_extra=6))
+    layouts = translator.split(["Eins. Zwei.", "Eins. Zwei."], prefixes=["One. Two", " "])
+    assert [len(layout.pieces) for layout in layouts] == [1, 2]
+
+
+def test_a_stored_source_of_several_sentences_is_not_split(tiny: BaseModel, tmp_path: Path) -> None:
+    """A pair that was learnt as a whole is found as a whole, also one that was added a moment ago."""
+    source, target = "Die Datei fehlt. Legen Sie sie an.", "No file. Create it now."
+    memory = create_memory(tmp_path / "memory", tiny)
+    translator = Translator(tiny, memory, combiner=FixedCombiner(1, 0.999, 1e-4))
+    assert [len(layout.pieces) for layout in translator.split([source])] == [2]
+    writer = MemoryWriter(tmp_path / "memory", tiny)
+    writer.add_pair(source, target)
+    text = f"Hallo. Welt.\n {source.replace(' ', '  ')}\n"
+    assert [piece.text for piece in translator.split([text])[0].pieces] == [
+        "Hallo.",
+        "Welt.",
+        source.replace(" ", "  "),
+    ]
+    assert translator.translate([source]) == [target]
+    assert translator.explain([source])[0].translation == target
+    sealed = memory.sealed()
+    assert not sealed.tail
+    assert translator.translate([source]) == [target]
+    writer.remove(sealed.find(source))
+    assert [len(layout.pieces) for layout in translator.split([source])] == [2]

@@ -31,6 +31,23 @@ def test_official_client_translates(deepl: Any, translator: Translator) -> None:
     assert deepl.translate_text(TEXTS[0], source_lang="DE", target_lang="EN-GB").text == expected[0]
 
 
+def test_official_client_splits_sentences(deepl: Any, translator: Translator) -> None:
+    module = pytest.importorskip("deepl")
+    text = f"{TEXTS[1]}  {TEXTS[0]}\n{TEXTS[1]}"
+    two, one = translator.translate([TEXTS[1], TEXTS[0]])
+    kinds = module.SplitSentences
+    assert deepl.translate_text(text, target_lang="EN-US").text == f"{two}  {one}\n{two}"
+    assert deepl.translate_text(text, target_lang="EN-US", split_sentences=kinds.ALL).text == f"{two}  {one}\n{two}"
+    joined, whole = (
+        deepl.translate_text(text, target_lang="EN-US", split_sentences=kind).text
+        for kind in (kinds.NO_NEWLINES, kinds.OFF)
+    )
+    assert joined.startswith(f"{two}  ")
+    assert "\n" not in joined + whole
+    html = deepl.translate_text(f"<p>{TEXTS[0]}\n{TEXTS[0]}</p>", target_lang="EN-US", tag_handling="html").text
+    assert "\n" not in html, "in HTML a line break is a space"
+
+
 def test_official_client_lists_languages_and_memories(deepl: Any, memory: Memory) -> None:
     assert [language.code for language in deepl.get_source_languages()] == ["DE"]
     assert [language.code for language in deepl.get_target_languages()] == ["EN"]

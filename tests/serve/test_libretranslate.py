@@ -33,9 +33,52 @@ def test_official_client_translates_lists_and_detects(client: Client, translator
 
 def test_server_and_library_return_the_same(client: Client, translator: Translator) -> None:
     expected = translator.translate(TEXTS)
-    assert client.post("/translate", {"q": TEXTS, **PAIR}).json == {"translatedText": expected}
-    assert client.post("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
-    assert client.form("/translate", {"q": TEXTS[1], **PAIR}).json == {"translatedText": expected[1]}
+    assert client.post("/translate", {"q": TEXTS, **PAIR}).json["translatedText"] == expected
+    assert client.post("/translate", {"q": TEXTS[1], **PAIR}).json["translatedText"] == expected[1]
+    assert client.form("/translate", {"q": TEXTS[1], **PAIR}).json["translatedText"] == expected[1]
+
+
+def test_suspicious_sentences_are_in_the_response(client: Client, translator: Translator) -> None:
+    """The tiny model repeats syllables, which is reported with the place in the translation."""
+    text = f"{TEXTS[2]}\n\n{TEXTS[0]}"
+    found: list[tuple[int, str]] = []
+    translation = translator.translate([text], warn=lambda *warning: found.append(warning))[0]
+    assert found
+    for query in ({}, {"explain": True}):
+        response = client.post("/translate", {"q": text, **PAIR, **query}).json
+        assert response["translatedText"] == translation
+        warnings = response["warnings"]
+        assert [warning["message"] for warning in warnings] == [message for _, message in found]
+        assert all(translation[one["start"] : one["end"]] in translation.split("\n\n") for one in warnings)
+    both = client.post("/translate", {"q": ["1", text], **PAIR}).json["warnings"]
+    assert both[1] == warnings
+    blank = client.post("/translate", {"q": " ", **PAIR}).json
+    assert blank == {"translatedText": " "}
+
+
+@pytest.mark.parametrize(
+    ("option", "pieces", "template"),
+    [
+        (None, ["Datei öffnen.", "Datei", "schließen"], "{}  {}\n {} "),
+        ("1", ["Datei öffnen.", "Datei", "schließen"], "{}  {}\n {} "),
+        (1, ["Datei öffnen.", "Datei", "schließen"], "{}  {}\n {} "),
+        ("nonewlines", ["Datei öffnen.", "Datei schließen"], "{}  {} "),
+        (0, ["Datei öffnen. Datei schließen"], "{} "),
+    ],
+)
+def test_sentences_are_split_as_the_request_names(
+    client: Client, tiny: Any, memory: Memory, option: Any, pieces: list[str], template: str
+) -> None:
+    whole = make_translator(tiny, memory)
+    whole.splitting = "off"
+    text, expected = template.format(*pieces), template.format(*whole.translate(pieces))
+    if option in ("nonewlines", 0):
+        text = text.replace("Datei schließen", "Datei\n schließen")
+    given = {} if option is None else {"split_sentences": option}
+    assert client.post("/translate", {"q": text, **PAIR, **given}).json["translatedText"] == expected
+    deepl = client.post("/v2/translate", {"text": [text], "target_lang": "EN", **given}).json
+    assert deepl["translations"][0]["text"] == expected
+    assert client.post("/translate", {"q": text, **PAIR, "split_sentences": "2"}).status == 400
 
 
 def test_all_body_types(client: Client, translator: Translator) -> None:
@@ -47,7 +90,7 @@ def test_all_body_types(client: Client, translator: Translator) -> None:
     sent = client.send(
         "POST", "/translate", f"{parts}--b--\r\n".encode(), Content_Type="multipart/form-data; boundary=b"
     )
-    assert sent.json == {"translatedText": expected}
+    assert sent.json["translatedText"] == expected
     address = "/translate?source=de-DE&target=EN&q=Datei%20%C3%B6ffnen"
     assert client.get(address).json == {"translatedText": expected, "translation": expected}
     assert client.get(address.replace("q=", "text=")).json["translation"] == expected

@@ -120,6 +120,20 @@ def translations(translator: Translator) -> dict[str, str]:
     return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
 
 
+def test_suspicious_sentences_are_named(page: Page, tiny: Any, folder: Path) -> None:
+    """The tiny model repeats syllables of this text."""
+    translator = make_translator(tiny, folder)
+    found: list[str] = []
+    expected = translator.translate(["Datei öffnen"], warn=lambda _, message: found.append(message))[0]
+    page.write("Datei öffnen")
+    page.wait_for_translation(expected)
+    assert len(found) == 1
+    assert found[0] in page["warnings"].text
+    page.write(GERMAN)
+    page.wait_for_translation(translator.translate([GERMAN])[0])
+    assert not page["warnings"].is_displayed()
+
+
 def test_type_inspect_correct_and_undo(page: Page, tiny: Any, folder: Path) -> None:
     translator = make_translator(tiny, folder)
     before = translator.translate([GERMAN])[0]

@@ -40,7 +40,8 @@ def test_many_requests_on_one_connection(client: Client) -> None:
     for _ in range(3):
         connection.request("POST", "/translate", json.dumps(TEXT), {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        assert (answer.status, set(json.loads(answer.read()))) == (200, {"translatedText"})
+        assert answer.status == 200
+        assert "translatedText" in json.loads(answer.read())
     connection.close()
 
 

@@ -18,31 +18,23 @@ from ibidem.decode import SearchSettings, Translator
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
-from ibidem.serve.service import split_lines
+from ibidem.serve.request import RequestOptions
+from ibidem.serve.service import pair_lines
 
-from .conftest import OPEN, TEXT, Client, connect, hold_decoder, served, wait_until
+from .conftest import OPEN, TEXT, Client, connect, hold_decoder, make_translator, served, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-TEXTS = st.text(st.sampled_from("ab \t\n\r\x0b\x85\u2028ß😀"), max_size=30)
-
-
-@given(TEXTS)
-def test_a_layout_filled_with_its_own_lines_is_the_text(text: str) -> None:
-    layout = split_lines(text)
-    filled, starts = layout.fill(layout.lines)
-    assert filled == text
-    assert all(line == line.strip() and line and not {"\n", "\r"} & set(line) for line in layout.lines)
-    assert [text[start : start + len(line)] for start, line in zip(starts, layout.lines, strict=True)] == list(
-        layout.lines
-    )
+    from ibidem.memory import Memory
 
 
-def test_white_space_around_lines_is_kept() -> None:
-    layout = split_lines("  eins\r\n\r\n\tzwei \n")
-    assert layout.lines == ("eins", "zwei")
-    assert layout.fill(["1", "22"]) == ("  1\r\n\r\n\t22 \n", [2, 8])
+@given(st.text(st.sampled_from("ab \t\n\r\x0b\x85\u2028ß😀"), max_size=30))
+def test_lines_are_paired_only_if_their_numbers_agree(text: str) -> None:
+    pairs = pair_lines(text, text)
+    assert all(source == target == source.strip() and not {"\n", "\r"} & set(source) for source, target in pairs)
+    assert pair_lines(text, f"{text}\nmore") == [(text, f"{text}\nmore")]
 
 
 PAIR = {"source": "de", "target": "en"}
@@ -178,13 +170,35 @@ def test_other_requests_are_decoded_between_pieces_of_a_long_line(
 def test_pieces_are_joined_as_in_the_library(client: Client, translator: Translator, line: str) -> None:
     answer = client.post("/translate", {"q": line, "explain": True, **PAIR}).json
     expected = translator.explain([line])[0]
-    assert answer["translatedText"].strip() == expected.translation
-    shift = len(answer["translatedText"]) - len(answer["translatedText"].lstrip())
-    found = [(word["text"], word["start"] - shift, word["end"] - shift) for word in answer["explanation"]["words"]]
+    assert answer["translatedText"] == expected.translation
+    found = [(word["text"], word["start"], word["end"]) for word in answer["explanation"]["words"]]
     assert found == [(word.text, word.start, word.end) for word in expected.words]
     assert [[token["text"] for token in word["tokens"]] for word in answer["explanation"]["words"]] == [
         [token.text for token in word.tokens] for word in expected.words
     ]
+
+
+def test_a_server_that_does_not_split(tiny: Any, memory: Memory) -> None:
+    whole = make_translator(tiny, memory)
+    whole.splitting = "off"
+    text = "Der Hund läuft. Datei öffnen.\nDatei"
+    with served(whole) as (client, _):
+        assert client.post("/translate", {"q": text, **PAIR}).json["translatedText"] == whole.translate([text])[0]
+        split = client.post("/translate", {"q": text, "split_sentences": "1", **PAIR}).json["translatedText"]
+    whole.splitting = "sentences"
+    assert split == whole.translate([text])[0]
+
+
+def test_a_pair_that_was_just_added_is_not_split(tiny: Any, folder: Path) -> None:
+    pair = {"source": "Der Hund läuft. Datei öffnen.", "target": "Stop"}
+    with served(make_translator(tiny, folder)) as (client, service):
+
+        def count_pieces(*memories: tuple[str, float]) -> int:
+            return len(service.engine.split([pair["source"]], RequestOptions(memories), None)[0].pieces)
+
+        assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 2)
+        assert client.post(f"/memories/{folder.name}/pairs", {"pairs": [pair]}).status == 200
+        assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 1)
 
 
 def test_a_request_over_the_time_limit_fails(wordy: Translator, steps: Steps) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ibidem.errors import TextError
+from ibidem.text import Code, Request, Role, translate_pieces
 from ibidem.text import document as document_module
 from ibidem.text.document import FillReport, check_languages, fill
 from ibidem.text.xliff import read_xliff_document
@@ -54,8 +55,27 @@ def test_the_report_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
         "translated": 4,
         "kept": {'translate="no"': 1},
         "failed": [{"line": 1, "source": "a %s 4", "reason": "the translation is empty"}],
+        "suspicious": [],
     }
     assert FillReport("a", "PO").describe() == "a (PO): 0 segments, translated 0, kept 0, failed 0"
+
+
+def test_suspicious_translations_are_reported() -> None:
+    document = read_xliff_document(XLIFF.replace(b"<source>", b"<source>die Datei ist leer "), "a.xlf", "en")
+    _, report = fill(document, lambda texts: texts)
+    assert report.translated == len(report.suspicious) == 1
+    assert report.describe().endswith("failed 0, suspicious 1")
+    assert list(report.warning_lines()) == [
+        f"warning: a.xlf, line {report.suspicious[0].line}: the translation is a copy of the source"
+    ]
+    assert report.to_json()["suspicious"][0]["reason"] == "the translation is a copy of the source"
+
+
+def test_white_space_between_sentences_is_kept() -> None:
+    text = "Eins ist da.  Zwei %s fehlt.\nDrei.   Vier."
+    requests = [Request((text,)), Request((Code("<b>", Role.OPEN, "1"), text, Code("</b>", Role.CLOSE, "1")))]
+    for request, found in zip(requests, translate_pieces(requests, lambda texts: texts), strict=True):
+        assert found == request.pieces
 
 
 def test_filling_twice_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -45,6 +46,27 @@ def shown_progress() -> Iterator[Progress]:
             bars.update(number, completed=share or 0.0, rate=f"{done:,} {unit}, {rate:,.0f}/s")
 
         yield show
+
+
+@contextmanager
+def shown_wait(message: str, seconds: float = 2.0) -> Iterator[None]:
+    """Print a message on stderr if the body takes long; nothing if stderr is not a terminal.
+
+    Args:
+        message: One line that names the work.
+        seconds: The time after which the message is printed.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(seconds, note, [message])
+    timer.name = "ibidem-wait"
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def use_threads(threads: int | None) -> None:

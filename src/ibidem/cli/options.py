@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ibidem.cli.console import note, use_threads
+from ibidem.cli.console import note, shown_wait, use_threads
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,6 +111,10 @@ RetrievalMargin = Annotated[
     ),
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences translated together.")]
+Split = Annotated[
+    bool,
+    typer.Option("--split/--no-split", help="Translate the sentences of a line one by one, or each line as a whole."),
+]
 Compactor = Annotated[
     Path | None,
     typer.Option(
@@ -168,18 +172,19 @@ class ModelOptions:
             UsageError: An option is invalid.
             ModelError: The model cannot be loaded.
         """
-        from ibidem.decode import load_model_for
+        with shown_wait("Loading the model…"):
+            from ibidem.decode import load_model_for
 
-        use_threads(self.threads)
-        loaded = load_model_for(
-            identity,
-            self.model,
-            device=self.device,
-            dtype=self.dtype,
-            source_language=self.source_language,
-            target_language=self.target_language,
-            source_prefix=self.source_prefix,
-        )
+            use_threads(self.threads)
+            loaded = load_model_for(
+                identity,
+                self.model,
+                device=self.device,
+                dtype=self.dtype,
+                source_language=self.source_language,
+                target_language=self.target_language,
+                source_prefix=self.source_prefix,
+            )
         self.note_assumed(loaded)
         return loaded
 
@@ -216,6 +221,7 @@ class TranslatorOptions(ModelOptions):
     length_penalty: LengthPenalty = 1.0
     batch_size: BatchSize = 32
     retrieval_margin: RetrievalMargin = None
+    split: Split = True
 
     @property
     def memories(self) -> list[tuple[str, float]]:
@@ -268,25 +274,27 @@ class TranslatorOptions(ModelOptions):
         Raises:
             UsageError: An option is invalid, or does not fit the others.
         """
-        from ibidem.decode import SearchSettings, Translator
-
         self.check(combiner)
-        use_threads(self.threads)
-        translator = Translator(
-            model or self.model,
-            self.memories,
-            combiner=self.fixed_combiner or combiner,
-            index=self.index,
-            settings=SearchSettings(
-                beam=beam or self.beam, length_penalty=self.length_penalty, retrieval_margin=self.retrieval_margin
-            ),
-            batch_size=self.batch_size,
-            device=self.device,
-            dtype=self.dtype,
-            source_language=self.source_language,
-            target_language=self.target_language,
-            source_prefix=self.source_prefix,
-        )
+        with shown_wait("Loading the memory…" if self.memories else "Loading the model…"):
+            from ibidem.decode import SearchSettings, Translator
+
+            use_threads(self.threads)
+            translator = Translator(
+                model or self.model,
+                self.memories,
+                combiner=self.fixed_combiner or combiner,
+                index=self.index,
+                settings=SearchSettings(
+                    beam=beam or self.beam, length_penalty=self.length_penalty, retrieval_margin=self.retrieval_margin
+                ),
+                batch_size=self.batch_size,
+                device=self.device,
+                dtype=self.dtype,
+                source_language=self.source_language,
+                target_language=self.target_language,
+                source_prefix=self.source_prefix,
+                split="sentences" if self.split else "off",
+            )
         if model is None:
             self.note_assumed(translator.model)
         return translator

@@ -56,12 +56,14 @@ def translate(
     mark_fuzzy: Annotated[
         bool, typer.Option("--mark-fuzzy/--no-mark-fuzzy", help="PO: flag new translations as fuzzy.")
     ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no warnings about suspicious translations.")] = False,
     json: options.Json = False,
 ) -> None:
     """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
 
-    Every line of plain text gives exactly one line. A document, recognised by its file name or --format, is written
-    back unchanged except for the translations it lacked; segments that lost a placeholder are reported.
+    Every line of plain text gives exactly one line; its sentences are translated one by one. A document, recognised by
+    its file name or --format, is written back unchanged except for the translations it lacked; segments that lost a
+    placeholder are reported. A warning names each translation that is very short, repeats itself or copies the source.
     """
     output = _choose_output(input, output, in_place=in_place)
     document = _is_document(input, format)
@@ -89,30 +91,71 @@ def translate(
                 settings=FillSettings(overwrite=overwrite, fuzzy=fuzzy),
                 mark_fuzzy=mark_fuzzy,
                 json=json,
+                quiet=quiet,
             )
             return
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
-        lines = read_lines(source, str(input or "stdin"))
+        lines = map(_join_breaks, read_lines(source, str(input or "stdin")))
         starts = None if beginnings is None else list(read_lines(beginnings, str(prefixes)))
+        warnings = _Warnings(str(input or "stdin"), shown=not quiet)
         written: Iterable[str]
         if json:
             written = _results(translator, lines, n_best, starts)
         elif starts is not None:
-            written = translator.translate(list(lines), prefixes=starts)
+            written = translator.translate(list(lines), prefixes=starts, warn=warnings)
         else:
-            written = translator.translate_stream(lines)
+            written = translator.translate_stream(lines, warnings)
         for line in written:
             target.write(line.encode("utf-8") + b"\n")
             target.flush()
+        warnings.note_count()
+
+
+def _join_breaks(line: str) -> str:
+    """Replace line breaks other than LF by spaces, so that every program reads one line for each line."""
+    return " ".join(line.splitlines())
+
+
+class _Warnings:
+    """Prints warnings about suspicious translations, one for each line, and counts these lines."""
+
+    def __init__(self, name: str, *, shown: bool) -> None:
+        self._name = name
+        self._shown = shown
+        self._count = 0
+        self._last = -1
+
+    def __call__(self, number: int, message: str) -> None:
+        if number == self._last:
+            return
+        self._last = number
+        self._count += 1
+        if self._shown and self._count <= _MOST_FAILURES:
+            note(f"warning: {self._name}, line {number + 1}: {message}")
+
+    def note_count(self) -> None:
+        """Print the number of warnings, if there are any."""
+        if self._shown and self._count:
+            note(f"{self._count:,} suspicious {'translation' if self._count == 1 else 'translations'}: check them")
 
 
 def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:
-    """Yield a JSON object for each line: its source, its translation, and alternatives with scores."""
+    """Yield a JSON object for each line: its source, its translation, alternatives with scores, and warnings."""
     windows = translator.windows(lines) if prefixes is None else [list(lines)]
     for window in windows:
-        for source, best in zip(window, translator.alternatives(window, count, prefixes=prefixes), strict=True):
-            translations = [{"text": text, "score": score} for text, score in best]
-            result = {"source": source, "translation": best[0][0], "translations": translations}
+        warnings: dict[int, list[str]] = {}
+
+        def warn(number: int, message: str, warnings: dict[int, list[str]] = warnings) -> None:
+            warnings.setdefault(number, []).append(message)
+
+        found = translator.alternatives(window, count, prefixes=prefixes, warn=warn)
+        for number, (source, best) in enumerate(zip(window, found, strict=True)):
+            result = {
+                "source": source,
+                "translation": best[0][0],
+                "translations": [{"text": text, "score": score} for text, score in best],
+                "warnings": warnings.get(number, []),
+            }
             yield json_module.dumps(result, ensure_ascii=False)
 
 
@@ -149,6 +192,7 @@ def _run_document(
     settings: FillSettings,
     mark_fuzzy: bool,
     json: bool,
+    quiet: bool,
 ) -> None:
     """Translate a document and print the report."""
     from ibidem.decode import translate_document
@@ -166,13 +210,13 @@ def _run_document(
     if json:
         print(json_module.dumps(report.to_json(), indent=2, ensure_ascii=False))
     else:
-        _note_report(report)
+        _note_report(report, quiet=quiet)
 
 
-def _note_report(report: FillReport) -> None:
-    for number, line in enumerate(report.lines()):
-        if number == _MOST_FAILURES:
-            note(f"and {len(report.failed) - number:,} more; --json lists all")
-            break
-        note(line)
+def _note_report(report: FillReport, *, quiet: bool) -> None:
+    for lines in ([*report.lines()], [] if quiet else [*report.warning_lines()]):
+        for line in lines[:_MOST_FAILURES]:
+            note(line)
+        if len(lines) > _MOST_FAILURES:
+            note(f"and {len(lines) - _MOST_FAILURES:,} more; --json lists all")
     note(report.describe())

@@ -2,7 +2,7 @@
 
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
-from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word, join_explanations
+from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word
 from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
 from ibidem.decode.logits_processor import MemoryLogitsProcessor
 from ibidem.decode.scorer import (
@@ -14,7 +14,7 @@ from ibidem.decode.scorer import (
     Scorer,
     combine_scorers,
 )
-from ibidem.decode.text_splitter import Piece
+from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
 from ibidem.decode.translator import Translator, Work, translate_document
 
 __all__ = [
@@ -35,13 +35,15 @@ __all__ = [
     "Retrieved",
     "Scorer",
     "SearchSettings",
+    "Splitting",
+    "TextLayout",
     "Token",
     "Translator",
     "Word",
     "Work",
     "beam_search",
     "combine_scorers",
-    "join_explanations",
+    "find_lines",
     "load_memory_scorer",
     "load_model_for",
     "never_stop",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scorer import Retrieved, Scorer
+    from ibidem.decode.text_splitter import TextLayout
     from ibidem.memory import Memory
     from ibidem.model import BaseModel, Spans, States
 
@@ -89,7 +90,7 @@ class Token:
         text: The token as text.
         start: The token is `translation[start:end]`.
         end: See `start`.
-        part: The number of the part of a long text, from 0.
+        part: The number of the part (see `Explanation.scores`), from 0.
         base_probability: Its probability in the base model.
         memory_probability: Its probability among the neighbours alone; None where no neighbour has a weight.
         probability: Its probability in the mixture.
@@ -157,7 +158,7 @@ class Explanation:
     Attributes:
         source: The source text.
         translation: The translation.
-        scores: The length-normalised score of each part; a text has one part unless it was so long that it was split.
+        scores: The length-normalised score of each part: each sentence, or each piece of a very long sentence.
         words: The words of the translation, in order.
     """
 
@@ -176,13 +177,8 @@ class Explanation:
         return asdict(self)
 
 
-class Part(NamedTuple):
-    """A part of a text, and its translation.
-
-    Attributes:
-        source: The token ids of the part.
-        hypothesis: The translation that was found for it.
-    """
+class _Part(NamedTuple):
+    """The token ids of a piece of a text, and the translation that was found for it."""
 
     source: list[int]
     hypothesis: Hypothesis
@@ -200,8 +196,8 @@ class _Rows(NamedTuple):
 def explain(
     model: BaseModel,
     scorer: Scorer,
-    texts: Sequence[str],
-    found: Sequence[Sequence[Part]],
+    layouts: Sequence[TextLayout],
+    found: Sequence[Sequence[Hypothesis]],
     batch_size: int,
     check: Check = never_stop,
 ) -> list[Explanation]:
@@ -210,50 +206,28 @@ def explain(
     Args:
         model: The model that found them.
         scorer: The scorer that found them.
-        texts: The source texts.
-        found: The parts of each text, with the translation of each.
-        batch_size: How many parts to force through the model at once.
-        check: Called before every step of the model and before every part is explained; see `beam_search`.
+        layouts: The source texts with their pieces.
+        found: The translation of each piece of each text.
+        batch_size: How many pieces to force through the model at once.
+        check: Called before every step of the model and before every piece is explained; see `beam_search`.
 
     Returns:
         An explanation for each text.
     """
-    rows = iter(_force(model, scorer, [part for parts in found for part in parts], batch_size, check))
+    parts = [
+        _Part(piece.ids, hypothesis)
+        for layout, hypotheses in zip(layouts, found, strict=True)
+        for piece, hypothesis in zip(layout.pieces, hypotheses, strict=True)
+    ]
+    rows = iter(_force(model, scorer, parts, batch_size, check))
     citations = _Citations(model, scorer.memories)
     return [
-        _explain_text(model, citations, text, [(part.hypothesis, next(rows)) for part in parts], check)
-        for text, parts in zip(texts, found, strict=True)
+        _explain_text(model, citations, layout, [(hypothesis, next(rows)) for hypothesis in hypotheses], check)
+        for layout, hypotheses in zip(layouts, found, strict=True)
     ]
 
 
-def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explanation:
-    """Join the explanations of the pieces of a text to the explanation of the whole text.
-
-    Args:
-        text: The whole source text.
-        explanations: The explanations of its pieces, in order; their translations are joined by spaces.
-    """
-    words: list[Word] = []
-    scores: list[float] = []
-    place = 0
-    for explanation in explanations:
-        words += (_shift(word, place, len(scores)) for word in explanation.words)
-        scores += explanation.scores
-        place += len(explanation.translation) + 1
-    translation = " ".join(explanation.translation for explanation in explanations)
-    return Explanation(text, translation, tuple(scores), tuple(words))
-
-
-def _shift(word: Word, place: int, part: int) -> Word:
-    """Move a word by this many characters and parts."""
-    tokens = tuple(
-        replace(token, start=token.start + place, end=token.end + place, part=token.part + part)
-        for token in word.tokens
-    )
-    return replace(word, start=word.start + place, end=word.end + place, tokens=tokens)
-
-
-def _force(model: BaseModel, scorer: Scorer, parts: Sequence[Part], batch_size: int, check: Check) -> list[_Rows]:
+def _force(model: BaseModel, scorer: Scorer, parts: Sequence[_Part], batch_size: int, check: Check) -> list[_Rows]:
     """Force all parts through the model, in batches of similar length."""
     targets = [_counted(model, part.hypothesis) for part in parts]
     order = sorted(range(len(parts)), key=lambda i: (len(targets[i]), len(parts[i].source)))
@@ -302,20 +276,24 @@ def _select(retrieved: Retrieved, rows: slice) -> Retrieved:
 
 
 def _explain_text(
-    model: BaseModel, citations: _Citations, text: str, parts: Sequence[tuple[Hypothesis, _Rows]], check: Check
+    model: BaseModel,
+    citations: _Citations,
+    layout: TextLayout,
+    parts: Sequence[tuple[Hypothesis, _Rows]],
+    check: Check,
 ) -> Explanation:
     translations = [model.tokens.decode(hypothesis.tokens) for hypothesis, _ in parts]
+    whole, starts = layout.fill(translations)
     words: list[Word] = []
-    place = 0
-    for number, (translation, (hypothesis, rows)) in enumerate(zip(translations, parts, strict=True)):
+    for number, (translation, place, (hypothesis, rows)) in enumerate(zip(translations, starts, parts, strict=True)):
         check()
         spans = model.tokens.spans(hypothesis.tokens, translation)
         forced = hypothesis.cut and model.forces_eos
         tokens = list(_explain_tokens(model, citations, rows, spans, number, place, len(translation), forced))
         words += _group(translation, place, tokens, len(hypothesis.tokens))
-        place += len(translation) + 1
     scores = tuple(hypothesis.score for hypothesis, _ in parts)
-    return Explanation(text, " ".join(translations), scores, tuple(words))
+    source = layout.fill([piece.text for piece in layout.pieces])[0]
+    return Explanation(source, whole, scores, tuple(words))
 
 
 def _explain_tokens(

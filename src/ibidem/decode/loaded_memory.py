@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,8 +33,8 @@ from ibidem.combine import (
 )
 from ibidem.compact import is_general, place_compactor
 from ibidem.decode.scorer import BaseScorer, MemoryScorer, OverlayScorer, Scorer, make_scorer
-from ibidem.errors import UsageError
-from ibidem.memory import COMPACTOR_ARTEFACT, Memory, check_complete, check_identity
+from ibidem.errors import IbidemError, UsageError
+from ibidem.memory import COMPACTOR_ARTEFACT, INDEX_ARTEFACT, Memory, check_complete, check_identity
 from ibidem.model import SHIPPED, load_model
 from ibidem.retrieve import (
     EXACT_BELOW,
@@ -126,6 +127,56 @@ def load_model_for(
         target_language=target_language or (identity.target_language if identity else None),
         source_prefix=source_prefix or (identity.source_prefix if identity else ""),
     )
+
+
+@contextmanager
+def verify_meanwhile(memories: Sequence[Memory]) -> Iterator[None]:
+    """Verify the stored indexes of memories in another thread while the body runs.
+
+    A file that was verified is not read again when the memory is loaded. A damaged one is reported then.
+
+    Args:
+        memories: The memories.
+    """
+
+    def verify() -> None:
+        for memory in memories:
+            with suppress(IbidemError):
+                memory.artefact(INDEX_ARTEFACT)
+
+    with _run_meanwhile(verify, "ibidem-verify"):
+        yield
+
+
+@contextmanager
+def prepare_meanwhile(model: BaseModel, *, wanted: bool) -> Iterator[None]:
+    """Prepare a model on a CPU for decoding in another thread while the body runs.
+
+    Args:
+        model: The model.
+        wanted: Whether to do so; nothing happens otherwise.
+    """
+    if not wanted or model.device.type != "cpu":
+        yield
+        return
+
+    def prepare() -> None:
+        with suppress(Exception):  # the first decoding raises it again
+            model.prepare()
+
+    with _run_meanwhile(prepare, "ibidem-prepare"):
+        yield
+
+
+@contextmanager
+def _run_meanwhile(function: Callable[[], None], name: str) -> Iterator[None]:
+    """Run a function in another thread while the body runs, and wait for it."""
+    thread = threading.Thread(target=function, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 class GrowingTable:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
-from ibidem.decode.explain import Part, explain
-from ibidem.decode.loaded_memory import LoadedMemory, MemoryArgument, load_model_for, open_memories
+from ibidem.decode.explain import explain
+from ibidem.decode.loaded_memory import (
+    LoadedMemory,
+    MemoryArgument,
+    load_model_for,
+    open_memories,
+    prepare_meanwhile,
+    verify_meanwhile,
+)
 from ibidem.decode.scorer import combine_scorers
-from ibidem.decode.text_splitter import PIECE_TOKENS, Piece, split_text
+from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, check_splitting, clean, split_texts
 from ibidem.errors import UsageError
-from ibidem.model import BaseModel
+from ibidem.model import BaseModel, resolve_device
 from ibidem.progress import Progress, silent
-from ibidem.text import FillReport, FillSettings, check_languages, fill, open_document, open_output
+from ibidem.text import FillReport, FillSettings, check_languages, check_translation, fill, open_document, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
     from ibidem.decode.scorer import Scorer
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
+
+# (number of a text from 0, message)
+Warn: TypeAlias = Callable[[int, str], None]
 
 # A stream is read in windows of this many batches. Each window is sorted by length, which saves padding.
 _SORTED_BATCHES = 16
@@ -71,14 +83,18 @@ class Translator:
         source_language: The language to translate from, for a model of several languages; by default the memory's.
         target_language: The language to translate to.
         source_prefix: Text to put before every source, such as T5's task; by default the memory's.
-        piece_tokens: A text of more source tokens than this, or than the model reads, is split into pieces that are
-            translated one by one; None for the model's limit only.
+        split: "sentences" translates the lines and sentences of a text one by one, and keeps the white space between
+            them; "nonewlines" splits at ends of sentences only; "off" splits only a text that is too long. A line that
+            is the source of a pair of a memory is not split.
+        piece_tokens: A sentence of more source tokens than this, or than the model reads, is cut into pieces; None for
+            the model's limit only.
 
     Attributes:
         model: The base model.
         loaded_memories: The loaded memories.
         settings: The settings of the beam search.
         batch_size: How many sentences are translated at once.
+        splitting: Where texts are split.
         piece_tokens: The most source tokens of a piece.
         work: The work done so far.
 
@@ -114,29 +130,35 @@ class Translator:
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
+        split: Splitting = "sentences",
         piece_tokens: int | None = PIECE_TOKENS,
     ) -> None:
         if piece_tokens is not None and piece_tokens < 2:
             raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
         if batch_size < 1:
             raise UsageError(f"Invalid batch size {batch_size}: give 1 or more.")
+        self.splitting = check_splitting(split)
         opened = open_memories(memory)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             self.model = model
         else:
-            self.model = load_model_for(
-                opened[0][0].identity if opened else None,
-                model,
-                device=device,
-                dtype=dtype,
-                source_language=source_language,
-                target_language=target_language,
-                source_prefix=source_prefix,
-            )
-        self.loaded_memories = [
-            LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight) for found, weight in opened
-        ]
+            on_cpu = index is None and resolve_device(device).type == "cpu"  # elsewhere the stored index is not used
+            with verify_meanwhile([found for found, _ in opened] if on_cpu else []):
+                self.model = load_model_for(
+                    opened[0][0].identity if opened else None,
+                    model,
+                    device=device,
+                    dtype=dtype,
+                    source_language=source_language,
+                    target_language=target_language,
+                    source_prefix=source_prefix,
+                )
+        with prepare_meanwhile(self.model, wanted=bool(opened)):
+            self.loaded_memories = [
+                LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight)
+                for found, weight in opened
+            ]
         self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
         self.settings = settings or SearchSettings()
         self.batch_size = batch_size
@@ -178,18 +200,22 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
         check: Check = never_stop,
+        warn: Warn | None = None,
     ) -> list[str]:
         """Translate texts.
 
         Args:
-            texts: Source texts, each one line; line breaks count as spaces.
-            prefixes: The beginning that each translation is forced to have, "" for none.
+            texts: Source texts of any number of lines and sentences.
+            prefixes: The beginning that each translation is forced to have, "" for none. A text with one is not split
+                into sentences.
             scorer: Another scorer than `self.scorer`; `BaseScorer()` for the base model alone. The memories are not
                 refreshed then.
             check: Called before every decoding step, in this thread; an exception that it raises ends the work.
+            warn: Called with the number of a text, from 0, and a message for each suspicious translation (see
+                `check_translation`).
 
         Returns:
-            One translation for each text, in order; "" for a blank text.
+            One translation for each text, in order, with the line breaks and the white space of the text.
 
         Raises:
             UsageError: If there are not as many prefixes as texts, or a prefix is too long for the model.
@@ -198,6 +224,8 @@ class Translator:
             >>> translator = Translator(device="cpu")
             >>> translator.translate(["Guten Morgen.", ""])
             ['Good morning.', '']
+            >>> translator.translate(["Guten Morgen.\\n\\nDie Datei ist leer.  Guten Morgen."])
+            ['Good morning.\\n\\nThe file is empty.  Good morning.']
             >>> translator.translate(["Guten Morgen."], prefixes=["Hello"])[0].startswith("Hello")
             True
 
@@ -208,20 +236,25 @@ class Translator:
             >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
             ['Good morning.']
         """
-        found = self.search(list(texts), prefixes=prefixes, scorer=scorer, check=check)
-        return [self._text(parts) for parts in found]
+        layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        return [self._fill(*item, warn) for item in enumerate(zip(layouts, found, strict=True))]
 
-    def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
+    def translate_stream(self, lines: Iterable[str], warn: Warn | None = None) -> Iterator[str]:
         """Yield one translation for each line, in order; lines are read in windows of some batches.
 
         Args:
             lines: Source texts; they are read as they are needed.
+            warn: See `translate`.
 
         Yields:
-            The translation of each line; "" for a blank line.
+            The translation of each line.
         """
+        first = 0
         for window in self.windows(lines):
-            yield from self.translate(window)
+            shifted = None if warn is None else partial(_warn_shifted, warn, first)
+            yield from self.translate(window, warn=shifted)
+            first += len(window)
 
     def windows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """Yield the lines in lists just long enough that sorting each by length fills the batches well.
@@ -243,24 +276,38 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        warn: Warn | None = None,
     ) -> list[list[tuple[str, float]]]:
         """Find several translations of each text, best first, with their scores.
 
         Args:
             texts: Source texts.
-            count: How many translations to find; the beam is at least as wide. A blank text, or one that is split, has
-                only one.
+            count: How many translations to find; the beam is at least as wide. A blank text has only one. In the n-th
+                translation of a text of several sentences, each sentence has its n-th translation.
             prefixes: See `translate`.
             scorer: See `translate`.
+            warn: See `translate`; the best translation of each text is checked.
+
+        Returns:
+            For each text its translations, each with the sum of the scores of its sentences.
         """
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
-        found = self.search(texts, prefixes=prefixes, settings=settings, scorer=scorer)
-        return [
-            [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
-            if len(parts) == 1
-            else [(self._text(parts), sum(part[0].score for part in parts))]
-            for parts in found
-        ]
+        layouts = self.split(texts, prefixes=prefixes, scorer=scorer)
+        found = self.search(layouts, prefixes=prefixes, settings=settings, scorer=scorer)
+        listed: list[list[tuple[str, float]]] = []
+        for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
+            ranks = range(max(map(len, parts), default=1))
+            chosen = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in parts] for rank in ranks]
+            listed.append(
+                [
+                    (
+                        self._fill(number, (layout, [[best] for best in row]), warn if rank == 0 else None),
+                        sum(best.score for best in row),
+                    )
+                    for rank, row in enumerate(chosen)
+                ]
+            )
+        return listed
 
     def explain(
         self,
@@ -293,13 +340,13 @@ class Translator:
             >>> explanation.words[0].summary
             'from the base model: no neighbour'
         """
-        given = list(texts)
-        found = self.search(given, prefixes=prefixes, scorer=scorer, check=check)
-        return self.explain_found(given, found, scorer=scorer, check=check)
+        layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        return self.explain_found(layouts, found, scorer=scorer, check=check)
 
     def explain_found(
         self,
-        texts: Sequence[str],
+        layouts: Sequence[TextLayout],
         found: Sequence[list[list[Hypothesis]]],
         *,
         scorer: Scorer | None = None,
@@ -308,88 +355,99 @@ class Translator:
         """Explain the best hypotheses that `search` found for these texts with the same scorer.
 
         Args:
-            texts: The source texts.
-            found: The result of `search` for these texts.
+            layouts: The texts, as `split` returns them.
+            found: The result of `search` for them.
             scorer: The scorer that was given to `search`.
             check: See `translate`.
 
         Returns:
             An explanation for each text.
         """
-        parts = [
-            [Part(piece.ids, hypotheses[0]) for piece, hypotheses in zip(pieces, hypotheses_of_text, strict=True)]
-            for pieces, hypotheses_of_text in zip(self.split(texts), found, strict=True)
-        ]
-        return explain(self.model, scorer or self.scorer, texts, parts, self.batch_size, check)
+        hypotheses = [[best for best, *_ in parts] for parts in found]
+        return explain(self.model, scorer or self.scorer, layouts, hypotheses, self.batch_size, check)
 
     def search(
         self,
-        texts: Sequence[str],
+        layouts: Sequence[TextLayout],
         *,
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
         scorer: Scorer | None = None,
         check: Check = never_stop,
     ) -> list[list[list[Hypothesis]]]:
-        """Find the best hypotheses of texts.
+        """Find the best hypotheses of texts that are split already.
 
         Args:
-            texts: Source texts.
+            layouts: The texts, as `split` returns them.
             prefixes: See `translate`.
             settings: Other settings than `self.settings`.
             scorer: See `translate`.
             check: See `translate`.
 
         Returns:
-            For each text the hypotheses of each of its pieces, best first; a blank text has no pieces.
+            For each text the hypotheses of each of its pieces, best first.
         """
-        pieces = self.split(texts)
-        flat = [piece.ids for pieces_of_text in pieces for piece in pieces_of_text]
-        forced = None if prefixes is None else self._encode_prefixes(pieces, prefixes)
+        flat = [piece.ids for layout in layouts for piece in layout.pieces]
+        forced = None if prefixes is None else self._encode_prefixes(layouts, prefixes)
         hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, scorer, check))
-        return [[next(hypotheses) for _ in pieces_of_text] for pieces_of_text in pieces]
+        return [[next(hypotheses) for _ in layout.pieces] for layout in layouts]
 
-    def split(self, texts: Sequence[str]) -> list[list[Piece]]:
-        """Split each text into pieces of at most `piece_tokens` tokens; a blank text has none.
+    def split(
+        self,
+        texts: Sequence[str],
+        *,
+        mode: Splitting | None = None,
+        prefixes: Sequence[str] | None = None,
+        scorer: Scorer | None = None,
+        memories: Sequence[Memory] | None = None,
+    ) -> list[TextLayout]:
+        """Split each text into the pieces that are translated one by one.
 
-        A piece is split no further: translating the texts of the pieces one by one gives what translating the whole
-        text gives.
+        A line of several sentences that is the source of a stored pair is one piece, so that the translation of the
+        pair is found.
 
         Args:
-            texts: Source texts; line breaks count as spaces.
+            texts: Source texts.
+            mode: Where to split; None for `self.splitting`.
+            prefixes: See `translate`.
+            scorer: See `translate`.
+            memories: The memories of stored pairs; None for those of the scorer. Any thread may give its own.
 
         Returns:
-            The pieces of each text.
-        """
-        tokens = self.model.tokens
-        clean = [_clean(text) for text in texts]
-        pieces: list[list[Piece]] = []
-        for text, ids in zip(clean, tokens.encode_sources(clean), strict=True):
-            cut = [Piece(text, ids)]
-            if len(ids) > self._most_tokens:
-                parts = split_text(text, self._fits)
-                cut = [Piece(*piece) for piece in zip(parts, tokens.encode_sources(parts), strict=True)]
-            # A text such as a lone control character has no token but the end of sentence: nothing to translate.
-            pieces.append([piece for piece in cut if piece.text and len(piece.ids) > 1])
-        return pieces
+            The pieces of each text, and what stands between them. A blank text has no pieces.
 
-    def _encode_prefixes(self, pieces: Sequence[Sequence[Piece]], prefixes: Sequence[str]) -> list[list[int]]:
+        Examples:
+            >>> layout = Translator(device="cpu").split(["Eins. Zwei."])[0]
+            >>> [piece.text for piece in layout.pieces], layout.gaps
+            (['Eins.', 'Zwei.'], ('', ' ', ''))
+        """
+        chosen = self.splitting if mode is None else mode
+        if memories is None:
+            if scorer is None:
+                self.refresh()
+            # A memory is listed once for each of its scorers.
+            listed = {id(memory): memory for memory in (scorer or self.scorer).memories if memory is not None}
+            memories = list(listed.values())
+        modes: list[Splitting] = [
+            "off" if prefixes is not None and number < len(prefixes) and prefixes[number].strip() else chosen
+            for number in range(len(texts))
+        ]
+        return split_texts(texts, modes, self.model.tokens, self._most_tokens, memories)
+
+    def _encode_prefixes(self, layouts: Sequence[TextLayout], prefixes: Sequence[str]) -> list[list[int]]:
         """Return the forced tokens of each piece: the prefix of its text for the first piece, none for others."""
-        if len(prefixes) != len(pieces):
-            raise UsageError(f"{len(pieces)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
+        if len(prefixes) != len(layouts):
+            raise UsageError(f"{len(layouts)} texts but {len(prefixes)} prefixes: give one prefix for each text.")
         forced: list[list[int]] = []
-        for pieces_of_text, prefix in zip(pieces, map(_clean, prefixes), strict=True):
+        for layout, prefix in zip(layouts, map(clean, prefixes), strict=True):
             first = self.model.tokens.encode_targets([prefix])[0][:-1] if prefix else []
-            forced += [first if number == 0 else [] for number in range(len(pieces_of_text))]
+            forced += [first if number == 0 else [] for number in range(len(layout.pieces))]
         return forced
 
     @property
     def _most_tokens(self) -> int:
         longest = self.model.tokens.max_source_length
         return longest if self.piece_tokens is None else min(self.piece_tokens, longest)
-
-    def _fits(self, text: str) -> bool:
-        return len(self.model.tokens.encode_sources([text])[0]) <= self._most_tokens
 
     def _search_sorted(
         self,
@@ -416,13 +474,19 @@ class Translator:
         self.work.seconds += time.perf_counter() - started
         return results
 
-    def _text(self, parts: list[list[Hypothesis]]) -> str:
-        return " ".join(self.model.tokens.decode(hypotheses[0].tokens) for hypotheses in parts)
+    def _fill(self, number: int, found: tuple[TextLayout, list[list[Hypothesis]]], warn: Warn | None) -> str:
+        """Return the best translation of a text, and check that of each of its pieces."""
+        layout, parts = found
+        translations = [self.model.tokens.decode(hypotheses[0].tokens) for hypotheses in parts]
+        if warn is not None:
+            for piece, translation in zip(layout.pieces, translations, strict=True):
+                if message := check_translation(piece.text, translation):
+                    warn(number, message)
+        return layout.fill(translations)[0]
 
 
-def _clean(text: str) -> str:
-    """Turn a text into one line of valid Unicode: lone surrogates become U+FFFD, line breaks spaces."""
-    return " ".join(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").split())
+def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:
+    warn(first + number, message)
 
 
 def translate_document(

@@ -358,7 +358,7 @@ def choose_by_bleu(
     tried: list[dict[str, float]] = []
 
     def measure(combiner: FixedCombiner) -> float:
-        translator = Translator(model, memory, combiner=combiner, index=index, batch_size=64)
+        translator = Translator(model, memory, combiner=combiner, index=index, batch_size=64, split="off")
         bleu = score(translator.translate(sources), references)[0].value
         tried.append({**asdict(combiner), "bleu": bleu})
         progress("Translating the dev set", None, len(tried), "settings")

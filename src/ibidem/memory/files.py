@@ -99,12 +99,17 @@ class Digest:
 
 
 class Digester:
-    """An accumulator for the digest of a file, from blocks of BLOCK_BYTES (the last may be shorter)."""
+    """An accumulator for the digest of a file, from blocks of BLOCK_BYTES (the last may be shorter).
 
-    def __init__(self) -> None:
+    Args:
+        with_crcs: Whether to compute the crc32 of each block; the digest has none otherwise.
+    """
+
+    def __init__(self, *, with_crcs: bool = True) -> None:
         self._bytes = 0
         self._sha256 = hashlib.sha256()
         self._crcs: list[int] = []
+        self._with_crcs = with_crcs
 
     def add(self, block: bytes | memoryview) -> None:
         """Add the next block.
@@ -114,7 +119,8 @@ class Digester:
         """
         self._bytes += len(block)
         self._sha256.update(block)
-        self._crcs.append(zlib.crc32(block))
+        if self._with_crcs:
+            self._crcs.append(zlib.crc32(block))
 
     def digest(self) -> Digest:
         """Return the digest of all blocks so far."""
@@ -193,7 +199,7 @@ def check_file(
         DamagedFile: The file is missing or changed.
         MemoryFolderError: The process may not read the file, or has reached a limit.
     """
-    digester = Digester()
+    digester = Digester(with_crcs=crcs is not None)
     try:
         with path.open("rb") as file:
             for block in blocks_of_file(file):

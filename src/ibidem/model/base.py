@@ -15,6 +15,7 @@ from ibidem.errors import ModelError, UsageError
 from ibidem.model.decoding import Decoding, TransformersDecoding, flatten, forward_pre_hook, mean_states, pad_ids
 from ibidem.model.fast_marian import FastMarian, FastMarianDecoding, supports_fast_marian
 from ibidem.model.linear import Int8Linear, PlainLinear
+from ibidem.model.marian import MarianNetwork
 from ibidem.model.native_engine import NativeEngine, supports_native
 from ibidem.model.tokens import LanguagePair
 from ibidem.native import NativeLinear
@@ -131,7 +132,12 @@ class BaseModel:
 
     @property
     def network(self) -> Any:
-        """The transformers model, for callers of `generate()`."""
+        """The transformers model, for callers of `generate()`; it is loaded when it is first needed."""
+        if isinstance(self._network, MarianNetwork):
+            weight = self._projection.weight
+            loaded = self._network.load().to(weight.device, weight.dtype)
+            self._network = loaded.eval().requires_grad_(False)
+            self._projection = _output_projection(loaded)
         return self._network
 
     @property
@@ -212,8 +218,9 @@ class BaseModel:
             captured.append(inputs[0])
             return (inputs[0][:, :1],)
 
+        network = self.network  # may replace the projection
         with forward_pre_hook(self._projection, keep_all_project_one):
-            made = self._network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
+            made = network(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
         wanted = real.bool()
         wanted[:, : len(prompt) - 1] = False
         values = torch.from_numpy(flatten(targets)).to(self.device)
@@ -327,8 +334,9 @@ class BaseModel:
         source, mask = self.pad(sources)
         if self._engine is not None:
             return self._engine(source, mask, beam)
-        encoded = self._network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
-        decoding = TransformersDecoding(self._network, self._projection, encoded, mask)
+        network = self.network
+        encoded = network.get_encoder()(input_ids=source, attention_mask=mask, return_dict=True)
+        decoding = TransformersDecoding(network, self._projection, encoded, mask)
         decoding.reorder(torch.arange(len(sources), device=self.device).repeat_interleave(beam))
         return decoding
 
@@ -346,6 +354,10 @@ class BaseModel:
         if self.fast_marian is None:
             return None
         return NativeEngine(self.fast_marian).start if self._native else partial(FastMarianDecoding, self.fast_marian)
+
+    def prepare(self) -> None:
+        """Arrange the weights for decoding now, instead of at the first decoding; any thread may call this."""
+        _ = self._engine
 
     @property
     def _native(self) -> bool:

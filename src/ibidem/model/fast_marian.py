@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # (layer number, keys and values [2, n, heads, beam, size] of a step) -> those of all steps [2, n, heads, slots, size]
 Store = Callable[[int, Tensor], Tensor]
 
-ARCHITECTURES = ("MarianMTModel", "FSMTForConditionalGeneration")
+ARCHITECTURES = ("MarianMTModel", "MarianNetwork", "FSMTForConditionalGeneration")
 
 _CACHE_STEPS = 32
 # Encoding fewer tokens than this takes no less time.

@@ -21,6 +21,7 @@ from ibidem.errors import IbidemError, ModelError, UsageError
 from ibidem.model.base import BaseModel, fingerprint_network
 from ibidem.model.fast_marian import supports_fast_marian
 from ibidem.model.linear import supports_int8
+from ibidem.model.marian import read_marian
 from ibidem.model.native_engine import supports_native
 from ibidem.model.tokens import Tokens
 from ibidem.wording import describe_option
@@ -83,7 +84,7 @@ def load_model(
     torch_device = resolve_device(device)
     if dtype not in (*_DTYPES, AUTO):
         raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
-    network, tokenizer = load_pretrained(chosen, folder)
+    network, tokenizer = _load_network(chosen, folder)
     if dtype == AUTO:
         dtype = "float32" if _int8_obstacle(network, chosen, torch_device) else "int8"
     tokens = Tokens(
@@ -151,6 +152,15 @@ def _int8_obstacle(network: Any, name: str, torch_device: torch.device) -> str |
 
 def _shipped_folder() -> Path:
     return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))
+
+
+def _load_network(name: str, folder: Path | None) -> tuple[Any, Any]:
+    """Load a network and its tokenizer, without transformers where it is not needed."""
+    if folder is not None:
+        found = read_marian(folder, lambda: _read_weights(folder, name), lambda: load_pretrained(name, folder))
+        if found is not None:
+            return found
+    return load_pretrained(name, folder)
 
 
 def load_pretrained(name: str, folder: Path | None = None) -> tuple[Any, Any]:

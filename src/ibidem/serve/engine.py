@@ -1,4 +1,4 @@
-"""The base model and the memories of a server: translates lines with any selection of the memories."""
+"""The base model and the memories of a server: translates pieces of texts with any selection of the memories."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.decode import Piece, Translator, combine_scorers, join_explanations, never_stop
+from ibidem.decode import Translator, combine_scorers, never_stop
 from ibidem.errors import UsageError
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode import Check, Explanation, Hypothesis, Scorer
+    from ibidem.decode import Check, Explanation, Hypothesis, Scorer, Splitting, TextLayout
     from ibidem.model import BaseModel
     from ibidem.serve.request import RequestOptions
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _CPU_BUDGET = 1_024.0
 
 
-class LineTranslation(NamedTuple):
-    """The translation of one line.
+class PieceTranslation(NamedTuple):
+    """The translation of one piece of a text.
 
     Attributes:
         translation: The best translation.
@@ -37,7 +37,7 @@ class LineTranslation(NamedTuple):
 
 
 class Engine:
-    """Translates lines with any selection of a translator's memories.
+    """Splits texts, and translates their pieces with any selection of a translator's memories.
 
     Only one thread may call `translate`.
 
@@ -64,8 +64,10 @@ class Engine:
             translator.model,
             settings=translator.settings,
             batch_size=translator.batch_size,
+            split="off",  # the pieces that it receives were split before
             piece_tokens=translator.piece_tokens,
         )
+        self.splitting = translator.splitting
 
     @property
     def model(self) -> BaseModel:
@@ -74,7 +76,7 @@ class Engine:
 
     @property
     def batch_size(self) -> int:
-        """Largest number of lines of a batch."""
+        """Largest number of pieces of a batch."""
         return self._translator.batch_size
 
     @property
@@ -92,48 +94,33 @@ class Engine:
         """The names of the memories by folder."""
         return {str(loaded.memory.path): name for name, loaded in self.memories.items()}
 
-    def split(self, lines: Sequence[str]) -> list[list[Piece]]:
-        """Split lines into pieces that are translated separately.
-
-        Any thread may call this. A line that is not split, or that has nothing to translate, is one piece.
+    def split(self, texts: Sequence[str], options: RequestOptions, splitting: Splitting | None) -> list[TextLayout]:
+        """Split texts into pieces that are translated separately; any thread may call this.
 
         Args:
-            lines: Lines without line breaks.
+            texts: Texts of any number of lines.
+            options: The memories; a line that is the source of one of their pairs is not split.
+            splitting: Where to split; None for the setting of the server.
 
         Returns:
-            The pieces of each line.
+            The pieces of each text, and what stands between them.
         """
-        return [
-            pieces if len(pieces) > 1 else [Piece(line, [id for piece in pieces for id in piece.ids])]
-            for line, pieces in zip(lines, self._translator.split(lines), strict=True)
-        ]
-
-    @staticmethod
-    def join(line: str, parts: Sequence[LineTranslation]) -> LineTranslation:
-        """Join the translations of the pieces of a line; a line of several pieces has no alternatives.
-
-        Args:
-            line: The source line.
-            parts: Translations of its pieces in order, at least one.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        explanations = [part.explanation for part in parts if part.explanation is not None]
-        explanation = join_explanations(line, explanations) if explanations else None
-        return LineTranslation(" ".join(part.translation for part in parts), (), explanation)
+        # A pair that was just added counts: the decoding thread has not loaded it yet.
+        memories = [self.memories[name].memory.pinned() for name, _ in options.memories]
+        return self._translator.split(texts, mode=splitting or self.splitting, memories=memories)
 
     def translate(
-        self, options: RequestOptions, lines: Sequence[str], check: Check = never_stop
-    ) -> list[LineTranslation]:
-        """Translate lines.
+        self, options: RequestOptions, pieces: Sequence[str], check: Check = never_stop
+    ) -> list[PieceTranslation]:
+        """Translate pieces of texts.
 
         Args:
             options: The memories and the outputs.
-            lines: Lines, or pieces of them.
+            pieces: The texts of the pieces.
             check: Called before every decoding step; it may raise an exception to end the work.
 
         Returns:
-            One translation for each line.
+            One translation for each piece.
         """
         translator = self._translator
         scorer = self._make_scorer(options.memories)
@@ -141,21 +128,20 @@ class Engine:
         count = options.alternatives + 1
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
-        found = translator.search(lines, settings=settings, check=check, scorer=scorer)
-        explanations: Sequence[Explanation | None] = [None] * len(lines)
+        layouts = translator.split(pieces, memories=())
+        found = translator.search(layouts, settings=settings, check=check, scorer=scorer)
+        explanations: Sequence[Explanation | None] = [None] * len(pieces)
         if options.explain:
-            explanations = translator.explain_found(lines, found, check=check, scorer=scorer)
+            explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)
         texts = [self._decode_hypotheses(parts) for parts in found]
         return [
-            LineTranslation(best, tuple(others), explanation)
+            PieceTranslation(best, tuple(others), explanation)
             for (best, *others), explanation in zip(texts, explanations, strict=True)
         ]
 
     def _decode_hypotheses(self, parts: list[list[Hypothesis]]) -> list[str]:
-        """Return the distinct translations of a line, best first; a line of several parts has one only."""
+        """Return the distinct translations of a piece, best first."""
         decode = self._translator.model.tokens.decode
-        if len(parts) != 1:
-            return [" ".join(decode(part[0].tokens) for part in parts)]
         return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
 
     def _make_scorer(self, memories: Sequence[tuple[str, float]]) -> Scorer:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ibidem.decode import Splitting
     from ibidem.serve.limits import Limits
 
 
@@ -221,6 +222,7 @@ yo:Yoruba zu:Zulu
 """
 _NAME_BY_CODE = dict(pair.split(":") for pair in _LANGUAGE_NAMES.split())
 _MAX_QUOTED = 40
+_SPLITTINGS: dict[str, Splitting] = {"0": "off", "1": "sentences", "nonewlines": "nonewlines"}
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,25 @@ def check_languages(languages: tuple[str, str], source: str | None, target: str 
         raise HttpError(400, f"{_shorten(source)} is not supported: this server translates from {languages[0]}")
     if target not in (None, "") and primary_language(str(target)) != languages[1]:
         raise HttpError(400, f"{_shorten(target)} is not supported: this server translates to {languages[1]}")
+
+
+def choose_splitting(given: str | None, markup: str | None = None) -> Splitting | None:
+    """Resolve DeepL's option `split_sentences`.
+
+    Args:
+        given: The value of the option: `0`, `1`, `nonewlines`, or None if it is missing.
+        markup: The kind of markup, `html` or `xml`; None for plain text. Line breaks in HTML are spaces.
+
+    Returns:
+        Where to split the texts; None for the setting of the server.
+
+    Examples:
+        >>> choose_splitting("0"), choose_splitting("1"), choose_splitting(None, "html")
+        ('off', 'sentences', 'nonewlines')
+    """
+    if given is None:
+        return "nonewlines" if markup == "html" else None
+    return _SPLITTINGS[given]
 
 
 def choose_memories(

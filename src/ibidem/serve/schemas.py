@@ -35,6 +35,11 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _as_string(value: Any) -> Any:
+    """Convert a number or a truth value to a string, as some clients send it."""
+    return str(int(value)) if isinstance(value, int) else value
+
+
 def _check_count(value: Any) -> Any:
     """Refuse a large object of weights, because `fail_fast` applies to lists only."""
     if isinstance(value, dict) and len(value) > _MAX_NAMES:
@@ -51,6 +56,14 @@ Memories = Annotated[
         "empty list for the base model alone. Default: all memories with their default weights.",
     ),
 ]
+SplitSentences = Annotated[
+    Literal["0", "1", "nonewlines"] | None,
+    BeforeValidator(_as_string),
+    Field(
+        description="`1` splits each text at line breaks and ends of sentences, `nonewlines` at ends of sentences "
+        "only, `0` not at all: line breaks count as spaces. Default: `1`, or with tags in HTML `nonewlines`."
+    ),
+]
 ApiKey = Annotated[str | None, Field(description="API key, if the server requires one")]
 
 
@@ -65,6 +78,7 @@ class TranslateRequest(BaseModel):
     api_key: ApiKey = None
     memories: Memories = None
     explain: bool = Field(default=False, description="Return the neighbours and probabilities of every word")
+    split_sentences: SplitSentences = None
 
 
 class DetectedLanguage(BaseModel):
@@ -137,6 +151,14 @@ class Citations(BaseModel):
     pairs: list[CitedPair] = Field(description="The pairs that the neighbours refer to, each once")
 
 
+class TranslationWarning(BaseModel):
+    """A suspicious sentence of a translation, translation[start:end]: too short, repeated, or a copy of the source."""
+
+    start: int = Field(description="First character of the sentence in the translation")
+    end: int = Field(description="End of the sentence")
+    message: str = Field(description="Why the sentence is suspicious")
+
+
 class TranslateResponse(BaseModel):
     """LibreTranslate's response; each field is a list if `q` is one."""
 
@@ -149,6 +171,9 @@ class TranslateResponse(BaseModel):
     )
     explanation: Citations | list[Citations] | None = Field(
         default=None, description="Explanation of each text, if requested"
+    )
+    warnings: list[TranslationWarning] | list[list[TranslationWarning]] | None = Field(
+        default=None, description="Suspicious sentences of each text; missing if there are none"
     )
 
 
@@ -236,6 +261,7 @@ class DeeplRequest(BaseModel):
     tag_handling: Literal["html", "xml"] | None = Field(
         default=None, description="Keep the tags of HTML or XML as they are"
     )
+    split_sentences: SplitSentences = None
     translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
     translation_memory_threshold: float | None = Field(
         default=None,

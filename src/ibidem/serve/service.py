@@ -1,14 +1,14 @@
-"""The translation service behind all APIs: splits texts into lines, queues them, and joins the translations."""
+"""The translation service behind all APIs: splits texts into sentences, queues them, and joins the translations."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ibidem.decode import find_lines
 from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.http_error import HttpError
@@ -16,6 +16,7 @@ from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
 from ibidem.serve.request import Model, parse_fields, read_fields
+from ibidem.text import check_translation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ibidem.decode import Explanation, Piece
+    from ibidem.decode import Explanation, Splitting, TextLayout
     from ibidem.serve.auth import Authenticator
-    from ibidem.serve.engine import Engine, LineTranslation
+    from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
     from ibidem.serve.metrics import Metrics
     from ibidem.serve.request import RequestOptions
@@ -38,59 +39,6 @@ _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
 # Splitting this many characters takes less time than a change of threads.
 _INLINE_SPLIT_CHARACTERS = 2_000
-_LINE_BREAK = re.compile(r"(\r\n|\n|\r)")
-
-
-class TextLayout(NamedTuple):
-    """A text as its lines and the white space around them.
-
-    Attributes:
-        lines: Lines that are not blank, without surrounding white space.
-        gaps: The parts before, between and after the lines; one more than `lines`.
-    """
-
-    lines: tuple[str, ...]
-    gaps: tuple[str, ...]
-
-    def fill(self, translations: Sequence[str]) -> tuple[str, list[int]]:
-        """Replace the lines by translations.
-
-        Args:
-            translations: One for each line.
-
-        Returns:
-            The text, and the offset of each translation in it.
-        """
-        parts, starts, offset = [self.gaps[0]], [], len(self.gaps[0])
-        for translation, gap in zip(translations, self.gaps[1:], strict=True):
-            starts.append(offset)
-            parts += [translation, gap]
-            offset += len(translation) + len(gap)
-        return "".join(parts), starts
-
-
-def split_lines(text: str) -> TextLayout:
-    r"""Split a text into its lines and the parts between them; only LF, CRLF and CR separate lines.
-
-    Args:
-        text: The text, with any line ends.
-
-    Examples:
-        >>> split_lines("one\n\n  two")
-        TextLayout(lines=('one', 'two'), gaps=('', '\n\n  ', ''))
-    """
-    lines: list[str] = []
-    gaps = [""]
-    for part in _LINE_BREAK.split(text):
-        line = part.strip()
-        if not line:
-            gaps[-1] += part
-            continue
-        start = part.index(line)
-        gaps[-1] += part[:start]
-        lines.append(line)
-        gaps.append(part[start + len(line) :])
-    return TextLayout(tuple(lines), tuple(gaps))
 
 
 def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
@@ -107,8 +55,22 @@ def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
         >>> pair_lines("eins\nzwei", "one\ntwo")
         [('eins', 'one'), ('zwei', 'two')]
     """
-    sources, targets = split_lines(source).lines, split_lines(target).lines
+    sources, targets = ([text[start:end] for start, end in find_lines(text)] for text in (source, target))
     return list(zip(sources, targets, strict=True)) if len(sources) == len(targets) else [(source, target)]
+
+
+class Suspicion(NamedTuple):
+    """A suspicious part of a translation.
+
+    Attributes:
+        start: The part is `text[start:end]` of the translation.
+        end: See `start`.
+        message: Why it is suspicious, in words.
+    """
+
+    start: int
+    end: int
+    message: str
 
 
 class TextTranslation(NamedTuple):
@@ -117,14 +79,16 @@ class TextTranslation(NamedTuple):
     Attributes:
         text: The best translation.
         alternatives: Further translations.
-        explanations: The explanation of each line, if the request has the option `explain`.
-        starts: The offset in `text` of each line.
+        explanations: The explanation of each piece, if the request has the option `explain`.
+        starts: The offset in `text` of each piece.
+        suspicions: The suspicious parts.
     """
 
     text: str
     alternatives: list[str]
     explanations: Sequence[Explanation] = ()
     starts: Sequence[int] = ()
+    suspicions: Sequence[Suspicion] = ()
 
 
 class Service:
@@ -154,7 +118,7 @@ class Service:
             budget=engine.budget,
             request_seconds=limits.request_seconds,
         )
-        self.batcher: Batcher[LineTranslation] = Batcher(engine.translate, batch_settings, metrics)
+        self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
         self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
         if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
             raise UsageError(
@@ -257,13 +221,20 @@ class Service:
         known = f"; {len(written.known):,} were known already" if written.known else ""
         return len(written.added), f"{corpus.counts.describe()}{known}"
 
-    async def translate(self, request: Request, texts: Sequence[str], options: RequestOptions) -> list[TextTranslation]:
-        """Translate texts line by line, as `ibidem translate` does.
+    async def translate(
+        self,
+        request: Request,
+        texts: Sequence[str],
+        options: RequestOptions,
+        splitting: Splitting | None = None,
+    ) -> list[TextTranslation]:
+        """Translate texts sentence by sentence, as `ibidem translate` does.
 
         Args:
             request: The request; if its client closes the connection, the work stops.
             texts: Texts of any number of lines.
             options: Memories and outputs.
+            splitting: Where to split the texts; None for the setting of the server.
 
         Returns:
             One translation for each text.
@@ -274,19 +245,20 @@ class Service:
         self.check_size(texts)
         if options.alternatives > self.limits.alternatives:
             raise HttpError(400, f"Invalid request: at most {self.limits.alternatives} alternatives")
-        layouts = [split_lines(text) for text in texts]
-        lines = [line for layout in layouts for line in layout.lines]
-        self._check_lines(len(lines))
-        if sum(map(len, lines)) <= _INLINE_SPLIT_CHARACTERS:
-            pieces = self.engine.split(lines)
+        self._check_lines(sum(not line.isspace() for text in texts for line in text.splitlines()))
+        if sum(map(len, texts)) <= _INLINE_SPLIT_CHARACTERS and not options.memories:
+            layouts = self.engine.split(texts, options, splitting)
         else:
-            pieces = await self.run_in_thread(self.engine.split, lines)
-        found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, pieces)))
-        results = iter(self._join(lines, pieces, found))
-        return [_fill(layout, [next(results) for _ in layout.lines]) for layout in layouts]
+            layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
+        found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
+        return _fill_all(layouts, found)
 
     async def translate_markup(
-        self, request: Request, texts: Sequence[str], options: RequestOptions
+        self,
+        request: Request,
+        texts: Sequence[str],
+        options: RequestOptions,
+        splitting: Splitting | None = None,
     ) -> list[TextTranslation]:
         """Translate HTML or XML documents and keep their tags.
 
@@ -294,6 +266,7 @@ class Service:
             request: The request; if its client closes the connection, the work stops.
             texts: Documents.
             options: Memories. Alternatives and explanations are not available.
+            splitting: Where to split the texts between tags; None for the setting of the server.
 
         Returns:
             One translation for each document, with the same tags.
@@ -307,15 +280,15 @@ class Service:
             raise HttpError(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
         self._check_lines(sum(map(count_blocks, texts)))
         deadline = time.monotonic() + self.limits.request_seconds
-        futures: list[Future[list[LineTranslation]]] = []
+        futures: list[Future[list[PieceTranslation]]] = []
         ended = threading.Event()
 
         def translate_lines(lines: list[str]) -> list[str]:
-            pieces = self.engine.split(lines)
-            futures.append(self._submit(options, pieces, deadline))
+            layouts = self.engine.split(lines, options, splitting)
+            futures.append(self._submit(options, layouts, deadline))
             if ended.is_set():  # the request ended before this future could be cancelled with the others
                 futures[-1].cancel()
-            return [line.translation for line in self._join(lines, pieces, futures[-1].result())]
+            return [line.text for line in _fill_all(layouts, futures[-1].result())]
 
         work = asyncio.get_running_loop().run_in_executor(self._markup_pool, translate_markup, texts, translate_lines)
         try:
@@ -348,32 +321,35 @@ class Service:
             raise HttpError(400, f"Invalid request: {count:,} lines are more than {self.limits.lines:,}")
 
     def _submit(
-        self, options: RequestOptions, pieces: Sequence[Sequence[Piece]], deadline: float | None = None
-    ) -> Future[list[LineTranslation]]:
-        """Queue the pieces of lines."""
-        flat = [piece for pieces_of_line in pieces for piece in pieces_of_line]
-        sizes = [len(piece.ids) for piece in flat]
-        return self.batcher.submit(options, [piece.text for piece in flat], sizes, deadline)
-
-    def _join(
-        self, lines: Sequence[str], pieces: Sequence[Sequence[Piece]], found: Sequence[LineTranslation]
-    ) -> Iterator[LineTranslation]:
-        """Join the translations of the pieces of each line."""
-        parts = iter(found)
-        for line, pieces_of_line in zip(lines, pieces, strict=True):
-            yield self.engine.join(line, [next(parts) for _ in pieces_of_line])
+        self, options: RequestOptions, layouts: Sequence[TextLayout], deadline: float | None = None
+    ) -> Future[list[PieceTranslation]]:
+        """Queue the pieces of texts."""
+        pieces = [piece for layout in layouts for piece in layout.pieces]
+        sizes = [len(piece.ids) for piece in pieces]
+        return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
 
 
-def _fill(layout: TextLayout, lines: Sequence[LineTranslation]) -> TextTranslation:
-    """Put the translations of lines into the layout of their text."""
-    text, starts = layout.fill([line.translation for line in lines])
-    count = max((len(line.alternatives) for line in lines), default=0)
+def _fill_all(layouts: Sequence[TextLayout], found: Sequence[PieceTranslation]) -> list[TextTranslation]:
+    """Put the translations of all pieces into the layouts of their texts."""
+    parts = iter(found)
+    return [_fill(layout, [next(parts) for _ in layout.pieces]) for layout in layouts]
+
+
+def _fill(layout: TextLayout, parts: Sequence[PieceTranslation]) -> TextTranslation:
+    """Put the translations of pieces into the layout of their text."""
+    text, starts = layout.fill([part.translation for part in parts])
+    count = max((len(part.alternatives) for part in parts), default=0)
     alternatives = [
-        layout.fill([(line.translation, *line.alternatives)[min(number, len(line.alternatives))] for line in lines])[0]
+        layout.fill([(part.translation, *part.alternatives)[min(number, len(part.alternatives))] for part in parts])[0]
         for number in range(1, count + 1)
     ]
-    explanations = [line.explanation for line in lines if line.explanation is not None]
-    return TextTranslation(text, alternatives, explanations, starts)
+    explanations = [part.explanation for part in parts if part.explanation is not None]
+    suspicions = [
+        Suspicion(start, start + len(part.translation), message)
+        for piece, part, start in zip(layout.pieces, parts, starts, strict=True)
+        if (message := check_translation(piece.text, part.translation))
+    ]
+    return TextTranslation(text, alternatives, explanations, starts, suspicions)
 
 
 async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:

@@ -8,7 +8,9 @@ from ibidem.text.formats import format_of, open_document
 from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, translate_pieces
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
+from ibidem.text.sentences import find_sentences
 from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output
+from ibidem.text.translation_check import check_translation
 
 __all__ = [
     "COMPRESSED_ENDINGS",
@@ -27,7 +29,9 @@ __all__ = [
     "Untranslated",
     "Written",
     "check_languages",
+    "check_translation",
     "fill",
+    "find_sentences",
     "format_of",
     "join_lines",
     "open_document",

@@ -5,7 +5,7 @@ A reader of a format builds a `Document` with a `DocumentBuilder`. `fill` transl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ibidem.progress import Progress, silent
 from ibidem.text.inline import Request, Untranslated, is_blank, plain_text, translate_pieces
 from ibidem.text.language import primary_language
 from ibidem.text.stream import BYTE_ORDER_MARK, MAX_TEXT, RECODE, decode_line, line_too_long
+from ibidem.text.translation_check import check_translation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -312,12 +313,12 @@ class FillSettings:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A segment without a translation.
+    """A segment without a translation, or with a suspicious one.
 
     Attributes:
         line: The line of the source, from 1.
         source: The source without codes.
-        reason: Why there is no translation, in words.
+        reason: Why there is no translation, or why it is suspicious, in words.
     """
 
     line: int
@@ -335,6 +336,7 @@ class FillReport:
         translated: The number of translated segments.
         kept: The number of segments that were left as they are, by reason.
         failed: The segments that could not be translated.
+        suspicious: The translated segments that should be checked (see `check_translation`).
     """
 
     name: str
@@ -342,6 +344,7 @@ class FillReport:
     translated: int = 0
     kept: dict[str, int] = field(default_factory=dict)
     failed: list[Failure] = field(default_factory=list)
+    suspicious: list[Failure] = field(default_factory=list)
 
     @property
     def segments(self) -> int:
@@ -354,13 +357,18 @@ class FillReport:
         return (
             f"{self.name} ({self.format}): {self.segments:,} {'segment' if self.segments == 1 else 'segments'}, "
             f"translated {self.translated:,}, kept {sum(self.kept.values()):,}{f' ({kept})' if kept else ''}, "
-            f"failed {len(self.failed):,}"
+            f"failed {len(self.failed):,}{f', suspicious {len(self.suspicious):,}' if self.suspicious else ''}"
         )
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each failure, with its place and its reason."""
         for failure in self.failed:
             yield f"{self.name}, line {failure.line}: not translated: {failure.reason}"
+
+    def warning_lines(self) -> Iterator[str]:
+        """Yield a line for each suspicious translation, with its place and the reason."""
+        for found in self.suspicious:
+            yield f"warning: {self.name}, line {found.line}: {found.reason}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
@@ -370,9 +378,8 @@ class FillReport:
             "segments": self.segments,
             "translated": self.translated,
             "kept": self.kept,
-            "failed": [
-                {"line": failure.line, "source": failure.source, "reason": failure.reason} for failure in self.failed
-            ],
+            "failed": [asdict(failure) for failure in self.failed],
+            "suspicious": [asdict(found) for found in self.suspicious],
         }
 
 
@@ -456,6 +463,9 @@ def _fill_batch(
             if isinstance(result, tuple):
                 targets[segment.number] = document.encode(segment, result)
                 report.translated += 1
+                source = plain_text(segment.source)
+                if message := check_translation(source, plain_text(result)):
+                    report.suspicious.append(Failure(segment.location, source, message))
                 continue
             reason = result.reason
         except ValueError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.workspace import Stage, Workspace
 
 # The authors' decoding, as in their scripts: --beam 4 --lenpen 0.6 --max-len-a 1.2 --max-len-b 10. They split no
-# long lines, so every row translates with piece_tokens=None.
+# lines, so every row translates with split="off" and piece_tokens=None.
 AUTHORS = SearchSettings(
     beam=4, length_penalty=0.6, max_length_ratio=1.2, max_length_extra=10, retrieval_margin=math.inf
 )
@@ -194,7 +194,7 @@ def make_translator(workspace: Workspace, model: BaseModel, search: SearchSettin
         model: Model that translates.
         search: Settings of beam search.
     """
-    return Translator(model, settings=search, batch_size=workspace.batch_size, piece_tokens=None)
+    return Translator(model, settings=search, batch_size=workspace.batch_size, split="off", piece_tokens=None)
 
 
 def score_translations(translations: list[str], references: list[str], notes: dict[str, Any]) -> Measured:
@@ -328,7 +328,9 @@ class Timing:
     def measure(self, workspace: Workspace) -> Measured:
         sources, _ = workspace.pairs(self.test, "test")
         chosen = spread_evenly(sources, self.batch * self.batches)
-        translator = Translator(workspace.model, settings=self.search, batch_size=self.batch, piece_tokens=None)
+        translator = Translator(
+            workspace.model, settings=self.search, batch_size=self.batch, split="off", piece_tokens=None
+        )
         scorers = [open_scorer(workspace, system) for system in self.systems]
         for scorer in scorers:  # the first call compiles and allocates
             translator.translate(chosen[: self.batch], scorer=scorer)

@@ -9,7 +9,14 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.request import RequestOptions, check_languages, choose_memories, language_name, read_fields
+from ibidem.serve.request import (
+    RequestOptions,
+    check_languages,
+    choose_memories,
+    choose_splitting,
+    language_name,
+    read_fields,
+)
 from ibidem.serve.schemas import (
     DEEPL_ERRORS,
     DeeplLanguage,
@@ -56,7 +63,8 @@ def make_routes(service: Service) -> APIRouter:
         named = None if body.translation_memory_id is None else [body.translation_memory_id]
         translate = service.translate_markup if body.tag_handling else service.translate
         memories = choose_memories(named, engine.default_weights, service.limits.memories)
-        found = await translate(request, body.text, RequestOptions(memories))
+        splitting = choose_splitting(body.split_sentences, body.tag_handling)
+        found = await translate(request, body.text, RequestOptions(memories), splitting)
         return json_response(
             DeeplResponse(
                 translations=[

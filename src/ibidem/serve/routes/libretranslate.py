@@ -10,7 +10,7 @@ from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import RequestOptions, check_languages, choose_memories, language_name
+from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting, language_name
 from ibidem.serve.schemas import (
     ERRORS,
     Citations,
@@ -31,6 +31,7 @@ from ibidem.serve.schemas import (
     SuggestResponse,
     TranslateRequest,
     TranslateResponse,
+    TranslationWarning,
     describe_body,
     json_response,
 )
@@ -63,7 +64,7 @@ def make_routes(service: Service) -> APIRouter:
         summary="Translate a text, or a list of texts",
     )
     async def translate(request: Request) -> Response:
-        """Lines are translated separately and keep their breaks and indentation."""
+        """Sentences are translated separately; line breaks and other white space between them are kept."""
         body = await service.read(request, TranslateRequest)
         return json_response(await _translate(request, body))
 
@@ -85,7 +86,9 @@ def make_routes(service: Service) -> APIRouter:
         options = RequestOptions(memories, body.alternatives, body.explain)
         texts = body.q if isinstance(body.q, list) else [body.q]
         translate = service.translate_markup if body.format == "html" else service.translate
-        found = await translate(request, texts, options)
+        markup = "html" if body.format == "html" else None
+        found = await translate(request, texts, options, choose_splitting(body.split_sentences, markup))
+        warnings = [[TranslationWarning(**item._asdict()) for item in one.suspicions] for one in found]
 
         def like_request(values: list[Any]) -> Any:
             """Return a list if the request has one, else its only item."""
@@ -97,6 +100,7 @@ def make_routes(service: Service) -> APIRouter:
             alternatives=like_request([one.alternatives for one in found]) if body.alternatives else None,
             detectedLanguage=like_request([language_of_text] * len(texts)) if body.source in ("", "auto") else None,
             explanation=like_request([cite(one, engine.names_by_folder) for one in found]) if body.explain else None,
+            warnings=like_request(warnings) if any(warnings) else None,
         )
 
     @router.post(
@@ -186,7 +190,7 @@ def _confidence(texts: list[str]) -> float:
 
 
 def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:
-    """Join the explanations of the lines of a text.
+    """Join the explanations of the pieces of a text.
 
     Args:
         translation: A translation with explanations.
@@ -198,8 +202,8 @@ def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:
     cache = PairCache(names)
     words = [
         _convert_word(word, start, cache)
-        for line, start in zip(translation.explanations, translation.starts, strict=True)
-        for word in line.words
+        for piece, start in zip(translation.explanations, translation.starts, strict=True)
+        for word in piece.words
     ]
     return Citations(translation=translation.text, words=words, pairs=cache.pairs)
 

@@ -66,7 +66,7 @@ function clear() {
   state.source = "";
   setBusy(false);
   for (const id of ["translation", "base"]) $(id).replaceChildren();
-  for (const id of ["legend", "base-note"]) $(id).hidden = true;
+  for (const id of ["legend", "base-note", "warnings"]) $(id).hidden = true;
   for (const id of ["correct", "copy"]) $(id).disabled = true;
   $("examples").hidden = false;
   unpin();
@@ -92,11 +92,19 @@ function show(response, base) {
   });
   $("translation").replaceChildren(...parts, text.slice(place).join(""));
   showLegend();
+  showWarnings(response.warnings ?? [], text);
   for (const id of ["correct", "copy"]) $(id).disabled = false;
   $("examples").hidden = true;
   unpin();
   updateEvidence();
   showBase(base, translation);
+}
+
+function showWarnings(warnings, text) {
+  const shorten = (part) => (part.length > 30 ? `${part.slice(0, 30).join("")}…` : part.join(""));
+  const lines = warnings.map(({ start, end, message }) => `“${shorten(text.slice(start, end))}”: ${message}`);
+  $("warnings").textContent = lines.length ? `Please check: ${lines.slice(0, 3).join("; ")}${lines.length > 3 ? "; …" : ""}.` : "";
+  $("warnings").hidden = !lines.length;
 }
 
 export function showLegend() {

@@ -66,7 +66,7 @@ class Block:
             return text
         lines: list[str] = []
         room = 0
-        for word in text.split(" "):
+        for word in text.split():
             length = sum(len(marks[number_of(part)].text) if MARK.match(part) else 1 for part in word)
             if lines and length < room:
                 lines[-1] += f" {word}"

@@ -37,6 +37,7 @@ from ibidem.text.inline.validation import compare, count_placeholders, find_prob
 _NUMBERED = re.compile(r"\{[0-9]+\}")
 _MARK_SPACE = re.compile(f"({MARK.pattern}) ")
 _SPACE_MARK = re.compile(f" ({MARK.pattern})")
+_WIDE_SPACE = re.compile(r"\s{2}")
 _MAX_VERBATIM = 100
 
 Translate: TypeAlias = Callable[[list[str]], Sequence[str]]
@@ -173,10 +174,11 @@ class _Shown:
 
     def __init__(self, part: _Part, shown: Mapping[int, str]) -> None:
         self.shown = shown
+        self.text = part.text
         self.inputs = [MARK.sub(lambda match: shown[number_of(match[0])], part.text)]
 
     def read(self, outputs: Mapping[str, str]) -> str | Untranslated:
-        return _restore_marks(_join_words(outputs[self.inputs[0]]), self.shown)
+        return _restore_marks(_tidy_spaces(outputs[self.inputs[0]], self.text), self.shown)
 
 
 class _Verbatim(_Shown):
@@ -227,6 +229,11 @@ def _number_placeholders(part: _Part) -> dict[int, str]:
 
 def _join_words(text: str) -> str:
     return " ".join(text.split())
+
+
+def _tidy_spaces(translation: str, source: str) -> str:
+    """Join the words of a translation by single spaces, unless the source has wider spaces between its sentences."""
+    return translation.strip() if _WIDE_SPACE.search(source) else _join_words(translation)
 
 
 def _reject(translation: str) -> Untranslated | None:

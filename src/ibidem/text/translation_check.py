@@ -1,0 +1,103 @@
+"""Checks of a translation that need no reference: whether it is too short, repeats itself, or copies the source."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+# A character of a script without spaces carries about as much text as this many letters.
+_WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
+_WIDE_LETTERS = 3
+_MIN_LETTERS = 40
+_MIN_SHARE = 0.3
+_MAX_PHRASE = 12
+# A phrase of at least this many words is suspicious if it occurs twice in succession; a shorter one must occur more
+# often, since languages repeat words ("very, very", "step by step").
+_LONG_PHRASE = 5
+_SHORT_PHRASE_TIMES = {1: 4, 2: 3, 3: 3, 4: 3}
+_LETTERS_AGAIN = re.compile(r"([^\W\d_]{1,12}?)\1{6,}")
+_MAX_WORD = 1_000
+_COPIED_SHARE = 0.9
+# Program code stays as it is.
+_CODE = re.compile(r"[${}=;\\]|\w\(")
+_PUNCTUATION = ".,;:!?…()[]\"'„“”‚‘’«»"
+_MIN_COMMON_WORDS = 3
+_MAX_SHOWN = 40
+
+
+def check_translation(source: str, translation: str) -> str | None:
+    """Check whether a translation is suspicious.
+
+    The rules prefer silence to a false alarm. They expect a source and a target language that differ.
+
+    Args:
+        source: A sentence.
+        translation: Its translation.
+
+    Returns:
+        A message of one line, without a full stop; None if no rule applies.
+
+    Examples:
+        >>> check_translation("Die Datei wurde nicht gefunden.", "Die Datei wurde nicht gefunden.")
+        'the translation is a copy of the source'
+        >>> check_translation("Die Datei wurde nicht gefunden.", "The file was not found.")
+    """
+    if problem := _check_length(source, translation):
+        return problem
+    return _check_repetition(_WORD.findall(translation), _WORD.findall(source)) or _check_copy(source, translation)
+
+
+def _check_length(source: str, translation: str) -> str | None:
+    letters, found = _count_letters(source), _count_letters(translation)
+    if letters and not translation.strip():
+        return "the translation is empty"
+    if letters >= _MIN_LETTERS and found < _MIN_SHARE * letters:
+        return "the translation is much shorter than the source"
+    return None
+
+
+def _count_letters(text: str) -> int:
+    wide = len(_WIDE.findall(text))
+    return sum(map(str.isalnum, text)) + (_WIDE_LETTERS - 1) * wide
+
+
+def _check_repetition(words: list[str], source: list[str]) -> str | None:
+    phrase = _find_repetition(words)
+    # A source that repeats itself is translated so.
+    if phrase is None or _find_repetition(source) is not None:
+        return None
+    shown = phrase if len(phrase) <= _MAX_SHOWN else f"{phrase[:_MAX_SHOWN]}…"
+    return f'the translation repeats "{shown}"'
+
+
+def _find_repetition(words: list[str]) -> str | None:
+    """Return a phrase that follows itself directly, too often for its length."""
+    lowered = [word.casefold() for word in words]
+    for size in range(1, min(_MAX_PHRASE, len(words) // 2) + 1):
+        needed = size * (_SHORT_PHRASE_TIMES.get(size, 2) - 1)
+        equal = 0
+        for place in range(size, len(lowered)):
+            equal = equal + 1 if lowered[place] == lowered[place - size] else 0
+            if equal == needed and any(word.isalpha() for word in lowered[place - size + 1 : place + 1]):
+                return " ".join(words[place - size + 1 : place + 1])
+    for word in lowered:
+        if found := _LETTERS_AGAIN.search(word[:_MAX_WORD]):
+            return found[0]
+    return None
+
+
+def _check_copy(source: str, translation: str) -> str | None:
+    """Compare pairs of neighbouring words; common words must be among them, since names and commands stay the same."""
+    words = [word.strip(_PUNCTUATION) for word in source.split()]
+    copied = set(pairwise(word.strip(_PUNCTUATION) for word in translation.split()))
+    pairs = [pair for pair in pairwise(words) if any(map(_is_common, pair))]
+    if sum(map(_is_common, words)) < _MIN_COMMON_WORDS or not pairs or _CODE.search(source):
+        return None
+    if sum(pair in copied for pair in pairs) < _COPIED_SHARE * len(pairs):
+        return None
+    return "the translation is a copy of the source"
+
+
+def _is_common(word: str) -> bool:
+    return len(word) > 1 and word.isalpha() and word.islower()
