@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.errors import LockedMemoryError, MismatchError, UsageError
-from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
+from ibidem.learn import AdaptSettings, CompactSettings, MetaKSettings, PruneSettings
 from ibidem.memory import writer_lock
 from ibidem.reproduce import runner
-from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import BASE, Plan, System, assemble
 from ibidem.reproduce.report import RowChoice, reproduce, survey_rows
 from ibidem.reproduce.results import Results, digest
@@ -267,7 +266,7 @@ def test_one_run_at_a_time(setting: RunSettings) -> None:
 
 
 def test_every_kind_of_row(setting: RunSettings) -> None:
-    tuned = FineTuned(("koran",), "koran", FineTuningSettings(updates=3, warmup=1, judge_every=2))
+    tuned = FineTuned(("koran",), "koran", AdaptSettings(updates=3, batch_tokens=256, measurements=2))
     rows = [
         Timing((BASE, FULL), "koran", 2, 1, 2, search=SEARCH),
         Redundancy(("koran",)),

@@ -4,10 +4,11 @@ from ibidem.model.base import BaseModel, States
 from ibidem.model.cuda_static import CudaStaticDecoding, StaticShape
 from ibidem.model.decoding import Decoding, Spans, Step, mean_states, pad_ids
 from ibidem.model.fast_marian import FastMarian
-from ibidem.model.loading import SHIPPED, load_model, resolve_device
+from ibidem.model.loading import GENERAL_FOLDER, SHIPPED, find_folder, load_model, resolve_device, save_folder
 from ibidem.model.tokens import LanguagePair, Tokens
 
 __all__ = [
+    "GENERAL_FOLDER",
     "SHIPPED",
     "BaseModel",
     "CudaStaticDecoding",
@@ -19,8 +20,10 @@ __all__ = [
     "StaticShape",
     "Step",
     "Tokens",
+    "find_folder",
     "load_model",
     "mean_states",
     "pad_ids",
     "resolve_device",
+    "save_folder",
 ]

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_graph_neighbours
-from ibidem.reproduce.fine_tuning import FineTuningSettings
+from ibidem.learn import (
+    AdaptSettings,
+    ClusterSettings,
+    CompactSettings,
+    MetaKSettings,
+    PruneSettings,
+    count_graph_neighbours,
+)
 from ibidem.reproduce.stages import (
     SHARED_SEED,
     Clustered,
@@ -166,7 +172,7 @@ class Plan:
     dimensions: tuple[int, ...] = (128, 64, 32, 16)
     timed_batches: int = 8
     rounds: int = 3
-    fine_tuning: FineTuningSettings = field(default_factory=FineTuningSettings)
+    fine_tuning: AdaptSettings = field(default_factory=AdaptSettings)
     points: int = 200
     smoke: bool = False
 
@@ -248,7 +254,7 @@ def quick_plan() -> Plan:
         dimensions=(32, 16),
         timed_batches=1,
         rounds=1,
-        fine_tuning=FineTuningSettings(updates=6, warmup=2, judge_every=3),
+        fine_tuning=AdaptSettings(updates=6, batch_tokens=256, measurements=2),
         points=20,
         smoke=True,
     )

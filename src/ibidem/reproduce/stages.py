@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.torch import save_file
 
 from ibidem.compact import store_compactor
 from ibidem.learn import (
+    AdaptSettings,
     ClusterSettings,
     CompactSettings,
     ContextualSettings,
@@ -23,6 +23,7 @@ from ibidem.learn import (
     PruneSettings,
     TrainingData,
     TuneSettings,
+    adapt_model,
     build_neighbour_graph,
     cluster_memory,
     compact_memory,
@@ -35,7 +36,6 @@ from ibidem.learn import (
 )
 from ibidem.memory import LOCK, WORK, Memory, link_file
 from ibidem.model import load_model
-from ibidem.reproduce.fine_tuning import Encoded, FineTuningSettings, fine_tune
 from ibidem.reproduce.workspace import Stage
 from ibidem.retrieve import is_for_gpu
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ibidem.reproduce.workspace import Workspace
 
 COMPACTOR = "compactor.safetensors"
-WEIGHTS = "weights.safetensors"
+MODEL = "model"
 SHARED_SEED = 1
 """Seed of the stages that rows of all seeds share: extraction, clusters, indexes."""
 
@@ -321,7 +321,7 @@ class Tuned(Stage):
 
 @dataclass(frozen=True)
 class FineTuned(Stage):
-    """Fine-tune all weights of the base model on a corpus.
+    """Fine-tune all weights of the base model on a corpus, as `ibidem adapt` does.
 
     Attributes:
         corpus: Domains of the training text.
@@ -331,7 +331,9 @@ class FineTuned(Stage):
 
     corpus: tuple[str, ...]
     dev: str
-    settings: FineTuningSettings
+    settings: AdaptSettings
+
+    resumes: ClassVar[bool] = True
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -342,14 +344,10 @@ class FineTuned(Stage):
 
     def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
         model = load_model(workspace.setting.model, device=workspace.setting.device)
-        train, dev = (
-            Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], workspace.batch_tokens // 4)
-            for pairs in (list(workspace.train(self.corpus)), list(workspace.corpus(self.dev, "dev")))
-        )
-        report = fine_tune(model, train, dev, self.settings)
-        weights = {name: tensor.cpu().clone() for name, tensor in model.network.state_dict().items()}
-        save_file(weights, folder / WEIGHTS)
-        return {**report, "pairs": len(train.sources), "batch_tokens": workspace.batch_tokens // 4}
+        train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
+        report = adapt_model(model, train, folder / MODEL, dev=dev, settings=self.settings).report
+        kept = ("updates", "best_update", "averaged", "loss", "base_loss", "training_seconds", "pairs", "history")
+        return {name: report[name] for name in kept}
 
 
 def copy_memory(source: Path, target: Path) -> Memory:

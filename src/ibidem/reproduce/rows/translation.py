@@ -8,8 +8,6 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from safetensors.torch import load_file
-
 from ibidem.combine import load_combiner
 from ibidem.decode import BaseScorer, SearchSettings, Translator, Work, load_memory_scorer
 from ibidem.evaluate import Speed, score
@@ -19,7 +17,7 @@ from ibidem.reproduce.bootstrap import MATCHES, count_matches
 from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.plan import EXACT, System, assemble
 from ibidem.reproduce.rows import Measured
-from ibidem.reproduce.stages import WEIGHTS, FineTuned
+from ibidem.reproduce.stages import MODEL, FineTuned
 from ibidem.reproduce.workspace import with_sources
 
 if TYPE_CHECKING:
@@ -162,8 +160,7 @@ class FineTunedTranslation:
 
     def measure(self, workspace: Workspace) -> Measured:
         sources, references = workspace.pairs(self.test, "test")
-        tuned = load_model(workspace.setting.model, device=workspace.setting.device)
-        tuned.network.load_state_dict(load_file(workspace.folder(self.model) / WEIGHTS, str(workspace.device)))
+        tuned = load_model(workspace.folder(self.model) / MODEL, device=workspace.setting.device)
         translations = make_translator(workspace, tuned, self.search).translate(sources)
         return score_translations(translations, references, {"stages": {"finetuned": workspace.notes(self.model)}})
 
