@@ -9,6 +9,7 @@ from ibidem.learn import (
     AdaptSettings,
     ClusterSettings,
     CompactSettings,
+    ContextualSettings,
     MetaKSettings,
     PruneSettings,
     count_graph_neighbours,
@@ -144,6 +145,7 @@ class Plan:
         general: Corpus of G-CKMT*'s compactor.
         star: Compactor of CKMT*.
         metak: Settings of the Meta-k Network.
+        contextual: Settings of the contextual combiner.
         indexes: Searches that `compact` and `domains` compare.
         shares: Shares of the entries in `limited-data`.
         rates: Pruning rates of `pruning-curve`.
@@ -165,6 +167,7 @@ class Plan:
     general: tuple[str, ...] = ("general",)
     star: CompactSettings = STAR
     metak: MetaKSettings = field(default_factory=MetaKSettings)
+    contextual: ContextualSettings = field(default_factory=ContextualSettings)
     indexes: tuple[str, ...] = ("exact", "paper")
     shares: tuple[float, ...] = (1.0, 0.8, 0.6, 0.4, 0.2, 0.01)
     rates: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -248,6 +251,7 @@ def quick_plan() -> Plan:
         elsewhere=("news",),
         star=star,
         metak=MetaKSettings(updates=100, validate_every=50, learning_rate=0.01),
+        contextual=ContextualSettings(updates=50),
         shares=(1.0, 0.2),
         rates=(0.3, 0.7),
         ks=(4, 8),

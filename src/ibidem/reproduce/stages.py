@@ -6,7 +6,7 @@ Memories that differ in one stage are hard-linked copies of each other.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from ibidem.learn import (
     CompactSettings,
     ContextualSettings,
     ExtractSettings,
+    LearnSettings,
     MetaKSettings,
     NeighbourGraph,
     PruneSettings,
@@ -30,6 +31,7 @@ from ibidem.learn import (
     extract,
     fit_key_coding,
     index_memory,
+    learn,
     prune_memory,
     train_compactor,
     tune,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ibidem.model import BaseModel
     from ibidem.reproduce.workspace import Workspace
 
 COMPACTOR = "compactor.safetensors"
@@ -348,6 +351,59 @@ class FineTuned(Stage):
         report = adapt_model(model, train, folder / MODEL, dev=dev, settings=self.settings).report
         kept = ("updates", "best_update", "averaged", "loss", "base_loss", "training_seconds", "pairs", "history")
         return {name: report[name] for name in kept}
+
+
+@dataclass(frozen=True)
+class DefaultMemory(Stage):
+    """Learn a memory as `ibidem learn` does by default: general compactor and contextual combiner.
+
+    Attributes:
+        corpus: Domains of the training text.
+        dev: Domain of the dev set.
+        model: Fine-tuned model; None for the base model.
+        metak: Settings of the Meta-k Network.
+        contextual: Settings of the contextual combiner.
+        seed: Seed of what is trained.
+    """
+
+    corpus: tuple[str, ...]
+    dev: str
+    model: FineTuned | None = None
+    metak: MetaKSettings = field(default_factory=MetaKSettings)
+    contextual: ContextualSettings = field(default_factory=ContextualSettings)
+    seed: int = SHARED_SEED
+
+    resumes: ClassVar[bool] = True
+
+    @property
+    def sources(self) -> tuple[Stage, ...]:
+        return () if self.model is None else (self.model,)
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 40 + count_pairs(self.corpus) * 3e-4
+
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        tuning = TuneSettings(
+            metak=replace(self.metak, seed=self.seed), contextual=replace(self.contextual, seed=self.seed)
+        )
+        settings = LearnSettings(extract=ExtractSettings(batch_tokens=workspace.batch_tokens), tune=tuning)
+        train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
+        memory = learn(self.load_model(workspace), train, folder, dev=dev, seed=SHARED_SEED, settings=settings)
+        return {"pairs": memory.pairs, "entries": memory.entries}
+
+    def load_model(self, workspace: Workspace) -> BaseModel:
+        """Return the model of the memory.
+
+        Args:
+            workspace: Has the base model, and the folder of the fine-tuned one.
+        """
+        if self.model is None:
+            return workspace.model
+        return load_model(workspace.folder(self.model) / MODEL, device=workspace.setting.device)
 
 
 def copy_memory(source: Path, target: Path) -> Memory:

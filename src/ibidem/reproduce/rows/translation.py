@@ -17,7 +17,7 @@ from ibidem.reproduce.bootstrap import MATCHES, count_matches
 from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.plan import EXACT, System, assemble
 from ibidem.reproduce.rows import Measured
-from ibidem.reproduce.stages import MODEL, FineTuned
+from ibidem.reproduce.stages import MODEL, DefaultMemory, FineTuned
 from ibidem.reproduce.workspace import with_sources
 
 if TYPE_CHECKING:
@@ -163,6 +163,51 @@ class FineTunedTranslation:
         tuned = load_model(workspace.folder(self.model) / MODEL, device=workspace.setting.device)
         translations = make_translator(workspace, tuned, self.search).translate(sources)
         return score_translations(translations, references, {"stages": {"finetuned": workspace.notes(self.model)}})
+
+
+@dataclass(frozen=True)
+class DefaultTranslation:
+    """Translate the test set of a domain with a memory of the defaults of `ibidem learn`, by exact search.
+
+    Attributes:
+        memory: Memory, of the base model or a fine-tuned one.
+        test: Domain of the test set.
+        search: Settings of beam search.
+    """
+
+    memory: DefaultMemory
+    test: str
+    search: SearchSettings = AUTHORS
+
+    alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
+
+    @property
+    def name(self) -> str:
+        tuned = "" if self.memory.model is None else f"fine-tuned {self.memory.model.settings.updates} updates + "
+        return f"{self.test}/test {tuned}default memory of {'+'.join(self.memory.corpus)} seed={self.memory.seed}"
+
+    @property
+    def seed(self) -> int:
+        return self.memory.seed
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.memory,)
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ((self.test, "test"),)
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 60 + 3e-5 * count_pairs(self.memory.corpus)
+
+    def measure(self, workspace: Workspace) -> Measured:
+        sources, references = workspace.pairs(self.test, "test")
+        model, memory = self.memory.load_model(workspace), Memory.open(workspace.folder(self.memory))
+        scorer = load_memory_scorer(memory, model, combiner=load_combiner(memory, "contextual"), index=EXACT)
+        translations = make_translator(workspace, model, self.search).translate(sources, scorer=scorer)
+        return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
 def open_scorer(workspace: Workspace, system: System) -> Scorer:
