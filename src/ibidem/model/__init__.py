@@ -1,6 +1,6 @@
 """The frozen base model: decoder states for learning; start, step and reorder for decoding."""
 
-from ibidem.model.base import BaseModel, States
+from ibidem.model.base import BaseModel, States, fingerprint_network
 from ibidem.model.cuda_static import CudaStaticDecoding, StaticShape
 from ibidem.model.decoding import Decoding, Spans, Step, mean_states, pad_ids
 from ibidem.model.fast_marian import FastMarian
@@ -21,6 +21,7 @@ __all__ = [
     "Step",
     "Tokens",
     "find_folder",
+    "fingerprint_network",
     "load_model",
     "mean_states",
     "pad_ids",

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.errors import UsageError
+from ibidem.errors import ModelError, UsageError
 from ibidem.learn import AdaptSettings, EncodedText, fine_tune, measure_loss, measure_text
 from ibidem.learn.adapt.trainer import CHECKPOINT, trained_weights
 from ibidem.model import load_model
@@ -131,6 +131,13 @@ def test_training_that_makes_it_worse_ends_early_with_the_base_weights(fresh, ti
     assert report["loss"] <= report["base_loss"]
     if report["best_update"] == 0:
         assert same_weights(weights_of(fresh), weights_of(tiny))
+
+
+def test_a_model_without_a_finite_loss_is_refused(fresh, text) -> None:
+    with torch.no_grad():
+        fresh.projection.weight.fill_(float("nan"))
+    with pytest.raises(ModelError, match="not a finite number before the training"):
+        fine_tune(fresh, text, text, SETTINGS)
 
 
 def test_passes_limit_the_updates(fresh, text) -> None:

@@ -17,7 +17,7 @@ from ibidem.learn.adapt.trainer import AdaptSettings, Measurement, fine_tune, me
 from ibidem.learn.adapt.training_text import EncodedText
 from ibidem.learn.provenance import CARD, digest, fact_table
 from ibidem.memory import KeyCoding, make_directory, remove_file, rename, replace_file, writer_lock
-from ibidem.model import GENERAL_FOLDER, find_folder, load_model, save_folder
+from ibidem.model import GENERAL_FOLDER, find_folder, fingerprint_network, save_folder
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -262,20 +262,18 @@ def _write_folder(model: BaseModel, folder: Path, report: dict[str, Any], name: 
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     (folder / CARD).write_text(describe_adaptation(report, name), "utf-8")
     if (source / GENERAL_FOLDER).is_dir():
-        _carry_general(source / GENERAL_FOLDER, folder, name)
+        _carry_general(model, source / GENERAL_FOLDER, folder / GENERAL_FOLDER, name)
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb+") as opened:
                 os.fsync(opened.fileno())
 
 
-def _carry_general(source: Path, folder: Path, name: str) -> None:
+def _carry_general(model: BaseModel, source: Path, target: Path, name: str) -> None:
     """Copy what was trained on general text for the base model; its compactor names the model that it belongs to."""
-    target = folder / GENERAL_FOLDER
     shutil.copytree(source, target)
-    fingerprint = load_model(folder, device="cpu", dtype="float32").fingerprint
     file = target / GENERAL_COMPACTOR
-    notes = {"model": name, "model_fingerprint": fingerprint}
+    notes = {"model": name, "model_fingerprint": fingerprint_network(model.network)}
     file.write_bytes(store_compactor(load_compactor(file), notes, KeyCoding.read(file.read_bytes())))
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ibidem.errors import UsageError
+from ibidem.errors import ModelError, UsageError
 from ibidem.learn.adapt.training_text import Batches, EncodedText, as_lists
 from ibidem.memory import make_directory, rename, temporary_path
 from ibidem.model import pad_ids
@@ -221,7 +221,10 @@ def fine_tune(
 
     Returns:
         The numbers of updates and passes, the update and dev loss (nats a token) of the kept weights, the dev loss of
-        the base model, all measurements, and seconds.
+        the base model, all measurements (None for a loss that is not a finite number), and seconds.
+
+    Raises:
+        ModelError: The dev loss of the base model is not a finite number.
 
     Examples:
         >>> from ibidem.learn import AdaptSettings, EncodedText, fine_tune
@@ -315,8 +318,8 @@ class _Trainer:
         self.forward_tokens = settings.forward_tokens_on(model.device)
         sizes = (settings.batch_tokens, self.forward_tokens)
         self.batches = Batches.of(train, general, settings.general_ratio, sizes, settings.seed)
-        per_pass = len(self.batches.of_pass(0))
-        self.total = min(settings.updates, max(1, round(settings.passes * per_pass)))
+        self.per_pass = len(self.batches.of_pass(0))
+        self.total = min(settings.updates, max(1, round(settings.passes * self.per_pass)))
         self.measure_every = max(1, math.ceil(self.total / settings.measurements))
         self.average_from = self.total - round(settings.averaged * self.total)
         self.bfloat16 = prefers_bfloat16(model.device) if settings.bfloat16 is None else settings.bfloat16
@@ -356,6 +359,11 @@ class _Trainer:
         run, settings = self.run, self.settings
         if not run.history:
             self._measure(report)
+            if run.best_loss == math.inf:
+                raise ModelError(
+                    f"The dev loss of {self.model.name} is not a finite number before the training: check the model, "
+                    "or multiply in float32 with --set bfloat16=false."
+                )
         ordered = self.batches.from_place(run.number, run.place)
         while run.update < self.total and run.stale < settings.patience:
             run.number, run.place, parts = next(ordered)
@@ -375,7 +383,7 @@ class _Trainer:
         return {
             "updates": run.update,
             "scheduled_updates": self.total,
-            "passes": round(run.update / len(self.batches.of_pass(0)), 2),
+            "passes": round(run.update / self.per_pass, 2),
             "best_update": run.best_update,
             "averaged": run.best_averaged,
             "loss": run.best_loss,
@@ -433,7 +441,7 @@ class _Trainer:
             seconds_left=done / run.update * (self.total - run.update) if run.update else None,
         )
         figures = ("update", "loss", "dev_loss", "average_loss")
-        run.history.append({name: getattr(measured, name) for name in figures})
+        run.history.append({name: _finite(getattr(measured, name)) for name in figures})
         report(measured)
 
     def _keep(self, loss: float, *, averaged: bool) -> None:
@@ -490,6 +498,11 @@ class _Trainer:
         rename(temporary_path(file), file)
         self._saved = time.monotonic()
         self._saving_seconds = self._saved - started
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON can hold; None for infinity and NaN."""
+    return value if value is None or math.isfinite(value) else None
 
 
 def trained_weights(network: nn.Module) -> dict[str, Tensor]:
