@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from ibidem.errors import ModelError, UsageError
 from ibidem.learn import AdaptSettings, EncodedText, fine_tune, measure_loss, measure_text
@@ -186,7 +188,7 @@ def test_a_killed_run_continues_to_the_same_weights(
     assert report["history"] == expected["history"]
 
 
-@pytest.mark.parametrize("damage", ["other settings", "truncated", "no checkpoint"])
+@pytest.mark.parametrize("damage", ["other settings", "truncated", "no checkpoint", "no weights", "other state"])
 def test_a_checkpoint_that_does_not_fit_is_not_used(tiny_folder, text, tmp_path: Path, damage: str) -> None:
     short = replace(SETTINGS, updates=4, measurements=2)
     model = load_model(tiny_folder, device="cpu")
@@ -196,6 +198,15 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(tiny_folder, text, tmp_path:
         file.write_bytes(file.read_bytes()[:-5000])
     elif damage == "no checkpoint":
         file.write_bytes(b"hello")
+    elif damage in ("no weights", "other state"):
+        with safe_open(file, "pt") as opened:
+            notes = opened.metadata()
+            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a mapping)
+        if damage == "no weights":
+            del tensors["weights/model.shared.weight"]
+        else:
+            notes["state"] = '{"updates": "many"}'
+        save_file(tensors, file, metadata=notes)
     done = []
     again = load_model(tiny_folder, device="cpu")
     fine_tune(again, text, text, short, workspace=tmp_path, progress=lambda *_: done.append(1))

@@ -345,7 +345,7 @@ class _Trainer:
             return
         make_directory(workspace)
         found = _read_checkpoint(workspace / CHECKPOINT, self.model.device, identity)
-        if found is None:
+        if found is None or not self._fits(found[0]):
             return
         tensors, self.run = found
         self._assign(tensors["weights"])
@@ -353,6 +353,14 @@ class _Trainer:
         for part in tensors.keys() - {"weights", "best", "average"}:
             for name, tensor in tensors[part].items():
                 self.optimizer.state[self.weights[name]][part] = tensor
+
+    def _fits(self, tensors: dict[str, dict[str, Tensor]]) -> bool:
+        """Return whether a checkpoint has a tensor of the right shape for each weight."""
+        shapes = {name: weight.shape for name, weight in self.weights.items()}
+        return {"weights", "best"} <= tensors.keys() and all(
+            part == "step" or {name: tensor.shape for name, tensor in tensors[part].items()} == shapes
+            for part in tensors
+        )
 
     def train(self, progress: Progress, report: Callable[[Measurement], None]) -> dict[str, Any]:
         """Run the updates that are left."""
@@ -535,6 +543,6 @@ def _read_checkpoint(
             for key in opened.keys():  # noqa: SIM118 (not a mapping)
                 part, _, name = key.partition("/")
                 parts.setdefault(part, {})[name] = opened.get_tensor(key)
-    except (OSError, SafetensorError):
+        return parts, _Run(**json.loads(notes[_STATE]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
-    return parts, _Run(**json.loads(notes[_STATE]))
