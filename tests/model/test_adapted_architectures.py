@@ -25,7 +25,7 @@ def test_the_loss_falls_and_the_folder_loads(kind: str, model_of, sentences, tmp
     file = tmp_path / "text.tsv"
     file.write_text("".join(f"{s.german}\t{s.english}\n" for s in sentences[:30]), "utf-8")
     adapted = adapt_model(model, Corpus([file]), tmp_path / "model", dev=Corpus([file]), settings=SETTINGS)
-    assert adapted.report["loss"] < adapted.report["base_loss"]
+    assert adapted.report["dev_loss"] < adapted.report["dev_loss_before"]
     loaded = load_model(adapted.path, device="cpu", **KINDS[kind].options)
     assert loaded.fingerprint != shared.fingerprint
     assert loaded.tokenizer_fingerprint == shared.tokenizer_fingerprint

@@ -36,7 +36,7 @@ _General = Annotated[
         show_default=False,
     ),
 ]
-_SHOWN = ("pairs", "dev_pairs", "general_pairs", "updates", "passes", "best_update", "base_loss", "loss")
+_SHOWN = ("pairs", "dev_pairs", "general_pairs", "updates", "passes", "best_update", "dev_loss_before", "dev_loss")
 _GENERAL_SHOWN = ("general_loss_before", "general_loss")
 
 

@@ -349,7 +349,16 @@ class FineTuned(Stage):
         model = load_model(workspace.setting.model, device=workspace.setting.device)
         train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
         report = adapt_model(model, train, folder / MODEL, dev=dev, settings=self.settings).report
-        kept = ("updates", "best_update", "averaged", "loss", "base_loss", "training_seconds", "pairs", "history")
+        kept = (
+            "updates",
+            "best_update",
+            "averaged",
+            "dev_loss",
+            "dev_loss_before",
+            "training_seconds",
+            "pairs",
+            "history",
+        )
         return {name: report[name] for name in kept}
 
 

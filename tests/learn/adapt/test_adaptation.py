@@ -52,14 +52,14 @@ def run(folder: Path, corpus_file: Path, path: Path, settings: AdaptSettings = S
 
 def test_the_folder_holds_the_chosen_weights(adapted: Path, tiny_folder: Path) -> None:
     report = json.loads((adapted / "training.json").read_bytes())
-    assert report["loss"] < report["base_loss"]
+    assert report["dev_loss"] < report["dev_loss_before"]
     before, after = load_model(tiny_folder, device="cpu"), load_model(adapted, device="cpu")
     assert after.fingerprint != before.fingerprint
     assert after.tokenizer_fingerprint == before.tokenizer_fingerprint
     assert after.name == str(adapted)
     assert not adapted.with_name("model.training").exists()
     card = (adapted / "README.md").read_text("utf-8")
-    assert f"{report['loss']:.3g}" in card
+    assert f"{report['dev_loss']:.3g}" in card
     assert "| learning rate | 0.003 |" in card
     assert str(report["pairs"]) in card
     assert len(report["history"]) == 4

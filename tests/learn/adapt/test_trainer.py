@@ -85,12 +85,12 @@ def test_training_lowers_the_loss_and_keeps_the_best(fresh, text) -> None:
     seen = []
     report = fine_tune(fresh, text, text, SETTINGS, report=seen.append)
     losses = [loss for point in report["history"] for loss in (point["dev_loss"], point["average_loss"]) if loss]
-    assert report["loss"] == min(losses) < report["base_loss"] - 0.5
+    assert report["dev_loss"] == min(losses) < report["dev_loss_before"] - 0.5
     assert (report["updates"], [point.update for point in seen]) == (30, [0, 6, 12, 18, 24, 30])
     assert [point.average_loss is None for point in seen] == [True, True, True, True, False, False]
     assert seen[-1].seconds_left == 0
     assert seen[-1].loss < seen[1].loss
-    assert measure_text(fresh, text, SETTINGS.forward_tokens) == pytest.approx(report["loss"], rel=1e-6)
+    assert measure_text(fresh, text, SETTINGS.forward_tokens) == pytest.approx(report["dev_loss"], rel=1e-6)
     assert not any(weight.requires_grad for weight in fresh.network.parameters())
 
 
@@ -130,7 +130,7 @@ def test_training_that_makes_it_worse_ends_early_with_the_base_weights(fresh, ti
     report = fine_tune(fresh, text, text, wild)
     assert report["updates"] < 100
     assert len(report["history"]) >= 4
-    assert report["loss"] <= report["base_loss"]
+    assert report["dev_loss"] <= report["dev_loss_before"]
     if report["best_update"] == 0:
         assert same_weights(weights_of(fresh), weights_of(tiny))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ibidem import __version__
 from ibidem.compact import GENERAL_COMPACTOR, load_compactor, store_compactor
 from ibidem.errors import UsageError
 from ibidem.learn.adapt.trainer import AdaptSettings, Measurement, fine_tune, measure_text
@@ -141,6 +142,7 @@ def adapt_model(
         losses = {"general_loss_before": before, "general_loss": _measure_general(model, text, settings)}
         whole = {
             "request": request,
+            "ibidem_version": __version__,
             "base_model": model.name,
             **facts,
             **{name: loss for name, loss in losses.items() if loss is not None},

@@ -233,7 +233,7 @@ def fine_tune(
         >>> model = load_model(dtype="float32")
         >>> train, dev = (EncodedText.read(Corpus([name]), model.tokens) for name in ("train.tsv", "dev.tsv"))
         >>> report = fine_tune(model, train, dev, AdaptSettings(updates=2, batch_tokens=256))
-        >>> report["loss"] <= report["base_loss"]
+        >>> report["dev_loss"] <= report["dev_loss_before"]
         True
     """
     devices = [model.device] if model.device.type == "cuda" else []
@@ -394,8 +394,8 @@ class _Trainer:
             "passes": round(run.update / self.per_pass, 2),
             "best_update": run.best_update,
             "averaged": run.best_averaged,
-            "loss": run.best_loss,
-            "base_loss": run.history[0]["dev_loss"],
+            "dev_loss": run.best_loss,
+            "dev_loss_before": run.history[0]["dev_loss"],
             "tokens": run.tokens,
             "bfloat16": self.bfloat16,
             "training_seconds": run.seconds + run.measuring_seconds,
