@@ -232,3 +232,6 @@ def test_the_general_parts_belong_to_the_adapted_model(
     assert memory.dimension == 8
     carried = load_compactor(path / GENERAL_FOLDER / GENERAL_COMPACTOR)
     assert torch.equal(carried.state_dict()["projection"], matrix)
+    (folder / GENERAL_FOLDER / GENERAL_COMPACTOR).write_bytes(b"damaged")
+    with pytest.raises(IbidemError, match="compactor"):
+        run(folder, corpus_file, tmp_path / "other", report=lambda _: pytest.fail("trained before it was read"))

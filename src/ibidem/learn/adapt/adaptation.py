@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ibidem.compact import Compactor
     from ibidem.model import BaseModel
     from ibidem.text import Corpus
 
@@ -105,6 +106,7 @@ def adapt_model(
         raise UsageError(f"The weights of {model.name} are not in float32: load the model with dtype float32 to train.")
     path = path.resolve()
     check_target(path)
+    compactor = _read_compactor(model)
     text = _read(model, train, dev, general, settings)
     request = digest(
         model.fingerprint,
@@ -150,7 +152,7 @@ def adapt_model(
             "device": str(model.device),
             "settings": asdict(settings),
         }
-        _write_folder(model, work / _MODEL, whole, path.name)
+        _write_folder(model, work / _MODEL, whole, path.name, compactor)
         if path.is_dir():
             path.rmdir()  # it is empty
         rename(work / _MODEL, path)
@@ -256,27 +258,31 @@ def _stored_request(file: Path) -> object:
     return stored.get("request") if isinstance(stored, dict) else None
 
 
-def _write_folder(model: BaseModel, folder: Path, report: dict[str, Any], name: str) -> None:
+def _read_compactor(model: BaseModel) -> tuple[Compactor, KeyCoding] | None:
+    """Read the general compactor before the training, so that a damaged one is found before time is spent."""
+    if model.general is None:
+        return None
+    file = model.general / GENERAL_COMPACTOR
+    return load_compactor(file), KeyCoding.read(file.read_bytes())
+
+
+def _write_folder(
+    model: BaseModel, folder: Path, report: dict[str, Any], name: str, general: tuple[Compactor, KeyCoding] | None
+) -> None:
     """Write a complete model folder, durably."""
     remove_file(folder)
-    source = find_folder(model.name)
-    save_folder(model.network, source, folder, omitted=[REPORT])
+    save_folder(model.network, find_folder(model.name), folder, omitted=[REPORT])
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     (folder / CARD).write_text(describe_adaptation(report, name), "utf-8")
-    if (source / GENERAL_FOLDER).is_dir():
-        _carry_general(model, source / GENERAL_FOLDER, folder / GENERAL_FOLDER, name)
+    if model.general is not None and general is not None:
+        shutil.copytree(model.general, folder / GENERAL_FOLDER)
+        compactor, coding = general
+        notes = {"model": name, "model_fingerprint": fingerprint_network(model.network)}
+        (folder / GENERAL_FOLDER / GENERAL_COMPACTOR).write_bytes(store_compactor(compactor, notes, coding))
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb+") as opened:
                 os.fsync(opened.fileno())
-
-
-def _carry_general(model: BaseModel, source: Path, target: Path, name: str) -> None:
-    """Copy what was trained on general text for the base model; its compactor names the model that it belongs to."""
-    shutil.copytree(source, target)
-    file = target / GENERAL_COMPACTOR
-    notes = {"model": name, "model_fingerprint": fingerprint_network(model.network)}
-    file.write_bytes(store_compactor(load_compactor(file), notes, KeyCoding.read(file.read_bytes())))
 
 
 def describe_adaptation(report: dict[str, Any], name: str) -> str:
