@@ -120,8 +120,21 @@ class OwnTranslation(_SystemRow):
         return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
+class _AdaptedRow:
+    """What the rows that translate a test set with a fine-tuned model or a default memory share."""
+
+    test: str
+
+    alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ((self.test, "test"),)
+
+
 @dataclass(frozen=True)
-class FineTunedTranslation:
+class FineTunedTranslation(_AdaptedRow):
     """Translate the test set of a domain with a fine-tuned model, without a memory.
 
     Attributes:
@@ -133,9 +146,6 @@ class FineTunedTranslation:
     model: FineTuned
     test: str
     search: SearchSettings = AUTHORS
-
-    alone: ClassVar[bool] = False
-    library: ClassVar[str | None] = None
 
     @property
     def name(self) -> str:
@@ -151,10 +161,6 @@ class FineTunedTranslation:
     def stages(self) -> tuple[Stage, ...]:
         return (self.model,)
 
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        return ((self.test, "test"),)
-
     def estimate_seconds(self, _count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 50
 
@@ -166,7 +172,7 @@ class FineTunedTranslation:
 
 
 @dataclass(frozen=True)
-class DefaultTranslation:
+class DefaultTranslation(_AdaptedRow):
     """Translate the test set of a domain with a memory of the defaults of `ibidem learn`, by exact search.
 
     Attributes:
@@ -178,9 +184,6 @@ class DefaultTranslation:
     memory: DefaultMemory
     test: str
     search: SearchSettings = AUTHORS
-
-    alone: ClassVar[bool] = False
-    library: ClassVar[str | None] = None
 
     @property
     def name(self) -> str:
@@ -194,10 +197,6 @@ class DefaultTranslation:
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (self.memory,)
-
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        return ((self.test, "test"),)
 
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 60 + 3e-5 * count_pairs(self.memory.corpus)
