@@ -188,6 +188,26 @@ def test_a_killed_run_continues_to_the_same_weights(
     assert report["history"] == expected["history"]
 
 
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_resumes(tiny_folder, text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU sums are not repeated bit for bit, so only the losses are compared."""
+    monkeypatch.setattr("ibidem.learn.adapt.trainer._CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("ibidem.learn.adapt.trainer._CHECKPOINT_SHARE", 1e9)
+    settings = replace(SETTINGS, bfloat16=None)
+    whole = fine_tune(load_model(tiny_folder, device="cuda"), text, text, settings)
+    assert whole["bfloat16"]
+    assert whole["dev_loss"] < whole["dev_loss_before"] - 0.5
+
+    def kill(_label: str, share: float | None, _done: int, _unit: str) -> None:
+        if share is not None and share >= 0.5:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        fine_tune(load_model(tiny_folder, device="cuda"), text, text, settings, workspace=tmp_path, progress=kill)
+    resumed = fine_tune(load_model(tiny_folder, device="cuda"), text, text, settings, workspace=tmp_path)
+    assert resumed["dev_loss"] == pytest.approx(whole["dev_loss"], rel=0.05)
+
+
 @pytest.mark.parametrize("damage", ["other settings", "truncated", "no checkpoint", "no weights", "other state"])
 def test_a_checkpoint_that_does_not_fit_is_not_used(tiny_folder, text, tmp_path: Path, damage: str) -> None:
     short = replace(SETTINGS, updates=4, measurements=2)
