@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 
 SOURCE = Path(ibidem.__file__).parent
 COMMANDS = (
-    *("learn", "translate", "explain", "serve", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
+    *(
+        "learn",
+        "adapt",
+        "translate",
+        "explain",
+        "serve",
+        "evaluate",
+        "add",
+        "remove",
+        "replace",
+        "inspect",
+        "verify",
+        "export",
+    ),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 

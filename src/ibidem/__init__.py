@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 from ibidem.errors import IbidemError
 
 if TYPE_CHECKING:
-    from ibidem.api import Memory
+    from ibidem.api import Memory, adapt
     from ibidem.decode import Translator
     from ibidem.learn import MemoryWriter
 
 __version__ = "0.1.0"
-__all__ = ["IbidemError", "Memory", "MemoryWriter", "Translator", "__version__"]
+__all__ = ["IbidemError", "Memory", "MemoryWriter", "Translator", "__version__", "adapt"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public class, and the packages that it needs, at its first use."""
+    """Import a public class or function, and the packages that it needs, at its first use."""
+    if name == "adapt":
+        from ibidem.api import adapt
+
+        return adapt
     if name == "Memory":
         from ibidem.api import Memory
 

@@ -1,4 +1,4 @@
-"""The public `Memory`: a memory folder with `learn` and `export`; and corpora in the languages of a model."""
+"""The public `Memory` with `learn` and `export`; `adapt`; and corpora in the languages of a model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ibidem.progress import Progress, silent
 from ibidem.text import Corpus, Written, same_language, write_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ibidem.learn import LearnSettings
+    from ibidem.learn import Adaptation, AdaptSettings, LearnSettings, Measurement
     from ibidem.model import BaseModel
 
 PathLike = str | os.PathLike[str]
@@ -110,6 +110,74 @@ class Memory(memory.Memory):
             UsageError: The format is unknown, or the memory does not name its languages; then use `export_pairs`.
         """
         return export_pairs(self, path, format=format, progress=progress)
+
+
+def adapt(
+    model: PathLike | None = None,
+    *,
+    train: PathLike | Sequence[PathLike],
+    path: PathLike,
+    dev: PathLike | Sequence[PathLike] | None = None,
+    general: PathLike | Sequence[PathLike] | None = None,
+    device: str = "auto",
+    source_language: str | None = None,
+    target_language: str | None = None,
+    source_prefix: str = "",
+    settings: AdaptSettings | None = None,
+    progress: Progress = silent,
+    report: Callable[[Measurement], None] = lambda _: None,
+) -> Adaptation:
+    """Fine-tune a base model on parallel text into a new model folder. After an interruption, the same call resumes.
+
+    Args:
+        model: The name or folder of the base model; None for the shipped model.
+        train: The parallel text of the domain: one file (TMX, XLIFF, TSV, JSONL, PO, MO) or two line-aligned files.
+        path: The folder of the adapted model; it appears when it is complete.
+        dev: The dev set that chooses the weights; None holds out pairs of `train`.
+        general: General text that is mixed in, so that the model keeps its quality on other text.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        source_language: The source language of a multilingual model.
+        target_language: The target language of a multilingual model.
+        source_prefix: Text before every source, such as T5's task.
+        settings: The settings of the training.
+        progress: Receives the progress.
+        report: Receives each measurement of the dev loss.
+
+    Returns:
+        The folder of the adapted model, and what was trained.
+
+    Raises:
+        UsageError: An argument or a setting is invalid, or the folder holds something else.
+        ModelError: The model cannot be loaded.
+        TextError: A corpus cannot be read, or has no usable pair.
+
+    Examples:
+        >>> adapted = adapt(train="it.tmx", dev="dev.tsv", path="models/it")  # doctest: +SKIP
+        >>> memory = Memory.learn(adapted.path, train="it.tmx", dev="dev.tsv", path="memories/it")  # doctest: +SKIP
+    """
+    from ibidem.learn import adapt_model, check_target
+    from ibidem.model import load_model
+
+    check_target(Path(path))
+    base = load_model(
+        None if model is None else os.fspath(model),
+        device=device,
+        dtype="float32",
+        source_language=source_language,
+        target_language=target_language,
+        source_prefix=source_prefix,
+    )
+    texts = [None if files is None else open_corpus(files, base) for files in (dev, general)]
+    return adapt_model(
+        base,
+        open_corpus(train, base),
+        Path(path),
+        dev=texts[0],
+        general=texts[1],
+        settings=settings,
+        progress=progress,
+        report=report,
+    )
 
 
 def export_pairs(

@@ -370,7 +370,7 @@ def test_interrupted(tmp_path: Path, tiny_folder: Path, few_file: Path, subcomma
     assert process.returncode == 130
     assert out == b""
     assert err.decode() == (
-        "error: interrupted; the memory keeps everything that was committed: run the same command to resume\n"
+        "error: interrupted; everything that was committed is kept: run the same command to resume\n"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.learn import (
+    AdaptSettings,
     LearnSettings,
     MemoryWriter,
     MetaKSettings,
     PruneSettings,
     TuneSettings,
+    adapt_model,
     combiner_training,
     extract,
+    fine_tune,
     group_entries,
     label_dbscan,
     learn,
@@ -45,6 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Pa
 @pytest.mark.parametrize(
     "documented",
     [
+        AdaptSettings,
+        AdaptSettings.rate,
         LearnSettings,
         PruneSettings,
         TuneSettings,
@@ -58,6 +63,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Pa
         tune,
         prune_memory,
         MemoryWriter,
+        fine_tune,
+        adapt_model,
     ],
 )
 def test_example(documented: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

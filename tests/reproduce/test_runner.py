@@ -13,17 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.errors import LockedMemoryError, MismatchError, UsageError
-from ibidem.learn import CompactSettings, MetaKSettings, PruneSettings
+from ibidem.learn import AdaptSettings, CompactSettings, ContextualSettings, MetaKSettings, PruneSettings
 from ibidem.memory import writer_lock
 from ibidem.reproduce import runner
-from ibidem.reproduce.fine_tuning import FineTuningSettings
 from ibidem.reproduce.plan import BASE, Plan, System, assemble
 from ibidem.reproduce.report import RowChoice, reproduce, survey_rows
 from ibidem.reproduce.results import Results, digest
 from ibidem.reproduce.rows.statistics import ParameterCount, Redundancy, Statistics, TsneProjection
-from ibidem.reproduce.rows.translation import AUTHORS, FineTunedTranslation, OwnTranslation, Timing, Translation
+from ibidem.reproduce.rows.translation import (
+    AUTHORS,
+    DefaultTranslation,
+    FineTunedTranslation,
+    OwnTranslation,
+    Timing,
+    Translation,
+)
 from ibidem.reproduce.runner import Schedule, Task, Workers, choose_rows, find_obstacle, plan_tasks, run_rows
-from ibidem.reproduce.stages import Compacted, Extracted, FineTuned, Pruned, Trained, Tuned
+from ibidem.reproduce.stages import Compacted, DefaultMemory, Extracted, FineTuned, Pruned, Trained, Tuned
 from ibidem.reproduce.workspace import RunSettings, Workspace
 
 if TYPE_CHECKING:
@@ -267,7 +273,9 @@ def test_one_run_at_a_time(setting: RunSettings) -> None:
 
 
 def test_every_kind_of_row(setting: RunSettings) -> None:
-    tuned = FineTuned(("koran",), "koran", FineTuningSettings(updates=3, warmup=1, judge_every=2))
+    tuned = FineTuned(("koran",), "koran", AdaptSettings(updates=3, batch_tokens=256, measurements=2))
+    briefly = ContextualSettings(updates=20)
+    memory = DefaultMemory(("koran",), "koran", tuned, MetaKSettings(updates=20), briefly)
     rows = [
         Timing((BASE, FULL), "koran", 2, 1, 2, search=SEARCH),
         Redundancy(("koran",)),
@@ -275,6 +283,7 @@ def test_every_kind_of_row(setting: RunSettings) -> None:
         OwnTranslation(BASE, search=SEARCH),
         ParameterCount(4, NETWORK, METAK),
         FineTunedTranslation(tuned, "news", search=SEARCH),
+        DefaultTranslation(memory, "koran", search=SEARCH),
         translate(replace(FULL, index="paper")),
     ]
     report = run_rows(setting, rows, minutes=None, log=quiet)
@@ -282,7 +291,9 @@ def test_every_kind_of_row(setting: RunSettings) -> None:
     assert report.measured == len(rows)
     results = Results(setting.results)
     found = [results.find(row) for row in rows]
-    timing, redundancy, picture, own, parameters, fine, indexed = (result for result in found if result is not None)
+    timing, redundancy, picture, own, parameters, fine, both, indexed = (
+        result for result in found if result is not None
+    )
     assert [len(system["rounds"]) for system in timing["speeds"]] == [2, 2]
     assert timing["speeds"][1]["storage"]["keys_and_values"] == timing["speeds"][1]["entries"] * (2 * 32 + 2)
     assert redundancy["ngrams"]["1"]["distinct"] < redundancy["ngrams"]["2"]["distinct"] <= redundancy["entries"]
@@ -290,6 +301,7 @@ def test_every_kind_of_row(setting: RunSettings) -> None:
     assert own["sentences"] == 64
     assert parameters["compactor"] == (32 * 32 + 32) + (32 * 8 + 8)
     assert fine["stages"]["finetuned"]["updates"] == 3
+    assert set(both["stages"]) == {"finetuned", "defaultmemory"}
     assert indexed["stages"]["indexed"]["bytes"] > 0
 
 

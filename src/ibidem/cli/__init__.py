@@ -24,7 +24,7 @@ def main() -> None:
     except IbidemError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted; the memory keeps everything that was committed: run the same command to resume", 130)
+        _fail("interrupted; everything that was committed is kept: run the same command to resume", 130)
     except BrokenPipeError:
         # The reader of our output has closed the pipe, which is no failure; avoid a second error while flushing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ibidem import __version__
-from ibidem.cli import edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
+from ibidem.cli import adapt, edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,13 @@ app = typer.Typer(
 )
 
 # Options that take one file or two line-aligned files, with the commands that have them.
-_FILES = {"--train": ("learn", "extract"), "--dev": ("learn", "tune"), "--test": ("evaluate",), "--file": ("add",)}
+_FILES = {
+    "--train": ("learn", "adapt", "extract"),
+    "--dev": ("learn", "adapt", "tune"),
+    "--general": ("adapt",),
+    "--test": ("evaluate",),
+    "--file": ("add",),
+}
 
 
 def _show_version(wanted: bool) -> None:
@@ -104,6 +110,7 @@ def repeat_file_options(arguments: Sequence[str]) -> list[str]:
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "learn": learn.learn,
+    "adapt": adapt.adapt,
     "translate": translate.translate,
     "explain": explain.explain,
     "evaluate": evaluate.evaluate,

@@ -60,6 +60,17 @@ class ModelSettings:
     source_prefix: str = ""
 
 
+@dataclass(frozen=True)
+class TrainedModelSettings:
+    """How the model that is trained reads its text.
+
+    Attributes:
+        source_prefix: Text in front of every source sentence (T5).
+    """
+
+    source_prefix: str = ""
+
+
 class Setting(NamedTuple):
     """A setting as `ibidem settings` lists it.
 
@@ -141,7 +152,7 @@ def list_settings(settings: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def settings(
-    command: Annotated[str, typer.Argument(help="learn, cluster, compact, prune, tune or serve.")] = "learn",
+    command: Annotated[str, typer.Argument(help="learn, adapt, cluster, compact, prune, tune or serve.")] = "learn",
     search: Annotated[
         str | None, typer.Option("--search", help="List only settings whose name or meaning has this.")
     ] = None,
@@ -160,7 +171,7 @@ def settings(
 
 def _settings_of() -> dict[str, Callable[[], dict[str, Any]]]:
     """Return, for each command, a function that makes its settings by prefix."""
-    from ibidem.learn import ClusterSettings, CompactSettings, LearnSettings, PruneSettings, TuneSettings
+    from ibidem.learn import AdaptSettings, ClusterSettings, CompactSettings, LearnSettings, PruneSettings, TuneSettings
 
     def of_server() -> dict[str, Any]:
         from ibidem.serve import Limits
@@ -169,6 +180,7 @@ def _settings_of() -> dict[str, Callable[[], dict[str, Any]]]:
 
     return {
         "learn": lambda: {"text.": TextSettings(), "model.": ModelSettings(), "": LearnSettings()},
+        "adapt": lambda: {"text.": TextSettings(), "model.": TrainedModelSettings(), "": AdaptSettings()},
         "cluster": lambda: {"": ClusterSettings()},
         "compact": lambda: {"": CompactSettings()},
         "prune": lambda: {"": PruneSettings()},

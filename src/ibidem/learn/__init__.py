@@ -1,5 +1,16 @@
 """Learning a memory from a corpus: the stages (extract, cluster, compact, tune, prune, index) and the whole recipe."""
 
+from ibidem.learn.adapt import (
+    Adaptation,
+    AdaptSettings,
+    EncodedText,
+    Measurement,
+    adapt_model,
+    check_target,
+    fine_tune,
+    measure_loss,
+    measure_text,
+)
 from ibidem.learn.cluster import ClusterSettings, cluster_memory
 from ibidem.learn.combiner_training import ContextualSettings, MetaKSettings, train_adaptive, tune_fixed
 from ibidem.learn.compact import (
@@ -36,15 +47,19 @@ from ibidem.learn.tuning import TuneSettings, tune
 
 __all__ = [
     "PAPER_SETTINGS",
+    "AdaptSettings",
+    "Adaptation",
     "Added",
     "ClusterSettings",
     "CompactSettings",
     "ContextualSettings",
     "Correction",
+    "EncodedText",
     "EntryGroups",
     "Examples",
     "ExtractSettings",
     "LearnSettings",
+    "Measurement",
     "MemoryWriter",
     "MetaKSettings",
     "NeighbourGraph",
@@ -52,7 +67,9 @@ __all__ = [
     "PruneSettings",
     "TrainingData",
     "TuneSettings",
+    "adapt_model",
     "build_neighbour_graph",
+    "check_target",
     "cluster_costs",
     "cluster_memory",
     "compact_memory",
@@ -61,6 +78,7 @@ __all__ = [
     "cut_chunks",
     "describe_memory",
     "extract",
+    "fine_tune",
     "fit_key_coding",
     "gather_examples",
     "group_entries",
@@ -69,6 +87,8 @@ __all__ = [
     "learn",
     "maintain",
     "make_batches",
+    "measure_loss",
+    "measure_text",
     "parse_objectives",
     "prune_entries",
     "prune_memory",

@@ -152,16 +152,21 @@ def describe_memory(memory: Memory) -> str:
         "generation": f"{manifest.generation}, {manifest.updated}, ibidem {manifest.ibidem_version}",
         "can be restored": ", ".join(memory.snapshots()) or "nothing",
     }
-    parts = ["# A memory of ibidem", "Written by `ibidem`; change it and it will be overwritten.", _table(facts)]
+    parts = ["# A memory of ibidem", "Written by `ibidem`; change it and it will be overwritten.", fact_table(facts)]
     for name, notes in manifest.stages.items():
         parts.append(f"## {name}")
         shown = {key: value for key, value in notes.items() if key not in _OMITTED}
         settings = {f"setting: {key}": value for key, value in notes.get("settings", {}).items()}
-        parts.append(_table({**shown, **settings}))
+        parts.append(fact_table({**shown, **settings}))
     return "\n\n".join(parts) + "\n"
 
 
-def _table(facts: Mapping[str, Any]) -> str:
+def fact_table(facts: Mapping[str, Any]) -> str:
+    """Return facts as a Markdown table of two columns.
+
+    Args:
+        facts: The values by name, each as `describe_value` takes it.
+    """
     rows = [f"| {name.replace('_', ' ')} | {_cell(describe_value(value))} |" for name, value in facts.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
 

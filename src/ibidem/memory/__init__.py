@@ -12,7 +12,16 @@ from ibidem.memory.artefacts import (
     serials_of,
 )
 from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
-from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
+from ibidem.memory.files import (
+    TEMPORARY,
+    Damage,
+    link_file,
+    make_directory,
+    remove_file,
+    rename,
+    replace_file,
+    temporary_path,
+)
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
 from ibidem.memory.key_coding import KeyCoding
@@ -59,8 +68,10 @@ __all__ = [
     "numbers_among",
     "remove_file",
     "remove_pairs",
+    "rename",
     "replace_file",
     "serials_of",
+    "temporary_path",
     "verify_folder",
     "writer_lock",
 ]

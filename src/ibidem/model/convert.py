@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import pickle
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import IbidemError, ModelError, UsageError
-from ibidem.model.loading import build, fetch, load_config, raise_model_error, read_shards
+from ibidem.model.loading import build, fetch, load_config, raise_model_error, read_shards, save_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _PICKLE = "pytorch_model.bin"
 _INDEX = "pytorch_model.bin.index.json"
-_COPIED = (".json", ".txt", ".model", ".spm")
 
 
 def convert(name: str, target: Path) -> None:
@@ -42,10 +40,7 @@ def convert(name: str, target: Path) -> None:
     with raise_model_error(name):
         folder = Path(name) if Path(name).exists() else fetch(name, ["pytorch_model*.bin"])
         network = build(load_config(folder, name), _read_pickles(folder, name), folder)
-        network.save_pretrained(target)
-        for file in sorted(folder.iterdir()):
-            if file.suffix in _COPIED and file.name != _INDEX and not (target / file.name).exists():
-                shutil.copyfile(file, target / file.name)
+        save_folder(network, folder, target, omitted=[_INDEX])
 
 
 def _read_pickles(folder: Path, name: str) -> dict[str, Tensor]:

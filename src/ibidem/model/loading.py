@@ -36,6 +36,8 @@ _INDEX_FILE = "model.safetensors.index.json"
 # No Python files, pickles, adapters or chat templates are downloaded.
 _FETCHED = ("*.json", "*.txt", "*.model", "*.spm", PLAIN_FILE, "model-*.safetensors", PACKED_FILE)
 _NOT_FETCHED = ("*/*", "adapter_*")
+# Endings of the files that a changed model has in common with the original one.
+_COPIED = (".json", ".txt", ".model", ".spm")
 _USABLE = "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
 SHIPPED = "ibidem-base-de-en"
 # The folder of a model that holds its general compactor, source projection and combiner.
@@ -148,6 +150,40 @@ def _int8_obstacle(network: Any, name: str, torch_device: torch.device) -> str |
             f"use {describe_option('--dtype', 'float32')}."
         )
     return None
+
+
+def find_folder(name: str) -> Path:
+    """Return the folder of a model; a model of the hub is downloaded, or found in the cache.
+
+    Args:
+        name: The name of a loaded model: that of the shipped one, an absolute path, or a name on the hub.
+
+    Raises:
+        ModelError: The model cannot be found.
+    """
+    if name == SHIPPED:
+        return _shipped_folder()
+    if Path(name).exists():
+        return Path(name)
+    with raise_model_error(name):
+        return fetch(name)
+
+
+def save_folder(network: Any, source: Path, target: Path, omitted: Sequence[str] = ()) -> None:
+    """Write a network to a new folder, with the tokenizer and all other settings of the folder that it came from.
+
+    Args:
+        network: A transformers model.
+        source: The folder that the network was loaded from.
+        target: The new folder.
+        omitted: Names of files that are not copied.
+    """
+    network.save_pretrained(target)
+    for weights in target.glob("*.safetensors"):
+        weights.chmod(0o644)  # safetensors creates files that only their owner can read
+    for file in sorted(source.iterdir()):
+        if file.suffix in _COPIED and file.name not in omitted and not (target / file.name).exists():
+            shutil.copyfile(file, target / file.name)
 
 
 def _shipped_folder() -> Path:

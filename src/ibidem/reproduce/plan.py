@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.learn import ClusterSettings, CompactSettings, MetaKSettings, PruneSettings, count_graph_neighbours
-from ibidem.reproduce.fine_tuning import FineTuningSettings
+from ibidem.learn import (
+    AdaptSettings,
+    ClusterSettings,
+    CompactSettings,
+    ContextualSettings,
+    MetaKSettings,
+    PruneSettings,
+    count_graph_neighbours,
+)
 from ibidem.reproduce.stages import (
     SHARED_SEED,
     Clustered,
@@ -138,6 +145,7 @@ class Plan:
         general: Corpus of G-CKMT*'s compactor.
         star: Compactor of CKMT*.
         metak: Settings of the Meta-k Network.
+        contextual: Settings of the contextual combiner.
         indexes: Searches that `compact` and `domains` compare.
         shares: Shares of the entries in `limited-data`.
         rates: Pruning rates of `pruning-curve`.
@@ -159,6 +167,7 @@ class Plan:
     general: tuple[str, ...] = ("general",)
     star: CompactSettings = STAR
     metak: MetaKSettings = field(default_factory=MetaKSettings)
+    contextual: ContextualSettings = field(default_factory=ContextualSettings)
     indexes: tuple[str, ...] = ("exact", "paper")
     shares: tuple[float, ...] = (1.0, 0.8, 0.6, 0.4, 0.2, 0.01)
     rates: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -166,7 +175,7 @@ class Plan:
     dimensions: tuple[int, ...] = (128, 64, 32, 16)
     timed_batches: int = 8
     rounds: int = 3
-    fine_tuning: FineTuningSettings = field(default_factory=FineTuningSettings)
+    fine_tuning: AdaptSettings = field(default_factory=AdaptSettings)
     points: int = 200
     smoke: bool = False
 
@@ -242,13 +251,14 @@ def quick_plan() -> Plan:
         elsewhere=("news",),
         star=star,
         metak=MetaKSettings(updates=100, validate_every=50, learning_rate=0.01),
+        contextual=ContextualSettings(updates=50),
         shares=(1.0, 0.2),
         rates=(0.3, 0.7),
         ks=(4, 8),
         dimensions=(32, 16),
         timed_batches=1,
         rounds=1,
-        fine_tuning=FineTuningSettings(updates=6, warmup=2, judge_every=3),
+        fine_tuning=AdaptSettings(updates=6, batch_tokens=256, measurements=2),
         points=20,
         smoke=True,
     )

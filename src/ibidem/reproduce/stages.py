@@ -6,36 +6,38 @@ Memories that differ in one stage are hard-linked copies of each other.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.torch import save_file
 
 from ibidem.compact import store_compactor
 from ibidem.learn import (
+    AdaptSettings,
     ClusterSettings,
     CompactSettings,
     ContextualSettings,
     ExtractSettings,
+    LearnSettings,
     MetaKSettings,
     NeighbourGraph,
     PruneSettings,
     TrainingData,
     TuneSettings,
+    adapt_model,
     build_neighbour_graph,
     cluster_memory,
     compact_memory,
     extract,
     fit_key_coding,
     index_memory,
+    learn,
     prune_memory,
     train_compactor,
     tune,
 )
 from ibidem.memory import LOCK, WORK, Memory, link_file
 from ibidem.model import load_model
-from ibidem.reproduce.fine_tuning import Encoded, FineTuningSettings, fine_tune
 from ibidem.reproduce.workspace import Stage
 from ibidem.retrieve import is_for_gpu
 
@@ -45,10 +47,11 @@ if TYPE_CHECKING:
 
     import torch
 
+    from ibidem.model import BaseModel
     from ibidem.reproduce.workspace import Workspace
 
 COMPACTOR = "compactor.safetensors"
-WEIGHTS = "weights.safetensors"
+MODEL = "model"
 SHARED_SEED = 1
 """Seed of the stages that rows of all seeds share: extraction, clusters, indexes."""
 
@@ -321,7 +324,7 @@ class Tuned(Stage):
 
 @dataclass(frozen=True)
 class FineTuned(Stage):
-    """Fine-tune all weights of the base model on a corpus.
+    """Fine-tune all weights of the base model on a corpus, as `ibidem adapt` does.
 
     Attributes:
         corpus: Domains of the training text.
@@ -331,7 +334,9 @@ class FineTuned(Stage):
 
     corpus: tuple[str, ...]
     dev: str
-    settings: FineTuningSettings
+    settings: AdaptSettings
+
+    resumes: ClassVar[bool] = True
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
@@ -342,14 +347,72 @@ class FineTuned(Stage):
 
     def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
         model = load_model(workspace.setting.model, device=workspace.setting.device)
-        train, dev = (
-            Encoded.of(model, [p.source for p in pairs], [p.target for p in pairs], workspace.batch_tokens // 4)
-            for pairs in (list(workspace.train(self.corpus)), list(workspace.corpus(self.dev, "dev")))
+        train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
+        report = adapt_model(model, train, folder / MODEL, dev=dev, settings=self.settings).report
+        kept = (
+            "updates",
+            "best_update",
+            "averaged",
+            "dev_loss",
+            "dev_loss_before",
+            "training_seconds",
+            "pairs",
+            "history",
         )
-        report = fine_tune(model, train, dev, self.settings)
-        weights = {name: tensor.cpu().clone() for name, tensor in model.network.state_dict().items()}
-        save_file(weights, folder / WEIGHTS)
-        return {**report, "pairs": len(train.sources), "batch_tokens": workspace.batch_tokens // 4}
+        return {name: report[name] for name in kept}
+
+
+@dataclass(frozen=True)
+class DefaultMemory(Stage):
+    """Learn a memory as `ibidem learn` does by default: general compactor and contextual combiner.
+
+    Attributes:
+        corpus: Domains of the training text.
+        dev: Domain of the dev set.
+        model: Fine-tuned model; None for the base model.
+        metak: Settings of the Meta-k Network.
+        contextual: Settings of the contextual combiner.
+        seed: Seed of what is trained.
+    """
+
+    corpus: tuple[str, ...]
+    dev: str
+    model: FineTuned | None = None
+    metak: MetaKSettings = field(default_factory=MetaKSettings)
+    contextual: ContextualSettings = field(default_factory=ContextualSettings)
+    seed: int = SHARED_SEED
+
+    resumes: ClassVar[bool] = True
+
+    @property
+    def sources(self) -> tuple[Stage, ...]:
+        return () if self.model is None else (self.model,)
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 40 + count_pairs(self.corpus) * 3e-4
+
+    def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        tuning = TuneSettings(
+            metak=replace(self.metak, seed=self.seed), contextual=replace(self.contextual, seed=self.seed)
+        )
+        settings = LearnSettings(extract=ExtractSettings(batch_tokens=workspace.batch_tokens), tune=tuning)
+        train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
+        memory = learn(self.load_model(workspace), train, folder, dev=dev, seed=SHARED_SEED, settings=settings)
+        return {"pairs": memory.pairs, "entries": memory.entries}
+
+    def load_model(self, workspace: Workspace) -> BaseModel:
+        """Return the model of the memory.
+
+        Args:
+            workspace: Has the base model, and the folder of the fine-tuned one.
+        """
+        if self.model is None:
+            return workspace.model
+        return load_model(workspace.folder(self.model) / MODEL, device=workspace.setting.device)
 
 
 def copy_memory(source: Path, target: Path) -> Memory:

@@ -79,6 +79,10 @@ def test_in_the_domain_and_elsewhere(plan, results) -> None:
     tuned = grid.lines[quality.TUNED]
     models = {row.model for cell in tuned.values() for row in cell.rows}
     assert len(models) == len(plan.seeds)  # one model of a seed serves all test sets
+    both = [row.memory for cell in grid.lines[quality.BOTH].values() for row in cell.rows]
+    assert {memory.model for memory in both} == models
+    assert all(memory.seed == memory.model.settings.seed for memory in both)
+    assert {row.memory.model for row in grid.lines[quality.DEFAULT]["it"].rows} == {None}
     stages = {"finetuned": {"seconds": 120.0}}
     bleu = put_score(results, tuned["news"].rows[0], 0.4, stages=stages)
     put_score(results, tuned["it"].rows[0], 0.7, stages=stages)

@@ -8,8 +8,6 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from safetensors.torch import load_file
-
 from ibidem.combine import load_combiner
 from ibidem.decode import BaseScorer, SearchSettings, Translator, Work, load_memory_scorer
 from ibidem.evaluate import Speed, count_bleu, score
@@ -19,7 +17,7 @@ from ibidem.reproduce.data import own_sentences
 from ibidem.reproduce.plan import EXACT, System, assemble
 from ibidem.reproduce.results import MATCHES
 from ibidem.reproduce.rows import Measured
-from ibidem.reproduce.stages import WEIGHTS, FineTuned
+from ibidem.reproduce.stages import MODEL, DefaultMemory, FineTuned
 from ibidem.reproduce.workspace import with_sources
 
 if TYPE_CHECKING:
@@ -122,8 +120,21 @@ class OwnTranslation(_SystemRow):
         return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
+class _AdaptedRow:
+    """What the rows that translate a test set with a fine-tuned model or a default memory share."""
+
+    test: str
+
+    alone: ClassVar[bool] = False
+    library: ClassVar[str | None] = None
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ((self.test, "test"),)
+
+
 @dataclass(frozen=True)
-class FineTunedTranslation:
+class FineTunedTranslation(_AdaptedRow):
     """Translate the test set of a domain with a fine-tuned model, without a memory.
 
     Attributes:
@@ -135,9 +146,6 @@ class FineTunedTranslation:
     model: FineTuned
     test: str
     search: SearchSettings = AUTHORS
-
-    alone: ClassVar[bool] = False
-    library: ClassVar[str | None] = None
 
     @property
     def name(self) -> str:
@@ -153,19 +161,52 @@ class FineTunedTranslation:
     def stages(self) -> tuple[Stage, ...]:
         return (self.model,)
 
-    @property
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        return ((self.test, "test"),)
-
     def estimate_seconds(self, _count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 50
 
     def measure(self, workspace: Workspace) -> Measured:
         sources, references = workspace.pairs(self.test, "test")
-        tuned = load_model(workspace.setting.model, device=workspace.setting.device)
-        tuned.network.load_state_dict(load_file(workspace.folder(self.model) / WEIGHTS, str(workspace.device)))
+        tuned = load_model(workspace.folder(self.model) / MODEL, device=workspace.setting.device)
         translations = make_translator(workspace, tuned, self.search).translate(sources)
         return score_translations(translations, references, {"stages": {"finetuned": workspace.notes(self.model)}})
+
+
+@dataclass(frozen=True)
+class DefaultTranslation(_AdaptedRow):
+    """Translate the test set of a domain with a memory of the defaults of `ibidem learn`, by exact search.
+
+    Attributes:
+        memory: Memory, of the base model or a fine-tuned one.
+        test: Domain of the test set.
+        search: Settings of beam search.
+    """
+
+    memory: DefaultMemory
+    test: str
+    search: SearchSettings = AUTHORS
+
+    @property
+    def name(self) -> str:
+        tuned = "" if self.memory.model is None else f"fine-tuned {self.memory.model.settings.updates} updates + "
+        return f"{self.test}/test {tuned}default memory of {'+'.join(self.memory.corpus)} seed={self.memory.seed}"
+
+    @property
+    def seed(self) -> int:
+        return self.memory.seed
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.memory,)
+
+    def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
+        return 60 + 3e-5 * count_pairs(self.memory.corpus)
+
+    def measure(self, workspace: Workspace) -> Measured:
+        sources, references = workspace.pairs(self.test, "test")
+        model, memory = self.memory.load_model(workspace), Memory.open(workspace.folder(self.memory))
+        scorer = load_memory_scorer(memory, model, combiner=load_combiner(memory, "contextual"), index=EXACT)
+        translations = make_translator(workspace, model, self.search).translate(sources, scorer=scorer)
+        return score_translations(translations, references, describe_stages(workspace, self.stages))
 
 
 def open_scorer(workspace: Workspace, system: System) -> Scorer:

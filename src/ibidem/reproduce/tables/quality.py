@@ -20,8 +20,8 @@ from ibidem.reproduce.grid import (
     markdown,
     spread_of,
 )
-from ibidem.reproduce.rows.translation import FineTunedTranslation, Timing, Translation
-from ibidem.reproduce.stages import FineTuned
+from ibidem.reproduce.rows.translation import DefaultTranslation, FineTunedTranslation, Timing, Translation
+from ibidem.reproduce.stages import DefaultMemory, FineTuned
 from ibidem.reproduce.tables import Table, grid_table
 from ibidem.reproduce.tables.compact import INDEX_NOTE
 
@@ -32,9 +32,14 @@ if TYPE_CHECKING:
     from ibidem.reproduce.results import Result, Results
     from ibidem.reproduce.rows import Row
 
-NMT, ADAPTIVE, CKMT, GENERAL, TUNED = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*", "fine-tuned"
+NMT, ADAPTIVE, CKMT, GENERAL = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*"
+DEFAULT, TUNED, BOTH = "default memory", "fine-tuned", "fine-tuned, default memory"
 DOMAIN_PAIRS = ((NMT, ADAPTIVE), (ADAPTIVE, CKMT), (CKMT, GENERAL), (ADAPTIVE, GENERAL))
-TUNED_PAIRS = ((NMT, TUNED), (ADAPTIVE, TUNED), (CKMT, TUNED), (NMT, ADAPTIVE), (NMT, CKMT))
+TUNED_PAIRS = (
+    *((NMT, label) for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH)),
+    *((label, TUNED) for label in (ADAPTIVE, CKMT, DEFAULT)),
+    *((label, BOTH) for label in (DEFAULT, TUNED)),
+)
 COLUMN = "BLEU"
 
 # The two settings of cost clusters, which the paper calls "Ours".
@@ -366,23 +371,38 @@ def _lay_out_optimal(plan: Plan, results: Results) -> str:
 
 
 def build_fine_tuning(plan: Plan) -> Grid:
-    """Return four systems, adapted to one domain, on its test set and on others.
+    """Return memories, a fine-tuned model and both, adapted to one domain, on its test set and on others.
 
     Args:
         plan: Gives the domain, the other test sets and the seeds.
     """
     columns = tuple(dict.fromkeys((plan.domain, *plan.elsewhere)))
-    lines: dict[str, dict[str, Cell]] = {label: {} for label in (NMT, ADAPTIVE, CKMT, TUNED)}
-    for test in columns:
-        memories = {
-            ADAPTIVE: [plan.adaptive(plan.domain, seed) for seed in plan.seeds],
-            CKMT: [plan.ckmt(plan.domain, seed) for seed in plan.seeds],
+    seeds = plan.seeds
+
+    def rows(test: str) -> dict[str, tuple[Row, ...]]:
+        return {
+            NMT: (Translation(plan.base(), test),),
+            ADAPTIVE: tuple(Translation(plan.adaptive(plan.domain, seed), test) for seed in seeds),
+            CKMT: tuple(Translation(plan.ckmt(plan.domain, seed), test) for seed in seeds),
+            DEFAULT: tuple(DefaultTranslation(default_memory(plan, seed), test) for seed in seeds),
+            TUNED: tuple(FineTunedTranslation(fine_tuned(plan, seed), test) for seed in seeds),
+            BOTH: tuple(DefaultTranslation(default_memory(plan, seed, fine_tuned(plan, seed)), test) for seed in seeds),
         }
-        lines[NMT][test] = Cell((Translation(plan.base(), test),))
-        for label, systems in memories.items():
-            lines[label][test] = Cell(tuple(Translation(system, test) for system in systems))
-        lines[TUNED][test] = Cell(tuple(FineTunedTranslation(fine_tuned(plan, seed), test) for seed in plan.seeds))
+
+    made = {test: rows(test) for test in columns}
+    lines = {label: {test: Cell(made[test][label]) for test in columns} for label in made[plan.domain]}
     return Grid(columns, lines, TUNED_PAIRS)
+
+
+def default_memory(plan: Plan, seed: int, model: FineTuned | None = None) -> DefaultMemory:
+    """Return the memory of the defaults of `ibidem learn`.
+
+    Args:
+        plan: Gives the domain and the settings of the combiners.
+        seed: Seed of the combiners.
+        model: Fine-tuned model; None for the base model.
+    """
+    return DefaultMemory((plan.domain,), plan.domain, model, plan.metak, plan.contextual, seed)
 
 
 def fine_tuned(plan: Plan, seed: int) -> FineTuned:
@@ -411,13 +431,14 @@ def learning_seconds(result: Result) -> float | None:
 def _lay_out_fine_tuning(plan: Plan, results: Results) -> str:
     grid = build_fine_tuning(plan)
     times = []
-    for label in (ADAPTIVE, CKMT, TUNED):
+    for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH):
         spread = spread_of(grid.lines[label][plan.domain].values(results, learning_seconds))
         times.append(f"{label} {NOT_RUN if spread is None else f'{spread.mean / 60:.1f} minutes'}")
     note = (
-        f"The memory and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
-        f"set; other columns show what that does to other text. Learning took: {', '.join(times)} (side by side where "
-        f"the rows were; fine-tuning was given {plan.fine_tuning.updates:,} updates, and ends earlier when its dev "
+        f"The memories and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
+        "set; other columns show what that does to other text. The default memory is that of `ibidem learn`, with 8 "
+        f"neighbours; the other memories use 4. Learning took: {', '.join(times)} (side by side where the rows were; "
+        f"fine-tuning was given {plan.fine_tuning.updates:,} updates, and ends earlier when its dev "
         "loss no longer falls)."
     )
     return f"{lay_out_grid(grid, results)}\n\n{note}"
@@ -446,7 +467,7 @@ BY_NAME = {
     ),
     "fine-tuning": grid_table(
         "fine-tuning",
-        "A memory against full fine-tuning, in the domain and elsewhere (BLEU, k = 4, exact search)",
+        "Memories, full fine-tuning and both, in the domain and elsewhere (BLEU, exact search)",
         build_fine_tuning,
         _lay_out_fine_tuning,
     ),
