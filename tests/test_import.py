@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 COMMANDS = (
     *("learn", "translate", "explain", "serve", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
 )
 
 # A package imports only packages before it in this list, and only through their fronts.
@@ -28,6 +28,7 @@ PACKAGES = (
     "text",
     "model",
     "memory",
+    "glossary",
     "compact",
     "retrieve",
     "combine",

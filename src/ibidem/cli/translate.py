@@ -90,6 +90,7 @@ def translate(
                 mark_fuzzy=mark_fuzzy,
                 json=json,
             )
+            note_terms(translator)
             return
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = read_lines(source, str(input or "stdin"))
@@ -104,6 +105,24 @@ def translate(
         for line in written:
             target.write(line.encode("utf-8") + b"\n")
             target.flush()
+        note_terms(translator)
+
+
+def note_terms(translator: Translator) -> None:
+    """Print what became of the terms of the glossary, and the sentences that lack one.
+
+    Args:
+        translator: The translator after its work.
+    """
+    work = translator.work
+    if translator.glossary is None:
+        return
+    for unmet in work.unmet_terms[:_MOST_FAILURES]:
+        note(f"unmet term {unmet.entry.source!r} ({' | '.join(unmet.entry.targets)}): {unmet.text}")
+    note(
+        f"glossary {translator.glossary.name}: {work.terms:,} terms found, {work.forced_terms:,} forced, "
+        f"{len(work.unmet_terms):,} unmet"
+    )
 
 
 def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:

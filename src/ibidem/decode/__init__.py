@@ -2,7 +2,7 @@
 
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
-from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word, join_explanations
+from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Term, Token, Word, join_explanations
 from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
 from ibidem.decode.logits_processor import MemoryLogitsProcessor
 from ibidem.decode.scorer import (
@@ -15,7 +15,7 @@ from ibidem.decode.scorer import (
     combine_scorers,
 )
 from ibidem.decode.text_splitter import Piece
-from ibidem.decode.translator import Translator, Work, translate_document
+from ibidem.decode.translator import Translator, UnmetTerm, Work, translate_document
 
 __all__ = [
     "BaseScorer",
@@ -35,8 +35,10 @@ __all__ = [
     "Retrieved",
     "Scorer",
     "SearchSettings",
+    "Term",
     "Token",
     "Translator",
+    "UnmetTerm",
     "Word",
     "Work",
     "beam_search",

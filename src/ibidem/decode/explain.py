@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scorer import Retrieved, Scorer
+    from ibidem.glossary import TermUse
     from ibidem.memory import Memory
     from ibidem.model import BaseModel, Spans, States
 
@@ -97,6 +98,7 @@ class Token:
         memory_share: The part of `probability` that comes from neighbours, 0 to 1.
         forced: Whether the limit on the length ended the part here: the end then has probability 1 in the score.
         neighbours: The retrieved entries, heaviest first.
+        glossary: The name of the glossary that forced the token; None for other tokens.
     """
 
     value: int
@@ -111,6 +113,7 @@ class Token:
     memory_share: float
     forced: bool
     neighbours: tuple[Neighbour, ...]
+    glossary: str | None = None
 
     @property
     def log_probability(self) -> float:
@@ -151,6 +154,29 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A term of a glossary that the source has.
+
+    Attributes:
+        glossary: The name of the glossary.
+        source: The term in the glossary.
+        targets: Its translations in the glossary.
+        start: The translation of the term is `translation[start:end]`; both are -1 where the translation lacks it.
+        end: See `start`.
+        forced: Whether the translation without the glossary lacks the term.
+        met: Whether the translation has the term.
+    """
+
+    glossary: str
+    source: str
+    targets: tuple[str, ...]
+    start: int
+    end: int
+    forced: bool
+    met: bool
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A translation and the explanation of its words; a blank text has no words and no scores.
 
@@ -159,12 +185,14 @@ class Explanation:
         translation: The translation.
         scores: The length-normalised score of each part; a text has one part unless it was so long that it was split.
         words: The words of the translation, in order.
+        terms: The terms of the glossary that the source has, in order.
     """
 
     source: str
     translation: str
     scores: tuple[float, ...]
     words: tuple[Word, ...]
+    terms: tuple[Term, ...] = ()
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -234,14 +262,20 @@ def join_explanations(text: str, explanations: Sequence[Explanation]) -> Explana
         explanations: The explanations of its pieces, in order; their translations are joined by spaces.
     """
     words: list[Word] = []
+    terms: list[Term] = []
     scores: list[float] = []
     place = 0
     for explanation in explanations:
         words += (_shift(word, place, len(scores)) for word in explanation.words)
+        terms += (_shift_term(term, place) for term in explanation.terms)
         scores += explanation.scores
         place += len(explanation.translation) + 1
     translation = " ".join(explanation.translation for explanation in explanations)
-    return Explanation(text, translation, tuple(scores), tuple(words))
+    return Explanation(text, translation, tuple(scores), tuple(words), tuple(terms))
+
+
+def _shift_term(term: Term, place: int) -> Term:
+    return replace(term, start=term.start + place, end=term.end + place) if term.met else term
 
 
 def _shift(word: Word, place: int, part: int) -> Word:
@@ -306,16 +340,41 @@ def _explain_text(
 ) -> Explanation:
     translations = [model.tokens.decode(hypothesis.tokens) for hypothesis, _ in parts]
     words: list[Word] = []
+    terms: list[Term] = []
     place = 0
     for number, (translation, (hypothesis, rows)) in enumerate(zip(translations, parts, strict=True)):
         check()
         spans = model.tokens.spans(hypothesis.tokens, translation)
         forced = hypothesis.cut and model.forces_eos
         tokens = list(_explain_tokens(model, citations, rows, spans, number, place, len(translation), forced))
+        here = [_shift_term(_make_term(use), place) for use in hypothesis.terms]
+        terms += here
+        tokens = _name_glossary(tokens, here)
         words += _group(translation, place, tokens, len(hypothesis.tokens))
         place += len(translation) + 1
     scores = tuple(hypothesis.score for hypothesis, _ in parts)
-    return Explanation(text, " ".join(translations), scores, tuple(words))
+    return Explanation(text, " ".join(translations), scores, tuple(words), tuple(terms))
+
+
+def _make_term(use: TermUse) -> Term:
+    return Term(use.glossary, use.entry.source, use.entry.targets, use.start, use.end, use.forced, use.is_met)
+
+
+def _name_glossary(tokens: list[Token], terms: Sequence[Term]) -> list[Token]:
+    """Set the glossary of the tokens that it forced."""
+    forced = [term for term in terms if term.forced]
+    return (
+        [
+            replace(token, glossary=next((term.glossary for term in forced if _overlap(token, term)), None))
+            for token in tokens
+        ]
+        if forced
+        else tokens
+    )
+
+
+def _overlap(token: Token, term: Term) -> bool:
+    return token.start < term.end and term.start < token.end
 
 
 def _explain_tokens(
@@ -427,7 +486,8 @@ def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Wor
     """
     share = sum(token.memory_share for token in tokens) / len(tokens)
     agreeing, retrieved = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
-    summary = describe(share, agreeing, retrieved)
+    glossary = next((token.glossary for token in tokens if token.glossary is not None), None)
+    summary = describe(share, agreeing, retrieved) if glossary is None else f"from the glossary {glossary}"
     return Word(text, start, end, share, agreeing, retrieved, summary, tokens)
 
 

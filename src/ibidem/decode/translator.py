@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
 from ibidem.decode.explain import Part, explain
 from ibidem.decode.loaded_memory import LoadedMemory, MemoryArgument, load_model_for, open_memories
 from ibidem.decode.scorer import combine_scorers
+from ibidem.decode.term_search import TermSearcher
 from ibidem.decode.text_splitter import PIECE_TOKENS, Piece, split_text
 from ibidem.errors import UsageError
+from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel
 from ibidem.progress import Progress, silent
 from ibidem.text import FillReport, FillSettings, check_languages, fill, open_document, open_output
@@ -29,11 +31,26 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.explain import Explanation
     from ibidem.decode.scorer import Scorer
+    from ibidem.glossary import Entry
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
 # A stream is read in windows of this many batches. Each window is sorted by length, which saves padding.
 _SORTED_BATCHES = 16
+_MAX_MATCHERS = 8
+_MAX_UNMET = 1_000
+
+
+class UnmetTerm(NamedTuple):
+    """A term of a glossary that a translation lacks.
+
+    Attributes:
+        text: The sentence of the source.
+        entry: The entry of the glossary.
+    """
+
+    text: str
+    entry: Entry
 
 
 @dataclass
@@ -44,11 +61,17 @@ class Work:
         sentences: The number of translated sentences (pieces of texts).
         tokens: The number of tokens of the best hypotheses, their ends included.
         seconds: The time that the search took.
+        terms: The number of terms of glossaries in the sources.
+        forced_terms: How many of them the translations lacked without the glossary, and have with it.
+        unmet_terms: The terms that translations lack, at most the last 1,000.
     """
 
     sentences: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    terms: int = 0
+    forced_terms: int = 0
+    unmet_terms: list[UnmetTerm] = field(default_factory=list)
 
 
 class Translator:
@@ -73,9 +96,11 @@ class Translator:
         source_prefix: Text to put before every source, such as T5's task; by default the memory's.
         piece_tokens: A text of more source tokens than this, or than the model reads, is split into pieces that are
             translated one by one; None for the model's limit only.
+        glossary: A glossary, or its file (.glossary, CSV, TSV, TBX): the terms that translations must contain.
 
     Attributes:
         model: The base model.
+        glossary: The glossary; None without one.
         loaded_memories: The loaded memories.
         settings: The settings of the beam search.
         batch_size: How many sentences are translated at once.
@@ -115,6 +140,7 @@ class Translator:
         target_language: str | None = None,
         source_prefix: str = "",
         piece_tokens: int | None = PIECE_TOKENS,
+        glossary: Glossary | str | os.PathLike[str] | None = None,
     ) -> None:
         if piece_tokens is not None and piece_tokens < 2:
             raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
@@ -143,6 +169,9 @@ class Translator:
         self.piece_tokens = piece_tokens
         self.work = Work()
         self._searcher = BeamSearcher(self.model)
+        self._term_searcher = TermSearcher(self.model)
+        self._matchers: dict[int, TermMatcher] = {}
+        self.glossary = self._load_glossary(glossary)
 
     @property
     def scorer(self) -> Scorer:
@@ -168,6 +197,30 @@ class Translator:
         """
         return self._combine([loaded.scorer_with(combiner) for loaded in self.loaded_memories])
 
+    def _load_glossary(self, given: Glossary | str | os.PathLike[str] | None) -> Glossary | None:
+        """Open a glossary, and check that it is for the languages of the model."""
+        tokens = self.model.tokens
+        if given is None or isinstance(given, Glossary):
+            glossary = given
+        else:
+            glossary = load_glossary(given, tokens.source_language or "de", tokens.target_language or "en")
+        if glossary is not None:
+            glossary.check_languages(tokens.source_language, tokens.target_language)
+        return glossary
+
+    def _matcher_of(self, given: Glossary | None) -> TermMatcher | None:
+        """Return the matcher of a glossary, or of the translator's own; it is made once."""
+        glossary = self.glossary if given is None else self._load_glossary(given)
+        if glossary is None or not len(glossary):
+            return None
+        matcher = self._matchers.get(id(glossary))
+        if matcher is None:
+            while len(self._matchers) >= _MAX_MATCHERS:
+                self._matchers.pop(next(iter(self._matchers)))
+            # The matcher holds the glossary, so that its id stays in use.
+            matcher = self._matchers[id(glossary)] = TermMatcher(glossary)
+        return matcher
+
     def _combine(self, scorers: Sequence[Scorer]) -> Scorer:
         return combine_scorers(scorers, [loaded.weight for loaded in self.loaded_memories])
 
@@ -177,6 +230,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
     ) -> list[str]:
         """Translate texts.
@@ -186,6 +240,7 @@ class Translator:
             prefixes: The beginning that each translation is forced to have, "" for none.
             scorer: Another scorer than `self.scorer`; `BaseScorer()` for the base model alone. The memories are not
                 refreshed then.
+            glossary: Another glossary than `self.glossary`.
             check: Called before every decoding step, in this thread; an exception that it raises ends the work.
 
         Returns:
@@ -207,8 +262,16 @@ class Translator:
             >>> from ibidem.decode import BaseScorer
             >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
             ['Good morning.']
+
+        With a glossary:
+
+        Examples:
+            >>> from ibidem.glossary import Entry, Glossary
+            >>> glossary = Glossary("app", "de", "en", [Entry("Mandant", ("tenant",))])
+            >>> translator.translate(["Der Mandant wurde gelöscht."], glossary=glossary)
+            ['The tenant was deleted.']
         """
-        found = self.search(list(texts), prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(list(texts), prefixes=prefixes, scorer=scorer, glossary=glossary, check=check)
         return [self._text(parts) for parts in found]
 
     def translate_stream(self, lines: Iterable[str]) -> Iterator[str]:
@@ -243,6 +306,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
     ) -> list[list[tuple[str, float]]]:
         """Find several translations of each text, best first, with their scores.
 
@@ -252,9 +316,10 @@ class Translator:
                 only one.
             prefixes: See `translate`.
             scorer: See `translate`.
+            glossary: See `translate`.
         """
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
-        found = self.search(texts, prefixes=prefixes, settings=settings, scorer=scorer)
+        found = self.search(texts, prefixes=prefixes, settings=settings, scorer=scorer, glossary=glossary)
         return [
             [(self.model.tokens.decode(best.tokens), best.score) for best in parts[0]]
             if len(parts) == 1
@@ -268,6 +333,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
     ) -> list[Explanation]:
         """Translate texts as `translate` does, and explain every word of the translations.
@@ -278,11 +344,13 @@ class Translator:
             texts: Source texts.
             prefixes: See `translate`.
             scorer: See `translate`.
+            glossary: See `translate`.
             check: See `translate`.
 
         Returns:
             An explanation for each text: the translation, and for every word and token the weights and probabilities of
-            base model and memories, and the neighbours with the sentence pairs that they come from.
+            base model and memories, and the neighbours with the sentence pairs that they come from; and the terms of
+            the glossary.
 
         Examples:
             >>> explanation = Translator(device="cpu").explain(["Guten Morgen."])[0]
@@ -294,7 +362,7 @@ class Translator:
             'from the base model: no neighbour'
         """
         given = list(texts)
-        found = self.search(given, prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(given, prefixes=prefixes, scorer=scorer, glossary=glossary, check=check)
         return self.explain_found(given, found, scorer=scorer, check=check)
 
     def explain_found(
@@ -329,6 +397,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
     ) -> list[list[list[Hypothesis]]]:
         """Find the best hypotheses of texts.
@@ -338,6 +407,7 @@ class Translator:
             prefixes: See `translate`.
             settings: Other settings than `self.settings`.
             scorer: See `translate`.
+            glossary: See `translate`.
             check: See `translate`.
 
         Returns:
@@ -346,8 +416,38 @@ class Translator:
         pieces = self.split(texts)
         flat = [piece.ids for pieces_of_text in pieces for piece in pieces_of_text]
         forced = None if prefixes is None else self._encode_prefixes(pieces, prefixes)
-        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, scorer, check))
+        found = self._search_sorted(flat, forced, settings or self.settings, scorer, check)
+        matcher = self._matcher_of(glossary)
+        if matcher is not None:
+            sentences = [piece for pieces_of_text in pieces for piece in pieces_of_text]
+            found = self._use_terms(sentences, found, matcher, forced, settings or self.settings, scorer, check)
+        hypotheses = iter(found)
         return [[next(hypotheses) for _ in pieces_of_text] for pieces_of_text in pieces]
+
+    def _use_terms(
+        self,
+        pieces: Sequence[Piece],
+        found: Sequence[list[Hypothesis]],
+        matcher: TermMatcher,
+        prefixes: Sequence[list[int]] | None,
+        settings: SearchSettings,
+        scorer: Scorer | None,
+        check: Check,
+    ) -> list[list[Hypothesis]]:
+        """Search the pieces again whose translations lack terms of a glossary."""
+        started = time.perf_counter()
+        results = []
+        for number, (piece, hypotheses) in enumerate(zip(pieces, found, strict=True)):
+            prefix = () if prefixes is None else prefixes[number]
+            best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
+            results.append(best)
+            uses = best[0].terms
+            self.work.terms += len(uses)
+            self.work.forced_terms += sum(use.forced for use in uses)
+            self.work.unmet_terms += (UnmetTerm(piece.text, use.entry) for use in uses if not use.is_met)
+        del self.work.unmet_terms[:-_MAX_UNMET]
+        self.work.seconds += time.perf_counter() - started
+        return results
 
     def split(self, texts: Sequence[str]) -> list[list[Piece]]:
         """Split each text into pieces of at most `piece_tokens` tokens; a blank text has none.

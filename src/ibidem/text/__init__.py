@@ -9,6 +9,8 @@ from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untransla
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output
+from ibidem.text.xml import Kind as XmlKind
+from ibidem.text.xml import read_tokens as read_xml
 
 __all__ = [
     "COMPRESSED_ENDINGS",
@@ -26,6 +28,7 @@ __all__ = [
     "Translate",
     "Untranslated",
     "Written",
+    "XmlKind",
     "check_languages",
     "fill",
     "format_of",
@@ -33,6 +36,7 @@ __all__ = [
     "open_document",
     "open_output",
     "primary_language",
+    "read_xml",
     "same_language",
     "translate_pieces",
     "write_pairs",
