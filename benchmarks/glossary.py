@@ -58,7 +58,7 @@ def main() -> None:
     )
     glossary = load_glossary(FOLDER / "terms.csv")
     report: dict[str, Any] = {
-        "command": f"python benchmarks/glossary.py{' --memory ' + Path(arguments.memory).name if arguments.memory else ''}",
+        "command": "python benchmarks/glossary.py" + (" --memory MEMORY" if arguments.memory else ""),
         "commit": subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
         ).stdout.strip(),

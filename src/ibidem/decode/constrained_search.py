@@ -391,7 +391,7 @@ class _Search:
             if len(bank) < self._width and key not in seen:
                 seen.add(key)
                 bank.append(one)
-        # Where there are more banks than rows, the best of every bank come first, of banks with more terms before others.
+        # Where there are more banks than rows, the best of every bank come first; banks with more terms before others.
         ranked = [(rank, -bank[0], one) for bank, kept in banks.items() for rank, one in enumerate(kept)]
         ranked.sort(key=lambda item: item[:2])
         return [one for _, _, one in ranked[: self._rows]]

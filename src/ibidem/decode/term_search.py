@@ -38,10 +38,11 @@ _WORD = re.compile(r"\w+")
 _FUNCTION_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "a an the this that these those my your his her its our their of to in on at by for from with and or is are was "
-        "were be been has have had not no any each every all some der die das den dem des ein eine einen einem einer "
-        "eines dieser diese dieses diesen diesem mein dein sein ihr unser euer jeder jede jedes von zu auf bei für mit "
-        "und oder ist sind war waren wird werden wurde wurden hat haben nicht kein keine alle zum zur im am vom",
+        "a an the this that these those my your his her its our their of to in on at by for from with and or is are "
+        "was were be been has have had not no any each every all some der die das den dem des ein eine einen einem "
+        "einer eines dieser diese dieses diesen diesem mein dein sein ihr unser euer jeder jede jedes von zu auf bei "
+        "für mit und oder ist sind war waren wird werden wurde wurden hat haben nicht kein keine alle "
+        "zum zur im am vom",
     )
 )
 _VOWEL_SOUND = re.compile(r"(?!eu|ew|one\b|once|uni|us[aeiu]|ut[ie])[aeiou]|hour|hono|heir", re.IGNORECASE)

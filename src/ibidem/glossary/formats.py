@@ -102,13 +102,14 @@ def read_terms(
         GlossaryError: The file cannot be read, a row is invalid, or two rows give one term different translations;
             the message names up to 10 lines.
     """
-    return parse_terms(
-        read_bytes(Path(path)), str(path), source_language, target_language, format=format_of(path, format)
-    )
+    found = format_of(path, format)
+    return parse_terms(read_bytes(Path(path)), str(path), source_language, target_language, format=found)
 
 
-def parse_terms(content: bytes, name: str, source_language: str, target_language: str, *, format: str) -> TermList:
-    """Parse the content of a file of terms; see `read_terms`.
+def parse_terms(
+    content: bytes, name: str, source_language: str, target_language: str, *, format: str, header: bool = True
+) -> TermList:
+    r"""Parse the content of a file of terms; see `read_terms`.
 
     Args:
         content: The bytes of the file.
@@ -116,6 +117,7 @@ def parse_terms(content: bytes, name: str, source_language: str, target_language
         source_language: The language of the terms.
         target_language: The language of the translations.
         format: "csv", "tsv" or "tbx".
+        header: Whether the first row of a table may be a header.
 
     Raises:
         GlossaryError: See `read_terms`.
@@ -128,7 +130,7 @@ def parse_terms(content: bytes, name: str, source_language: str, target_language
     if format == "tbx":
         return _merge(_read_tbx(content, name, languages), name)
     table, separator = _read_table(content, name, format)
-    order = _read_header(table[0][1], languages) if table else None
+    order = _read_header(table[0][1], languages) if table and header else None
     rows = [_make_row(line, cells, order or (0, 1), name, separator) for line, cells in (table[1:] if order else table)]
     return _merge(rows, name)
 
@@ -153,13 +155,12 @@ def _read_table(content: bytes, name: str, format: str) -> tuple[list[tuple[int,
         raise GlossaryError(f"{name}: not text. Save the sheet as CSV in UTF-8.")
     first = next((line for line in text.splitlines() if line.strip()), "")
     separator = "\t" if format == "tsv" or "\t" in first else ";" if first.count(";") > first.count(",") else ","
-    # A file without quoting may have a quotation mark inside a cell.
-    quoted = format == "csv" or '"' in first
     lines = io.StringIO(text, newline="")
+    # TSV has no quoting, so that a quotation mark is a character like others.
     reader = (
-        csv.reader(lines, delimiter=separator, strict=True)
-        if quoted
-        else csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE, strict=True)
+        csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE, strict=True)
+        if format == "tsv"
+        else csv.reader(lines, delimiter=separator, strict=True)
     )
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -357,10 +358,12 @@ def write_terms(glossary: Glossary, format: str) -> str:
     """
     if format == "tbx":
         return _write_tbx(glossary)
+    rows = [(glossary.source_language, glossary.target_language)]
+    rows += ((entry.source, _join(entry.targets)) for entry in glossary.entries)
+    if format == "tsv":
+        return "".join(f"{source}\t{target}\n" for source, target in rows)
     file = io.StringIO()
-    writer = csv.writer(file, delimiter="\t" if format == "tsv" else ",", lineterminator="\n")
-    writer.writerow([glossary.source_language, glossary.target_language])
-    writer.writerows([entry.source, _join(entry.targets)] for entry in glossary.entries)
+    csv.writer(file, lineterminator="\n").writerows(rows)
     return file.getvalue()
 
 

@@ -51,9 +51,9 @@ class Entry:
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Glossary:
-    """A named list of terms with their translations.
+    """A named list of terms with their translations; it never changes, and is equal only to itself.
 
     Attributes:
         name: The name that explanations and lists show.

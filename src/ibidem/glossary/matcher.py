@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ibidem.glossary.glossary import Entry, Glossary
 
-_WORD = re.compile(r"[^\W_]+(?:['’.&+][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:['’.&+][^\W_]+)*(?:\+\+|#)?")
 # A word next to one of these characters is part of a placeholder, a path, a name of a variable or an address.
 _CODE_BEFORE, _CODE_AFTER = frozenset("{$%@#_\\&<="), frozenset("}_\\@>=(")
 
