@@ -34,7 +34,7 @@ _MAX_ROWS = 96
 # The translation has at most this many tokens more than the one without terms, beside the tokens of the terms.
 _EXTRA_TOKENS = 8
 # Added to a form that is begun where the replaced word was in the translation without terms.
-_ANCHOR_BONUS = 2.0
+_ANCHOR_BONUS = 4.0
 _SENTENCE_ENDS = (".", "!", "?", ":", "…")
 _OPENING = ('"', "'", "(", "[", "{", "„", "“", "‘", "‚", "«", "»", "-", "–", "/")
 

@@ -179,6 +179,7 @@ class TermSearcher:
             for word in alignment.words
             if word.casefold() not in own and len(re.findall(rf"(?<!\w){re.escape(word.casefold())}(?!\w)", text)) == 1
         ]
+        words += [word.removesuffix("s") for word in words if _is_plural(word)]
         cased = {form for word in words for form in (word, word.lower(), capitalise(word)) if len(word) > 2}
         encoded = self._model.tokens.encode_targets(sorted(cased))
         return {ids[0]: _REPLACED_PENALTY for ids in encoded if len(ids) > 1}
