@@ -1,12 +1,14 @@
 """Measure how many terms of a glossary translations contain, and what the glossary does to BLEU.
 
     python benchmarks/glossary.py [--memory memories/it] [--text test.de test.en] [--show] [--output FILE]
+    python benchmarks/glossary.py --text test.de test.en [--terms tests/glossary/software.csv] …
 
 200 sentences that were written for this project (`tests/glossary/sentences.tsv`) contain 1 to 3 terms of
 `tests/glossary/terms.csv` each. The third column has the form of each term that the reference has. They are translated
 without and with the glossary. `right form` counts the terms that the translation has in the form of the reference, `any
-form` those that it has in any form; a form that is needed twice counts twice. `--text` adds parallel text, of which the
-sentences that have a term by chance show the effect of the glossary on text that was not written for it.
+form` those that it has in any form; a form that is needed twice counts twice. With `--text`, the sentences of this
+parallel text that have a term of `--terms` are translated instead. Only terms whose translation the reference has are
+counted then: it shows what a glossary in the words of the references does to real text.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sacrebleu
 
-from ibidem.decode import Translator
+from ibidem.decode import SearchSettings, Translator
 from ibidem.evaluate import describe_machine
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.text import Corpus
@@ -46,35 +48,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", help="memory to translate with")
     parser.add_argument("--text", nargs="+", help="parallel text; its sentences without a term are left out")
+    parser.add_argument("--terms", type=Path, default=FOLDER / "software.csv", help="the glossary for --text")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--show", action="store_true", help="print the sentences that the glossary changes")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args()
-    from ibidem.decode import SearchSettings
-
     translator = Translator(
         memory=arguments.memory, device="cpu", dtype=arguments.dtype, settings=SearchSettings(beam=arguments.beam)
     )
-    glossary = load_glossary(FOLDER / "terms.csv")
+    glossary = load_glossary(arguments.terms if arguments.text else FOLDER / "terms.csv")
+    sentences = read_text(arguments.text, glossary) if arguments.text else read_sentences()
     report: dict[str, Any] = {
-        "command": "python benchmarks/glossary.py" + (" --memory MEMORY" if arguments.memory else ""),
+        "command": "python benchmarks/glossary.py"
+        + (" --memory MEMORY" if arguments.memory else "")
+        + (" --text TEXT.de TEXT.en" if arguments.text else ""),
         "commit": subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
         ).stdout.strip(),
         "machine": describe_machine(),
         "beam": arguments.beam,
         "terms": len(glossary),
-        "sentences": measure(translator, glossary, read_sentences(), show=arguments.show),
+        "sentences": measure(translator, glossary, sentences, show=arguments.show),
     }
-    if arguments.text:
-        matcher = TermMatcher(glossary)
-        pairs = [pair for pair in Corpus(arguments.text) if matcher.find(pair.source)]
-        sentences = [Sentence(pair.source, pair.target, []) for pair in pairs]
-        report["text"] = measure(translator, glossary, sentences, show=arguments.show)
     print(json.dumps(report, indent=2))
     if arguments.output:
         arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def read_text(paths: Sequence[str], glossary: Glossary) -> list[Sentence]:
+    """Read the pairs of parallel text that have all terms of the glossary in both languages, at least one."""
+    matcher = TermMatcher(glossary)
+    chosen = []
+    for pair in Corpus(paths):
+        uses = matcher.check([match.entry for match in matcher.find(pair.source)], pair.target)
+        if uses and all(use.is_met for use in uses):
+            chosen.append(Sentence(pair.source, pair.target, [pair.target[use.start : use.end] for use in uses]))
+    return chosen
 
 
 def read_sentences() -> list[Sentence]:

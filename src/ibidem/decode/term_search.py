@@ -256,7 +256,7 @@ def _find_aligned(text: str, places: Sequence[tuple[int, int]], losses: Sequence
 
 def _is_plural(word: str) -> bool:
     """Guess whether an English word is in the plural."""
-    return bool(re.search(r"[^su]s$", word)) and not word.endswith("is")
+    return len(word) > 3 and bool(re.search(r"[^su]s$", word)) and not word.endswith("is")
 
 
 def _begins_with_vowel(form: str) -> bool:
