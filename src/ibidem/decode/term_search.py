@@ -17,7 +17,7 @@ from ibidem.glossary import capitalise
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ibidem.decode.beam_search import Check, SearchSettings
     from ibidem.decode.beams import Hypothesis
@@ -32,7 +32,11 @@ _WRONG_NUMBER = -4.0
 _ALIGNED = 1.0
 # A word belongs to the aligned words if its difference is at least this fraction of the largest one.
 _ALIGNED_FRACTION = 0.3
+# The words before the aligned ones that may change with the term, such as articles and adjectives.
+_CONTEXT_WORDS = 3
 _MAX_REPEATS = 3
+# The most terms of a sentence that are forced; more would make a search too long.
+_MAX_TERMS = 16
 _WORD = re.compile(r"\w+")
 # Words that a term never replaces, though they change with it.
 _FUNCTION_WORDS = frozenset(
@@ -55,10 +59,12 @@ class Alignment(NamedTuple):
     Attributes:
         words: The aligned words, as they are in the translation.
         first: The number of the first token of these words.
+        context: The number of tokens before the `_CONTEXT_WORDS` words in front of them.
     """
 
     words: tuple[str, ...]
     first: int
+    context: int
 
 
 class TermSearcher:
@@ -104,20 +110,63 @@ class TermSearcher:
         before = self._check(matcher, entries, found[0])
         if all(use.is_met for use in before):
             return [one._replace(terms=tuple(self._check(matcher, entries, one))) for one in found]
-        constraints = self._constrain(piece, matches, before, found[0], matcher)
-        results = self._constrained(piece.ids, constraints, len(found[0].tokens), settings, scorer, prefix, check)
-        judged = [(one, self._check(matcher, entries, one)) for one in results if not _repeats(one, found[0])]
-        most = max((_count(uses) for _, uses in judged), default=0)
-        if most <= _count(before):
-            return [found[0]._replace(terms=tuple(before)), *found[1:]]
         missing = {number for number, use in enumerate(before) if not use.is_met}
+        best = self._search_again(piece, matches, missing, found[0], matcher, settings, scorer, prefix, check)
+        if not best or _count(best[0].terms) <= _count(before):
+            return [found[0]._replace(terms=tuple(before)), *found[1:]]
         return [
             one._replace(
-                terms=tuple(use._replace(forced=use.is_met and number in missing) for number, use in enumerate(uses))
+                terms=tuple(
+                    use._replace(forced=use.is_met and number in missing) for number, use in enumerate(one.terms)
+                )
             )
-            for one, uses in judged
-            if _count(uses) == most
-        ][: settings.n_best]
+            for one in best[: settings.n_best]
+        ]
+
+    def _search_again(
+        self,
+        piece: Piece,
+        matches: Sequence[TermMatch],
+        missing: set[int],
+        hypothesis: Hypothesis,
+        matcher: TermMatcher,
+        settings: SearchSettings,
+        scorer: Scorer,
+        prefix: Sequence[int],
+        check: Check,
+    ) -> list[Hypothesis]:
+        """Find translations with as many of the terms as possible, best first; none where none ended.
+
+        The search first keeps the beginning of the translation that lacks terms, up to some words before the first
+        aligned ones.
+        """
+        entries = [match.entry for match in matches]
+        lacking = [match for number, match in enumerate(matches) if number in missing][:_MAX_TERMS]
+        alignments = dict(zip(lacking, self._align(piece, lacking, hypothesis, check), strict=True))
+        context = min((0 if one is None else one.context for one in alignments.values()), default=0)
+        prefixes = [list(prefix)]
+        if context > len(prefix):
+            prefixes.insert(0, hypothesis.tokens[:context])
+        best: list[Hypothesis] = []
+        for kept in prefixes:
+            there = matcher.check(entries, self._model.tokens.decode(kept))
+            wanted = [match for match, use in zip(matches, there, strict=True) if not use.is_met][:_MAX_TERMS]
+            if not wanted:
+                continue
+            constraints = self._constrain(piece, wanted, alignments, hypothesis, matcher)
+            usual = len(hypothesis.tokens)
+            results = self._constrained(piece.ids, constraints, usual, settings, scorer, kept, check)
+            judged = [
+                one._replace(terms=tuple(self._check(matcher, entries, one)))
+                for one in results
+                if not _repeats(one, hypothesis)
+            ]
+            most = max((_count(one.terms) for one in judged), default=0)
+            if not best or most > _count(best[0].terms):
+                best = [one for one in judged if _count(one.terms) == most]
+            if most == len(entries):
+                break
+        return best
 
     def _check(self, matcher: TermMatcher, entries: Sequence[Entry], hypothesis: Hypothesis) -> list[TermUse]:
         return matcher.check(entries, self._model.tokens.decode(hypothesis.tokens))
@@ -126,13 +175,11 @@ class TermSearcher:
         self,
         piece: Piece,
         matches: Sequence[TermMatch],
-        before: Sequence[TermUse],
+        alignments: Mapping[TermMatch, Alignment | None],
         hypothesis: Hypothesis,
         matcher: TermMatcher,
     ) -> Constraints:
-        """Return the constraints of a piece, guided by the translation that lacks some of its terms."""
-        missing = [match for match, use in zip(matches, before, strict=True) if not use.is_met]
-        alignments = dict(zip(missing, self._align(piece, missing, hypothesis), strict=True))
+        """Return the constraints of a piece, guided by the alignments with the translation that lacks terms."""
         english = primary_language(matcher.glossary.target_language) == "en"
         writer = _FormWriter(self._constrained, self._articles if english else {}, piece.text)
         terms, penalties = [], {}
@@ -140,8 +187,8 @@ class TermSearcher:
             forms = matcher.target_forms(match.entry)
             alignment = alignments.get(match)
             plural = None if alignment is None or not english else _is_plural(alignment.words[-1])
-            anchored = () if alignment is None else tuple(hypothesis.tokens[: alignment.first])
-            terms.append(list(writer.write(forms, match.entry.targets, plural, anchored if alignment else None)))
+            anchor = None if alignment is None else tuple(hypothesis.tokens[: alignment.first])
+            terms.append(list(writer.write(forms, match.entry.targets, plural, anchor)))
             if alignment is not None:
                 penalties.update(self._penalise(alignment, forms, hypothesis))
         return Constraints(terms, penalties)
@@ -153,14 +200,16 @@ class TermSearcher:
         encoded = self._model.tokens.encode_targets(words)
         return {ids[0]: word for ids, word in zip(encoded, words, strict=True) if len(ids) == 2}
 
-    def _align(self, piece: Piece, missing: Sequence[TermMatch], hypothesis: Hypothesis) -> list[Alignment | None]:
+    def _align(
+        self, piece: Piece, missing: Sequence[TermMatch], hypothesis: Hypothesis, check: Check
+    ) -> list[Alignment | None]:
         """Find the translation of each term in a hypothesis, by erasing the term from the source."""
         if not hypothesis.tokens:
             return [None] * len(missing)
         erased = [f"{piece.text[: match.start]}{piece.text[match.end :]}" for match in missing]
         sources = [piece.ids, *self._model.tokens.encode_sources(erased)]
         target = [*hypothesis.tokens, self._model.tokens.eos]
-        _, log_probs = self._model.force_decode(sources, [target] * len(sources))
+        _, log_probs = self._model.force_decode(sources, [target] * len(sources), check)
         whole, *without = log_probs.view(len(sources), len(target)).tolist()
         text = self._model.tokens.decode(hypothesis.tokens)
         spans = self._model.tokens.spans(hypothesis.tokens, text)
@@ -250,8 +299,11 @@ def _find_aligned(text: str, places: Sequence[tuple[int, int]], losses: Sequence
         first -= 1
     while last + 1 < len(totals) and totals[last + 1] >= least:
         last += 1
-    token = next(number for number, (_, end) in enumerate(places) if end > words[first].start())
-    return Alignment(tuple(word[0] for word in words[first : last + 1]), token)
+    token, context = (
+        next(number for number, (_, end) in enumerate(places) if end > words[word].start())
+        for word in (first, max(0, first - _CONTEXT_WORDS))
+    )
+    return Alignment(tuple(word[0] for word in words[first : last + 1]), token, context)
 
 
 def _is_plural(word: str) -> bool:
