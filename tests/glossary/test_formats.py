@@ -39,6 +39,7 @@ TBX_3 = b"""<tbx type="TBX-Basic" xmlns="urn:iso:std:iso:30042:ed-2" xml:lang="e
         (b'"Mandant","tenant"\n', "csv"),
         (b"de,en\nMandant,tenant\n", "csv"),
         (b"EN-GB,DE\ntenant,Mandant\n", "csv"),
+        (b"Deutsch;English;Notiz\r\nMandant;tenant;x\r\n", "csv"),
         (b"Source,Comment,Target\nMandant,see manual,tenant\n", "csv"),
         (b"\xef\xbb\xbf\n\n Mandant , tenant \n", "csv"),
         ("Mandant\ttenant\n".encode("utf-16"), "tsv"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ibidem.text import FillReport, FillSettings
 
 _MOST_FAILURES = 20
+_MAX_SHOWN = 100
 
 
 def translate(
@@ -117,8 +118,9 @@ def note_terms(translator: Translator) -> None:
     work = translator.work
     if translator.glossary is None:
         return
-    for unmet in work.unmet_terms[:_MOST_FAILURES]:
-        note(f"unmet term {unmet.entry.source!r} ({' | '.join(unmet.entry.targets)}): {unmet.text}")
+    for unmet in list(dict.fromkeys(work.unmet_terms))[:_MOST_FAILURES]:
+        text = unmet.text if len(unmet.text) <= _MAX_SHOWN else f"{unmet.text[:_MAX_SHOWN]}…"
+        note(f"unmet term {unmet.entry.source!r} ({' | '.join(unmet.entry.targets)}): {text}")
     note(
         f"glossary {translator.glossary.name}: {work.terms:,} terms found, {work.forced_terms:,} forced, "
         f"{len(work.unmet_terms):,} unmet"

@@ -30,6 +30,7 @@ FORMATS = ("csv", "tsv", "tbx")
 
 # Names of columns and languages in the first row of a table.
 _HEADERS = ({"source", "source term", "quelle", "term", "begriff"}, {"target", "target term", "translation", "ziel"})
+_LANGUAGE_NAMES = {"de": {"german", "deutsch"}, "en": {"english", "englisch"}}
 _MAX_ROWS = 4 * MAX_ENTRIES
 _MAX_ERRORS = 10
 _SEPARATOR = "|"
@@ -185,7 +186,8 @@ def _read_header(cells: Sequence[str], languages: tuple[str, str]) -> tuple[int,
     columns: list[int | None] = [None, None]
     for column, cell in enumerate(names):
         for side in (0, 1):
-            if columns[side] is None and (cell in _HEADERS[side] or primary_language(cell) == languages[side]):
+            known = _HEADERS[side] | _LANGUAGE_NAMES.get(languages[side], set())
+            if columns[side] is None and (cell in known or primary_language(cell) == languages[side]):
                 columns[side] = column
     if columns[0] is None or columns[1] is None:
         return None
