@@ -269,7 +269,8 @@ class _Search:
         self._rows = min(_MAX_ROWS, banks * self._width)
         self._usual = usual_length + 1
         wanted = self._usual + self._usual // 2 + sum(longest) + _EXTRA_TOKENS
-        self._limit = min(wanted, settings.limit(len(source), model.tokens.max_target_length))
+        longest_target = model.tokens.max_target_length
+        self._limit = min(wanted, settings.limit(len(source), longest_target) + len(prefix), longest_target)
         self._decoding = model.start([source], self._rows)
         self._sources = Sources(self._decoding.source_means)
         self._banned = torch.tensor(model.banned, device=model.device) if model.banned else None
