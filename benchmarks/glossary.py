@@ -1,14 +1,18 @@
 """Measure how many terms of a glossary translations contain, and what the glossary does to BLEU.
 
     python benchmarks/glossary.py [--memory memories/it] [--text test.de test.en] [--show] [--output FILE]
+    python benchmarks/glossary.py --held-out …
     python benchmarks/glossary.py --text test.de test.en [--terms tests/glossary/software.csv] …
 
 200 sentences that were written for this project (`tests/glossary/sentences.tsv`) contain 1 to 3 terms of
 `tests/glossary/terms.csv` each. The third column has the form of each term that the reference has. They are translated
 without and with the glossary. `right form` counts the terms that the translation has in the form of the reference, `any
-form` those that it has in any form; a form that is needed twice counts twice. With `--text`, the sentences of this
-parallel text that have a term of `--terms` are translated instead. Only terms whose translation the reference has are
-counted then: it shows what a glossary in the words of the references does to real text.
+form` those that it has in any form; a form that is needed twice counts twice. `--held-out` measures 30 other sentences
+with 15 other terms (`held-out.tsv`, `held-out.csv`), which were written after the search was finished.
+
+With `--text`, the sentences of this parallel text that have a term of `--terms` are translated instead. Only sentences
+whose references have the translations of all their terms are used: it shows what a glossary in the words of the
+references does to real text.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ class Sentence(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", help="memory to translate with")
+    parser.add_argument("--held-out", action="store_true", help="measure the sentences that were written last")
     parser.add_argument("--text", nargs="+", help="parallel text; its sentences without a term are left out")
     parser.add_argument("--terms", type=Path, default=FOLDER / "software.csv", help="the glossary for --text")
     parser.add_argument("--beam", type=int, default=4)
@@ -57,10 +62,12 @@ def main() -> None:
     translator = Translator(
         memory=arguments.memory, device="cpu", dtype=arguments.dtype, settings=SearchSettings(beam=arguments.beam)
     )
-    glossary = load_glossary(arguments.terms if arguments.text else FOLDER / "terms.csv")
-    sentences = read_text(arguments.text, glossary) if arguments.text else read_sentences()
+    own = ("held-out.csv", "held-out.tsv") if arguments.held_out else ("terms.csv", "sentences.tsv")
+    glossary = load_glossary(arguments.terms if arguments.text else FOLDER / own[0])
+    sentences = read_text(arguments.text, glossary) if arguments.text else read_sentences(FOLDER / own[1])
     report: dict[str, Any] = {
         "command": "python benchmarks/glossary.py"
+        + (" --held-out" if arguments.held_out else "")
         + (" --memory MEMORY" if arguments.memory else "")
         + (" --text TEXT.de TEXT.en" if arguments.text else ""),
         "commit": subprocess.run(
@@ -87,9 +94,9 @@ def read_text(paths: Sequence[str], glossary: Glossary) -> list[Sentence]:
     return chosen
 
 
-def read_sentences() -> list[Sentence]:
-    """Read the sentences that were written for this benchmark."""
-    rows = [line.split("\t") for line in (FOLDER / "sentences.tsv").read_text("utf-8").splitlines()]
+def read_sentences(path: Path) -> list[Sentence]:
+    """Read sentences that were written for this benchmark."""
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
     return [Sentence(source, reference, forms.split(";")) for source, reference, forms in rows]
 
 

@@ -263,9 +263,15 @@ class TranslatorOptions(ModelOptions):
 
         Raises:
             UsageError: There is a combiner without a memory, or the file of the glossary does not exist.
+            GlossaryError: The file of the glossary is damaged.
         """
         if self.glossary is not None and not self.glossary.is_file():
             raise UsageError(f"There is no glossary {self.glossary}: check the path.")
+        if self.glossary is not None:
+            from ibidem.glossary import ENDING, Glossary
+
+            if self.glossary.suffix == ENDING:
+                Glossary.open(self.glossary)
         if not self.memories and (self.fixed_combiner or combiner):
             raise UsageError("A combiner needs a memory: give its folder with -m.")
 
