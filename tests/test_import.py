@@ -32,7 +32,7 @@ COMMANDS = (
         "verify",
         "export",
     ),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
+    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
 )
 
 # A package imports only packages before it in this list, and only through their fronts.
@@ -41,6 +41,7 @@ PACKAGES = (
     "text",
     "model",
     "memory",
+    "glossary",
     "compact",
     "retrieve",
     "combine",

@@ -27,6 +27,10 @@ class TextError(IbidemError):
     """Raised when a file of parallel text cannot be read; the message names the file and the line."""
 
 
+class GlossaryError(IbidemError):
+    """Raised when a glossary is invalid, or its file cannot be read or written."""
+
+
 class ModelError(IbidemError):
     """Raised when a base model cannot be loaded or used."""
 

@@ -175,9 +175,9 @@ def test_every_system_translates_some_lines_untimed_first(
     calls: list[tuple[Any, list[str]]] = []
     translate = translator.translate
 
-    def spy(texts: Iterable[str], scorer: Scorer) -> list[str]:
+    def spy(texts: Iterable[str], scorer: Scorer, glossary: None) -> list[str]:
         calls.append((scorer, list(texts)))
-        return translate(calls[-1][1], scorer=scorer)
+        return translate(calls[-1][1], scorer=scorer, glossary=glossary)
 
     monkeypatch.setattr(translator, "translate", spy)
     sources = [f"Wort {number}" for number in range(lines)]

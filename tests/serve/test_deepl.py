@@ -70,7 +70,7 @@ def test_official_client_raises_the_error_message(deepl: Any) -> None:
         ({"target_lang": "EN-US", "source_lang": "FR"}, "FR is not supported"),
         ({"target_lang": "EN-US", "translation_memory": "other"}, "no memory other"),
         ({"target_lang": "EN-US", "formality": "more"}, "formality"),
-        ({"target_lang": "EN-US", "source_lang": "DE", "glossary": "g"}, "no glossaries"),
+        ({"target_lang": "EN-US", "source_lang": "DE", "glossary": "g"}, "no glossary of this id"),
     ):
         with pytest.raises(module.DeepLException, match=message):
             deepl.translate_text("Datei", **options)

@@ -176,7 +176,7 @@ def test_explanation_probabilities_add_up(client: Client, translator: Translator
 def test_an_explanation_for_each_text(client: Client) -> None:
     found = client.post("/translate", {"q": [*TEXTS, ""], "explain": True, "memories": [], **PAIR}).json
     assert [one["translation"] for one in found["explanation"]] == found["translatedText"]
-    assert found["explanation"][-1] == {"translation": "", "words": [], "pairs": []}
+    assert found["explanation"][-1] == {"translation": "", "words": [], "pairs": [], "terms": []}
     assert all(word["summary"].startswith("from the base model") for word in found["explanation"][0]["words"])
 
 

@@ -300,6 +300,28 @@ def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str
         page.driver.execute_script("sessionStorage.clear()")
 
 
+def test_choice_of_a_glossary(driver: Any) -> None:
+    from ibidem.decode import Translator
+    from ibidem.glossary import Entry, Glossary
+    from ibidem.model import load_model
+
+    glossary = Glossary("house terms", "de", "en", [Entry("Mandant", ("tenant",))])
+    translator = Translator(load_model(device="cpu"), glossary=glossary)
+    with running(make_service(translator, OPEN)) as url:
+        page = Page(driver, url)
+        page.write(NEW)
+        page.wait_for_translation("The tenant was deleted.")
+        assert [option.text for option in page.all("#glossary option")][2] == "house terms (1 terms)"
+        word = next(word for word in page.all("#translation .word") if word.text == "tenant")
+        assert word.get_attribute("aria-label") == "tenant, from the glossary house terms"
+        page.all("#glossary option")[1].click()
+        page.wait_for_translation(page["base"].text)
+        assert "tenant" not in page["translation"].text
+        page.all("#glossary option")[2].click()
+        page.wait_for_translation("The tenant was deleted.")
+        assert page.has_no_browser_errors()
+
+
 def test_a_server_without_a_memory(driver: Any, tiny: Any) -> None:
     with running(make_service(make_translator(tiny, None), OPEN)) as address:
         page = Page(driver, address)

@@ -74,6 +74,11 @@ def test_all_routes_are_described(client: Client) -> None:
         *("GET /v3/translation_memories", "GET /memories", "POST /memories/{name}/pairs"),
         *("DELETE /memories/{name}/pairs", "POST /memories/{name}/import", "GET /jobs/{id}", "DELETE /jobs/{id}"),
         "GET /metrics",
+        *("POST /v2/glossaries", "GET /v2/glossaries", "GET /v2/glossary-language-pairs", "GET /v2/glossaries/{id}"),
+        *("GET /v2/glossaries/{id}/entries", "DELETE /v2/glossaries/{id}", "POST /v3/glossaries"),
+        *("GET /v3/glossaries", "GET /v3/glossaries/{id}", "PATCH /v3/glossaries/{id}"),
+        *("DELETE /v3/glossaries/{id}", "GET /v3/glossaries/{id}/entries"),
+        *("PUT /v3/glossaries/{id}/dictionaries", "DELETE /v3/glossaries/{id}/dictionaries"),
     }
     for path in ("/translate", "/suggest", "/detect", "/v2/translate"):
         assert set(paths[path]["post"]["requestBody"]["content"]) == {

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ibidem import __version__
-from ibidem.cli import adapt, edit, evaluate, explain, learn, memories, reproduce, serve, settings, transform, translate
+from ibidem.cli import (
+    adapt,
+    edit,
+    evaluate,
+    explain,
+    glossary,
+    learn,
+    memories,
+    reproduce,
+    serve,
+    settings,
+    transform,
+    translate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,3 +147,4 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name)(group_options(_command))
+app.add_typer(glossary.app, name="glossary")

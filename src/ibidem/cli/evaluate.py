@@ -45,14 +45,18 @@ def evaluate(
     catalogue_language: options.CatalogueLanguage = None,
     json: options.Json = False,
 ) -> None:
-    """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed."""
+    """Score the base model and, with -m, the memory against it: BLEU, chrF, paired bootstrap, speed.
+
+    With --glossary, the last system is scored once more with the glossary.
+    """
     from ibidem.api import open_corpus
     from ibidem.decode import BaseScorer
     from ibidem.evaluate import describe_machine, evaluate_systems
 
     names = list(combiner or ())
     given = translator_options.fixed_combiner
-    translator = translator_options.open(next(iter(names), None))
+    translator = translator_options.open(next(iter(names), None), with_glossary=False)
+    glossary = translator_options.load_glossary(translator.model)
     corpus = open_corpus(test, translator.model, format=format, catalogue_language=catalogue_language)
     pairs = list(corpus)
     if not pairs:
@@ -63,8 +67,13 @@ def evaluate(
         scorers["given" if given else next(iter(names), "memory")] = translator.scorer
         for name in names if given else names[1:]:
             scorers[name] = translator.scorer_with(name)
+    if glossary is not None:
+        scorers["glossary"] = list(scorers.values())[-1]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    results = evaluate_systems(translator, scorers, sources, references, samples=samples, seed=seed)
+    glossaries = {} if glossary is None else {"glossary": glossary}
+    results = evaluate_systems(
+        translator, scorers, sources, references, samples=samples, seed=seed, glossaries=glossaries
+    )
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
         for result in results:

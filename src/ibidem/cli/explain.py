@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from ibidem.decode import Explanation, Neighbour, Word
+    from ibidem.decode import Explanation, Neighbour, Term, Word
 
 
 def explain(
@@ -62,7 +62,14 @@ def show(explanation: Explanation, neighbours: int) -> None:
     width = max((len(word.text) for word in explanation.words), default=0)
     for word in explanation.words:
         _show_word(console, word, max(width, len(_END)), neighbours)
+    for term in explanation.terms:
+        console.print(Text(_printable(f"  {_describe_term(term)}"), style="default" if term.met else "bold red"))
     console.print()
+
+
+def _describe_term(term: Term) -> str:
+    state = "forced" if term.forced else "already right" if term.met else "unmet"
+    return f"glossary {term.glossary}: {term.source} -> {' | '.join(term.targets)} ({state})"
 
 
 _END = "(end)"

@@ -14,6 +14,7 @@ from ibidem.errors import UsageError
 if TYPE_CHECKING:
     from ibidem.combine import FixedCombiner
     from ibidem.decode import Translator
+    from ibidem.glossary import Glossary
     from ibidem.memory import ModelIdentity
     from ibidem.model import BaseModel
 
@@ -133,6 +134,14 @@ _MemoryChoice = Annotated[
         show_default=False,
     ),
 ]
+_GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        help="Glossary whose terms translations must contain: .glossary, CSV, TSV or TBX.",
+        show_default=False,
+    ),
+]
 _K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner: number of neighbours.", show_default=False)]
 _Weight = Annotated[
     float | None,
@@ -213,6 +222,7 @@ class TranslatorOptions(ModelOptions):
     """
 
     memory: _MemoryChoice = None
+    glossary: _GlossaryFile = None
     k: _K = None
     weight: _Weight = None
     temperature: _Temperature = None
@@ -258,18 +268,53 @@ class TranslatorOptions(ModelOptions):
             combiner: The given combiners; None or empty if there are none.
 
         Raises:
-            UsageError: There is a combiner without a memory.
+            UsageError: There is a combiner without a memory, or the file of the glossary does not exist.
+            GlossaryError: The file of the glossary is damaged.
         """
+        if self.glossary is not None and not self.glossary.is_file():
+            raise UsageError(f"There is no glossary {self.glossary}: check the path.")
+        if self.glossary is not None:
+            from ibidem.glossary import ENDING, Glossary
+
+            if self.glossary.suffix == ENDING:
+                Glossary.open(self.glossary)
         if not self.memories and (self.fixed_combiner or combiner):
             raise UsageError("A combiner needs a memory: give its folder with -m.")
 
-    def open(self, combiner: str | None, *, beam: int | None = None, model: BaseModel | None = None) -> Translator:
+    def load_glossary(self, model: BaseModel) -> Glossary | None:
+        """Read the glossary for the languages of a model; None without --glossary.
+
+        Args:
+            model: The base model.
+
+        Raises:
+            GlossaryError: The file cannot be read.
+            UsageError: The glossary is for other languages.
+        """
+        if self.glossary is None:
+            return None
+        from ibidem.glossary import load_glossary
+
+        source, target = model.tokens.source_language, model.tokens.target_language
+        glossary = load_glossary(self.glossary, source or "de", target or "en")
+        glossary.check_languages(source, target)
+        return glossary
+
+    def open(
+        self,
+        combiner: str | None,
+        *,
+        beam: int | None = None,
+        model: BaseModel | None = None,
+        with_glossary: bool = True,
+    ) -> Translator:
         """Open the translator.
 
         Args:
             combiner: Name of the combiner, or None for the best that the memory has.
             beam: Width of the beam instead of --beam.
             model: A model that is loaded already.
+            with_glossary: Whether the translator uses the glossary.
 
         Raises:
             UsageError: An option is invalid, or does not fit the others.
@@ -294,6 +339,7 @@ class TranslatorOptions(ModelOptions):
                 target_language=self.target_language,
                 source_prefix=self.source_prefix,
                 split="sentences" if self.split else "off",
+                glossary=self.glossary if with_glossary else None,
             )
         if model is None:
             self.note_assumed(translator.model)

@@ -62,6 +62,14 @@ def serve(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
         ),
     ] = None,
+    glossaries: Annotated[
+        Path | None,
+        typer.Option(
+            "--glossaries",
+            help="Folder of glossaries that clients may use, create and delete; it is created.",
+            show_default=False,
+        ),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Accept no suggestions and change no memory.")] = False,
     assignments: Annotated[
         list[str] | None,
@@ -99,6 +107,7 @@ def serve(
         origins=tuple(allow_origin or ()),
         read_only=read_only,
         suggestion_memory=suggestion_memory,
+        glossaries=glossaries,
     )
     translator_options.check(combiner)
     base = None

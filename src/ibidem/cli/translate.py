@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ibidem.text import FillReport, FillSettings
 
 _MOST_FAILURES = 20
+_MAX_SHOWN = 100
 
 
 def translate(
@@ -93,6 +94,7 @@ def translate(
                 json=json,
                 quiet=quiet,
             )
+            note_terms(translator)
             return
         target = sys.stdout.buffer if output is None else stack.enter_context(open_output(output))
         lines = map(_join_breaks, read_lines(source, str(input or "stdin")))
@@ -109,6 +111,7 @@ def translate(
             target.write(line.encode("utf-8") + b"\n")
             target.flush()
         warnings.note_count()
+        note_terms(translator)
 
 
 def _join_breaks(line: str) -> str:
@@ -137,6 +140,24 @@ class _Warnings:
         """Print the number of warnings, if there are any."""
         if self._shown and self._count:
             note(f"{self._count:,} suspicious {'translation' if self._count == 1 else 'translations'}: check them")
+
+
+def note_terms(translator: Translator) -> None:
+    """Print what became of the terms of the glossary, and the sentences that lack one.
+
+    Args:
+        translator: The translator after its work.
+    """
+    work = translator.work
+    if translator.glossary is None:
+        return
+    for unmet in list(dict.fromkeys(work.unmet_terms))[:_MOST_FAILURES]:
+        text = unmet.text if len(unmet.text) <= _MAX_SHOWN else f"{unmet.text[:_MAX_SHOWN]}…"
+        note(f"unmet term {unmet.entry.source!r} ({' | '.join(unmet.entry.targets)}): {text}")
+    note(
+        f"glossary {translator.glossary.name}: {work.terms:,} terms found, {work.forced_terms:,} forced, "
+        f"{len(work.unmet_terms):,} unmet"
+    )
 
 
 def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:

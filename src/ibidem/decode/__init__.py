@@ -2,7 +2,7 @@
 
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
-from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Token, Word
+from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Term, Token, Word
 from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
 from ibidem.decode.logits_processor import MemoryLogitsProcessor
 from ibidem.decode.scorer import (
@@ -15,7 +15,7 @@ from ibidem.decode.scorer import (
     combine_scorers,
 )
 from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
-from ibidem.decode.translator import Translator, Work, translate_document
+from ibidem.decode.translator import Translator, UnmetTerm, Work, translate_document
 
 __all__ = [
     "BaseScorer",
@@ -36,9 +36,11 @@ __all__ = [
     "Scorer",
     "SearchSettings",
     "Splitting",
+    "Term",
     "TextLayout",
     "Token",
     "Translator",
+    "UnmetTerm",
     "Word",
     "Work",
     "beam_search",

@@ -20,6 +20,8 @@ from ibidem.native import NativeBeams, native
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ibidem.glossary import TermUse
+
 
 NEVER = -1.0e9
 
@@ -33,12 +35,14 @@ class Hypothesis(NamedTuple):
         cut: Whether the limit on its length ended it. Its end of sentence is then forced (probability 1) or missing,
             depending on the model.
         skipped: The steps, counted from 0, at which no neighbours were retrieved (see `SearchSettings`).
+        terms: The terms of the glossary that the source has, and where the translation has them.
     """
 
     tokens: list[int]
     score: float
     cut: bool = False
     skipped: tuple[int, ...] = ()
+    terms: tuple[TermUse, ...] = ()
 
 
 class Rules(NamedTuple):

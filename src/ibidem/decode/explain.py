@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.scorer import Retrieved, Scorer
     from ibidem.decode.text_splitter import TextLayout
+    from ibidem.glossary import TermUse
     from ibidem.memory import Memory
     from ibidem.model import BaseModel, Spans, States
 
@@ -98,6 +99,7 @@ class Token:
         memory_share: The part of `probability` that comes from neighbours, 0 to 1.
         forced: Whether the limit on the length ended the part here: the end then has probability 1 in the score.
         neighbours: The retrieved entries, heaviest first.
+        glossary: The name of the glossary that forced the token; None for other tokens.
     """
 
     value: int
@@ -112,6 +114,7 @@ class Token:
     memory_share: float
     forced: bool
     neighbours: tuple[Neighbour, ...]
+    glossary: str | None = None
 
     @property
     def log_probability(self) -> float:
@@ -152,6 +155,29 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A term of a glossary that the source has.
+
+    Attributes:
+        glossary: The name of the glossary.
+        source: The term in the glossary.
+        targets: Its translations in the glossary.
+        start: The translation of the term is `translation[start:end]`; both are -1 where the translation lacks it.
+        end: See `start`.
+        forced: Whether the translation without the glossary lacks the term.
+        met: Whether the translation has the term.
+    """
+
+    glossary: str
+    source: str
+    targets: tuple[str, ...]
+    start: int
+    end: int
+    forced: bool
+    met: bool
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A translation and the explanation of its words; a blank text has no words and no scores.
 
@@ -160,12 +186,14 @@ class Explanation:
         translation: The translation.
         scores: The length-normalised score of each part: each sentence, or each piece of a very long sentence.
         words: The words of the translation, in order.
+        terms: The terms of the glossary that the source has, in order.
     """
 
     source: str
     translation: str
     scores: tuple[float, ...]
     words: tuple[Word, ...]
+    terms: tuple[Term, ...] = ()
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -285,15 +313,42 @@ def _explain_text(
     translations = [model.tokens.decode(hypothesis.tokens) for hypothesis, _ in parts]
     whole, starts = layout.fill(translations)
     words: list[Word] = []
+    terms: list[Term] = []
     for number, (translation, place, (hypothesis, rows)) in enumerate(zip(translations, starts, parts, strict=True)):
         check()
         spans = model.tokens.spans(hypothesis.tokens, translation)
         forced = hypothesis.cut and model.forces_eos
         tokens = list(_explain_tokens(model, citations, rows, spans, number, place, len(translation), forced))
+        here = [_make_term(use, place) for use in hypothesis.terms]
+        terms += here
+        tokens = _name_glossary(tokens, here)
         words += _group(translation, place, tokens, len(hypothesis.tokens))
     scores = tuple(hypothesis.score for hypothesis, _ in parts)
     source = layout.fill([piece.text for piece in layout.pieces])[0]
-    return Explanation(source, whole, scores, tuple(words))
+    return Explanation(source, whole, scores, tuple(words), tuple(terms))
+
+
+def _make_term(use: TermUse, place: int) -> Term:
+    """Describe a term of a part whose translation begins at `place` of the whole."""
+    start, end = (use.start + place, use.end + place) if use.is_met else (use.start, use.end)
+    return Term(use.glossary, use.entry.source, use.entry.targets, start, end, use.forced, use.is_met)
+
+
+def _name_glossary(tokens: list[Token], terms: Sequence[Term]) -> list[Token]:
+    """Set the glossary of the tokens that it forced."""
+    forced = [term for term in terms if term.forced]
+    return (
+        [
+            replace(token, glossary=next((term.glossary for term in forced if _overlap(token, term)), None))
+            for token in tokens
+        ]
+        if forced
+        else tokens
+    )
+
+
+def _overlap(token: Token, term: Term) -> bool:
+    return token.start < term.end and term.start < token.end
 
 
 def _explain_tokens(
@@ -405,7 +460,8 @@ def make_word(text: str, start: int, end: int, tokens: tuple[Token, ...]) -> Wor
     """
     share = sum(token.memory_share for token in tokens) / len(tokens)
     agreeing, retrieved = sum(token.agreeing for token in tokens), sum(len(token.neighbours) for token in tokens)
-    summary = describe(share, agreeing, retrieved)
+    glossary = next((token.glossary for token in tokens if token.glossary is not None), None)
+    summary = describe(share, agreeing, retrieved) if glossary is None else f"from the glossary {glossary}"
     return Word(text, start, end, share, agreeing, retrieved, summary, tokens)
 
 

@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
 from ibidem.decode.explain import explain
@@ -22,8 +22,10 @@ from ibidem.decode.loaded_memory import (
     verify_meanwhile,
 )
 from ibidem.decode.scorer import combine_scorers
+from ibidem.decode.term_search import TermSearcher
 from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, check_splitting, clean, split_texts
 from ibidem.errors import UsageError
+from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
 from ibidem.progress import Progress, silent
 from ibidem.text import FillReport, FillSettings, check_languages, check_translation, fill, open_document, open_output
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from ibidem.decode.beams import Hypothesis
     from ibidem.decode.explain import Explanation
     from ibidem.decode.scorer import Scorer
+    from ibidem.decode.text_splitter import Piece
+    from ibidem.glossary import Entry
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
 
@@ -46,6 +50,20 @@ Warn: TypeAlias = Callable[[int, str], None]
 
 # A stream is read in windows of this many batches. Each window is sorted by length, which saves padding.
 _SORTED_BATCHES = 16
+_MAX_MATCHERS = 8
+_MAX_UNMET = 1_000
+
+
+class UnmetTerm(NamedTuple):
+    """A term of a glossary that a translation lacks.
+
+    Attributes:
+        text: The sentence of the source.
+        entry: The entry of the glossary.
+    """
+
+    text: str
+    entry: Entry
 
 
 @dataclass
@@ -56,11 +74,17 @@ class Work:
         sentences: The number of translated sentences (pieces of texts).
         tokens: The number of tokens of the best hypotheses, their ends included.
         seconds: The time that the search took.
+        terms: The number of terms of glossaries in the sources.
+        forced_terms: How many of them the translations lacked without the glossary, and have with it.
+        unmet_terms: The terms that translations lack, at most the last 1,000.
     """
 
     sentences: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    terms: int = 0
+    forced_terms: int = 0
+    unmet_terms: list[UnmetTerm] = field(default_factory=list)
 
 
 class Translator:
@@ -88,9 +112,11 @@ class Translator:
             is the source of a pair of a memory is not split.
         piece_tokens: A sentence of more source tokens than this, or than the model reads, is cut into pieces; None for
             the model's limit only.
+        glossary: A glossary, or its file (.glossary, CSV, TSV, TBX): the terms that translations must contain.
 
     Attributes:
         model: The base model.
+        glossary: The glossary; None without one.
         loaded_memories: The loaded memories.
         settings: The settings of the beam search.
         batch_size: How many sentences are translated at once.
@@ -132,6 +158,7 @@ class Translator:
         source_prefix: str = "",
         split: Splitting = "sentences",
         piece_tokens: int | None = PIECE_TOKENS,
+        glossary: Glossary | str | os.PathLike[str] | None = None,
     ) -> None:
         if piece_tokens is not None and piece_tokens < 2:
             raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
@@ -165,6 +192,9 @@ class Translator:
         self.piece_tokens = piece_tokens
         self.work = Work()
         self._searcher = BeamSearcher(self.model)
+        self._term_searcher = TermSearcher(self.model)
+        self._matchers: dict[int, TermMatcher] = {}
+        self.glossary = self._load_glossary(glossary)
 
     @property
     def scorer(self) -> Scorer:
@@ -190,6 +220,30 @@ class Translator:
         """
         return self._combine([loaded.scorer_with(combiner) for loaded in self.loaded_memories])
 
+    def _load_glossary(self, given: Glossary | str | os.PathLike[str] | None) -> Glossary | None:
+        """Open a glossary, and check that it is for the languages of the model."""
+        tokens = self.model.tokens
+        if given is None or isinstance(given, Glossary):
+            glossary = given
+        else:
+            glossary = load_glossary(given, tokens.source_language or "de", tokens.target_language or "en")
+        if glossary is not None:
+            glossary.check_languages(tokens.source_language, tokens.target_language)
+        return glossary
+
+    def _matcher_of(self, given: Glossary | None) -> TermMatcher | None:
+        """Return the matcher of a glossary, or of the translator's own; it is made once."""
+        glossary = self.glossary if given is None else self._load_glossary(given)
+        if glossary is None or not len(glossary):
+            return None
+        matcher = self._matchers.get(id(glossary))
+        if matcher is None:
+            while len(self._matchers) >= _MAX_MATCHERS:
+                self._matchers.pop(next(iter(self._matchers)))
+            # The matcher holds the glossary, so that its id stays in use.
+            matcher = self._matchers[id(glossary)] = TermMatcher(glossary)
+        return matcher
+
     def _combine(self, scorers: Sequence[Scorer]) -> Scorer:
         return combine_scorers(scorers, [loaded.weight for loaded in self.loaded_memories])
 
@@ -199,6 +253,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
         warn: Warn | None = None,
     ) -> list[str]:
@@ -210,6 +265,7 @@ class Translator:
                 into sentences.
             scorer: Another scorer than `self.scorer`; `BaseScorer()` for the base model alone. The memories are not
                 refreshed then.
+            glossary: Another glossary than `self.glossary`.
             check: Called before every decoding step, in this thread; an exception that it raises ends the work.
             warn: Called with the number of a text, from 0, and a message for each suspicious translation (see
                 `check_translation`).
@@ -235,9 +291,17 @@ class Translator:
             >>> from ibidem.decode import BaseScorer
             >>> translator.translate(["Guten Morgen."], scorer=BaseScorer())
             ['Good morning.']
+
+        With a glossary:
+
+        Examples:
+            >>> from ibidem.glossary import Entry, Glossary
+            >>> glossary = Glossary("app", "de", "en", [Entry("Mandant", ("tenant",))])
+            >>> translator.translate(["Der Mandant wurde gelöscht."], glossary=glossary)
+            ['The tenant was deleted.']
         """
         layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
-        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, glossary=glossary, check=check)
         return [self._fill(*item, warn) for item in enumerate(zip(layouts, found, strict=True))]
 
     def translate_stream(self, lines: Iterable[str], warn: Warn | None = None) -> Iterator[str]:
@@ -276,6 +340,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         warn: Warn | None = None,
     ) -> list[list[tuple[str, float]]]:
         """Find several translations of each text, best first, with their scores.
@@ -286,6 +351,7 @@ class Translator:
                 translation of a text of several sentences, each sentence has its n-th translation.
             prefixes: See `translate`.
             scorer: See `translate`.
+            glossary: See `translate`.
             warn: See `translate`; the best translation of each text is checked.
 
         Returns:
@@ -293,7 +359,7 @@ class Translator:
         """
         settings = replace(self.settings, n_best=count, beam=max(count, self.settings.beam))
         layouts = self.split(texts, prefixes=prefixes, scorer=scorer)
-        found = self.search(layouts, prefixes=prefixes, settings=settings, scorer=scorer)
+        found = self.search(layouts, prefixes=prefixes, settings=settings, scorer=scorer, glossary=glossary)
         listed: list[list[tuple[str, float]]] = []
         for number, (layout, parts) in enumerate(zip(layouts, found, strict=True)):
             ranks = range(max(map(len, parts), default=1))
@@ -315,6 +381,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
     ) -> list[Explanation]:
         """Translate texts as `translate` does, and explain every word of the translations.
@@ -325,11 +392,13 @@ class Translator:
             texts: Source texts.
             prefixes: See `translate`.
             scorer: See `translate`.
+            glossary: See `translate`.
             check: See `translate`.
 
         Returns:
             An explanation for each text: the translation, and for every word and token the weights and probabilities of
-            base model and memories, and the neighbours with the sentence pairs that they come from.
+            base model and memories, and the neighbours with the sentence pairs that they come from; and the terms of
+            the glossary.
 
         Examples:
             >>> explanation = Translator(device="cpu").explain(["Guten Morgen."])[0]
@@ -341,7 +410,7 @@ class Translator:
             'from the base model: no neighbour'
         """
         layouts = self.split(list(texts), prefixes=prefixes, scorer=scorer)
-        found = self.search(layouts, prefixes=prefixes, scorer=scorer, check=check)
+        found = self.search(layouts, prefixes=prefixes, scorer=scorer, glossary=glossary, check=check)
         return self.explain_found(layouts, found, scorer=scorer, check=check)
 
     def explain_found(
@@ -373,6 +442,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         settings: SearchSettings | None = None,
         scorer: Scorer | None = None,
+        glossary: Glossary | None = None,
         check: Check = never_stop,
     ) -> list[list[list[Hypothesis]]]:
         """Find the best hypotheses of texts that are split already.
@@ -382,15 +452,46 @@ class Translator:
             prefixes: See `translate`.
             settings: Other settings than `self.settings`.
             scorer: See `translate`.
+            glossary: See `translate`.
             check: See `translate`.
 
         Returns:
             For each text the hypotheses of each of its pieces, best first.
         """
-        flat = [piece.ids for layout in layouts for piece in layout.pieces]
+        pieces = [piece for layout in layouts for piece in layout.pieces]
         forced = None if prefixes is None else self._encode_prefixes(layouts, prefixes)
-        hypotheses = iter(self._search_sorted(flat, forced, settings or self.settings, scorer, check))
+        chosen = settings or self.settings
+        found = self._search_sorted([piece.ids for piece in pieces], forced, chosen, scorer, check)
+        matcher = self._matcher_of(glossary)
+        if matcher is not None:
+            found = self._use_terms(pieces, found, matcher, forced, chosen, scorer, check)
+        hypotheses = iter(found)
         return [[next(hypotheses) for _ in layout.pieces] for layout in layouts]
+
+    def _use_terms(
+        self,
+        pieces: Sequence[Piece],
+        found: Sequence[list[Hypothesis]],
+        matcher: TermMatcher,
+        prefixes: Sequence[list[int]] | None,
+        settings: SearchSettings,
+        scorer: Scorer | None,
+        check: Check,
+    ) -> list[list[Hypothesis]]:
+        """Search the pieces again whose translations lack terms of a glossary."""
+        started = time.perf_counter()
+        results = []
+        for number, (piece, hypotheses) in enumerate(zip(pieces, found, strict=True)):
+            prefix = () if prefixes is None else prefixes[number]
+            best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
+            results.append(best)
+            uses = best[0].terms
+            self.work.terms += len(uses)
+            self.work.forced_terms += sum(use.forced for use in uses)
+            self.work.unmet_terms += (UnmetTerm(piece.text, use.entry) for use in uses if not use.is_met)
+        del self.work.unmet_terms[:-_MAX_UNMET]
+        self.work.seconds += time.perf_counter() - started
+        return results
 
     def split(
         self,

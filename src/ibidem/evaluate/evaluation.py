@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
     from ibidem.decode import Scorer, Translator
+    from ibidem.glossary import Glossary
 
 # Lines that each system translates before it is timed.
 WARM_UP_LINES = 32
@@ -261,6 +262,7 @@ def evaluate_systems(
     *,
     samples: int = SAMPLES,
     seed: int = SEED,
+    glossaries: Mapping[str, Glossary] | None = None,
 ) -> list[SystemResult]:
     """Translate a test set with each scorer in turn, score it, and compare it with the first by paired bootstrap.
 
@@ -273,6 +275,7 @@ def evaluate_systems(
         references: A reference for each, in the same order.
         samples: Number of bootstrap resamples.
         seed: Seed of the resamples.
+        glossaries: The glossaries of systems that have one, by name of the system.
 
     Returns:
         The results in the order of the scorers.
@@ -287,9 +290,10 @@ def evaluate_systems(
     """
     results: list[SystemResult] = []
     for name, scorer in scorers.items():
-        translator.translate(_spread(sources, WARM_UP_LINES), scorer=scorer)
+        glossary = (glossaries or {}).get(name)
+        translator.translate(_spread(sources, WARM_UP_LINES), scorer=scorer, glossary=glossary)
         translator.work = type(translator.work)()
-        translations = translator.translate(sources, scorer=scorer)
+        translations = translator.translate(sources, scorer=scorer, glossary=glossary)
         work = translator.work
         first = results[0].translations if results else None
         results.append(

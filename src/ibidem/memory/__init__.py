@@ -24,6 +24,7 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
+from ibidem.memory.json_document import encode_document, has_valid_checksum
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
@@ -62,6 +63,8 @@ __all__ = [
     "accept_loss",
     "check_complete",
     "check_identity",
+    "encode_document",
+    "has_valid_checksum",
     "link_file",
     "load_values",
     "make_directory",

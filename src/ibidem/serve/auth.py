@@ -57,6 +57,14 @@ class KeyStore:
                 found = number
         return found
 
+    def owner(self, number: int) -> str:
+        """Return a name for the owner of a key, from which the key cannot be found.
+
+        Args:
+            number: The number of the key among the hashes.
+        """
+        return self._hashes[number].hex()[:16]
+
 
 def hash_key(key: str) -> str:
     """Return the SHA-256 of a key in hexadecimal.
@@ -258,6 +266,16 @@ class Authenticator:
             if outside or body_key:
                 raise HttpError(403, "Invalid API key")
             raise HttpError(403, "An API key is required: get one from the operator of this server.")
+
+    def owner_of(self, request: Request, body_key: str | None = None) -> str:
+        """Return the owner of what a request creates: a name for its key; "" for a request without a valid key.
+
+        Args:
+            request: The request, which was checked.
+            body_key: Key from the body, if there is one.
+        """
+        number = self._find(_key_outside_body(request) or body_key)
+        return "" if number is None else self._keys.owner(number)
 
     def _find(self, key: str | None) -> int | None:
         return self._keys.find(key) if key else None

@@ -59,7 +59,8 @@ class Engine:
         self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.loaded_memories}
         if len(self.memories) < len(translator.loaded_memories):
             raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
-        # This translator has no memories of its own: every batch sets a scorer over the selected ones.
+        self.glossary = translator.glossary
+        # This translator has no memories and no glossary of its own: every batch has a selection of them.
         self._translator = Translator(
             translator.model,
             settings=translator.settings,
@@ -129,7 +130,7 @@ class Engine:
         if count > 1:
             settings = replace(settings, n_best=count, beam=max(count, settings.beam))
         layouts = translator.split(pieces, memories=())
-        found = translator.search(layouts, settings=settings, check=check, scorer=scorer)
+        found = translator.search(layouts, settings=settings, check=check, scorer=scorer, glossary=options.glossary)
         explanations: Sequence[Explanation | None] = [None] * len(pieces)
         if options.explain:
             explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)

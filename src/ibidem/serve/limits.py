@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Limits:
         import_unpacked_bytes: Bytes of an imported file after decompression.
         import_pairs: Sentence pairs of an imported file, including pairs that are skipped.
         import_seconds: Seconds spent on reading an imported file, without the time for learning.
+        glossaries: Glossaries that clients may store.
+        glossary_terms: Terms of a glossary that a client sends.
         body_seconds: Seconds in which a body must arrive.
         rate: Requests a second of one key, or of one address if there is no key.
         burst: Requests that a client may send at once before `rate` applies.
@@ -50,6 +56,8 @@ class Limits:
     import_unpacked_bytes: int = 1 << 30
     import_pairs: int = 2_000_000
     import_seconds: float = 300.0
+    glossaries: int = 200
+    glossary_terms: int = 10_000
     body_seconds: float = 30.0
     rate: float = 20.0
     burst: int = 200
@@ -77,6 +85,7 @@ class ServeSettings:
         origins: Origins of web pages, other than the server's own, that may use the server.
         read_only: Whether requests that change a memory are refused.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
+        glossaries: Folder of the glossaries that clients create; they cannot create any if None.
 
     Examples:
         >>> ServeSettings(Limits(rate=2), read_only=True).hosts
@@ -89,3 +98,4 @@ class ServeSettings:
     origins: tuple[str, ...] = ()
     read_only: bool = False
     suggestion_memory: str | None = None
+    glossaries: Path | None = None

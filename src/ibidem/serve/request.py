@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ibidem.decode import Splitting
+    from ibidem.glossary import Glossary
     from ibidem.serve.limits import Limits
 
 
@@ -233,11 +234,13 @@ class RequestOptions:
         memories: Names and weights of the memories, in the order of the server's memories.
         alternatives: Number of further translations.
         explain: Whether to explain the translation.
+        glossary: The glossary whose terms the translation must contain; None for none.
     """
 
     memories: tuple[tuple[str, float], ...] = ()
     alternatives: int = 0
     explain: bool = False
+    glossary: Glossary | None = None
 
 
 def language_name(code: str) -> str:

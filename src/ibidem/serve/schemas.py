@@ -79,6 +79,9 @@ class TranslateRequest(BaseModel):
     memories: Memories = None
     explain: bool = Field(default=False, description="Return the neighbours and probabilities of every word")
     split_sentences: SplitSentences = None
+    glossary: str | None = Field(
+        default=None, description="Id or name of the glossary to use, or `none`. Default: that of the server, if any"
+    )
 
 
 class DetectedLanguage(BaseModel):
@@ -143,12 +146,25 @@ class CitedWord(BaseModel):
     tokens: list[CitedToken] = Field(description="The tokens of the word")
 
 
+class CitedTerm(BaseModel):
+    """A term of the glossary that the source has."""
+
+    glossary: str = Field(description="Name of the glossary")
+    source: str = Field(description="The term in the glossary")
+    targets: list[str] = Field(description="Its translations in the glossary")
+    start: int | None = Field(default=None, description="First character of its translation; missing if not met")
+    end: int | None = Field(default=None, description="End of its translation; missing if not met")
+    forced: bool = Field(description="Whether the translation without the glossary lacks the term")
+    met: bool = Field(description="Whether the translation has the term")
+
+
 class Citations(BaseModel):
     """The explanation of a translation; `pairs` are the pairs that its neighbours refer to."""
 
     translation: str = Field(description="The translated text")
     words: list[CitedWord] = Field(description="The words in order")
     pairs: list[CitedPair] = Field(description="The pairs that the neighbours refer to, each once")
+    terms: list[CitedTerm] = Field(default=[], description="The terms of the glossary that the source has")
 
 
 class TranslationWarning(BaseModel):
@@ -269,7 +285,12 @@ class DeeplRequest(BaseModel):
         le=100,
         description="Ignored: the memory is searched for every token, not by sentence",
     )
-    glossary_id: str | None = Field(default=None, description="Refused: glossaries are not supported")
+    glossary_id: str | None = Field(
+        default=None, description="Id or name of the glossary to use, or `none`. Default: that of the server, if any"
+    )
+    glossary_ids: Annotated[Items[str] | None, BeforeValidator(_as_list)] = Field(
+        default=None, description="A list of one id, instead of `glossary_id`"
+    )
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
     auth_key: ApiKey = None
 
@@ -317,6 +338,93 @@ class DeeplMemories(BaseModel):
     """All memories."""
 
     translation_memories: list[DeeplMemory] = Field(description="The memories in the order of the server")
+
+
+class GlossaryPair(BaseModel):
+    """Languages of a glossary."""
+
+    source_lang: str = Field(description="Language of the terms")
+    target_lang: str = Field(description="Language of the translations")
+
+
+class GlossaryPairs(BaseModel):
+    """All pairs of languages that a glossary may have."""
+
+    supported_languages: list[GlossaryPair] = Field(description="The languages of the server")
+
+
+class GlossaryDictionary(GlossaryPair):
+    """The terms of one pair of languages."""
+
+    entries: str = Field(description="The terms, one a line: term, separator, translation")
+    entries_format: Literal["tsv", "csv"] = Field(default="tsv", description="Separator: tab or comma")
+    auth_key: ApiKey = None
+
+
+class GlossaryRequest(GlossaryDictionary):
+    """DeepL's request for a new glossary."""
+
+    name: str = Field(description="Name of the glossary")
+
+
+class GlossaryDictionaryInfo(GlossaryPair):
+    """One pair of languages of a glossary, without its terms."""
+
+    entry_count: int = Field(description="Number of terms")
+
+
+class GlossaryInfo(GlossaryDictionaryInfo):
+    """A glossary without its terms."""
+
+    glossary_id: str = Field(description="Id of the glossary")
+    name: str = Field(description="Name of the glossary")
+    ready: bool = Field(default=True, description="Always true")
+    creation_time: str = Field(description="When it was created, in UTC")
+
+
+class GlossaryInfos(BaseModel):
+    """All glossaries."""
+
+    glossaries: list[GlossaryInfo] = Field(description="The glossaries, oldest first")
+
+
+class GlossaryDictionaries(BaseModel):
+    """The terms of a glossary by pairs of languages."""
+
+    dictionaries: list[GlossaryDictionary] = Field(description="One for each pair of languages")
+
+
+class MultilingualGlossaryRequest(BaseModel):
+    """DeepL's request for a new glossary of several pairs of languages."""
+
+    name: str = Field(description="Name of the glossary")
+    dictionaries: Items[GlossaryDictionary] = Field(description="One for each pair of languages")
+    auth_key: ApiKey = None
+
+
+class MultilingualGlossaryChange(BaseModel):
+    """DeepL's request to rename a glossary or to add terms to it."""
+
+    name: str | None = Field(default=None, description="New name")
+    dictionaries: Items[GlossaryDictionary] | None = Field(
+        default=None, description="Terms to add; they replace entries of the same terms"
+    )
+    auth_key: ApiKey = None
+
+
+class MultilingualGlossaryInfo(BaseModel):
+    """A glossary of one or several pairs of languages, without its terms."""
+
+    glossary_id: str = Field(description="Id of the glossary")
+    name: str = Field(description="Name of the glossary")
+    creation_time: str = Field(description="When it was created, in UTC")
+    dictionaries: list[GlossaryDictionaryInfo] = Field(description="One for each pair of languages")
+
+
+class MultilingualGlossaryInfos(BaseModel):
+    """All glossaries."""
+
+    glossaries: list[MultilingualGlossaryInfo] = Field(description="The glossaries, oldest first")
 
 
 class MemoryInfo(BaseModel):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ibidem.decode import find_lines
 from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
+from ibidem.serve.glossaries import GlossaryStore
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
@@ -124,6 +125,9 @@ class Service:
             raise UsageError(
                 f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
+        self.glossaries = GlossaryStore(
+            settings.glossaries, engine.glossary, limits, (engine.source, engine.target), read_only=settings.read_only
+        )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
         self.jobs = Jobs(self._import, (engine.source, engine.target), limits)

@@ -11,6 +11,8 @@ from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.sentences import find_sentences
 from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output
 from ibidem.text.translation_check import check_translation
+from ibidem.text.xml import Kind as XmlKind
+from ibidem.text.xml import read_tokens as read_xml
 
 __all__ = [
     "COMPRESSED_ENDINGS",
@@ -28,6 +30,7 @@ __all__ = [
     "Translate",
     "Untranslated",
     "Written",
+    "XmlKind",
     "check_languages",
     "check_translation",
     "fill",
@@ -37,6 +40,7 @@ __all__ = [
     "open_document",
     "open_output",
     "primary_language",
+    "read_xml",
     "same_language",
     "translate_pieces",
     "write_pairs",

@@ -55,8 +55,9 @@ def make_routes(service: Service) -> APIRouter:
     async def translate_texts(request: Request) -> Response:
         """`translation_memory_id` is the name of a memory. Default: all memories."""
         body = await service.read(request, DeeplRequest)
-        if body.glossary_id:
-            raise HttpError(400, "There are no glossaries: add the terms to a memory, and set translation_memory_id.")
+        named_glossaries = [name for name in (body.glossary_id, *(body.glossary_ids or ())) if name]
+        if len(named_glossaries) > 1:
+            raise HttpError(400, "Invalid request: one glossary at most; join them to one.")
         if body.formality not in _ACCEPTED_FORMALITIES:
             raise HttpError(400, "'formality' is not supported for given 'target_lang'.")
         check_languages((engine.source, engine.target), body.source_lang, body.target_lang)
@@ -64,7 +65,8 @@ def make_routes(service: Service) -> APIRouter:
         translate = service.translate_markup if body.tag_handling else service.translate
         memories = choose_memories(named, engine.default_weights, service.limits.memories)
         splitting = choose_splitting(body.split_sentences, body.tag_handling)
-        found = await translate(request, body.text, RequestOptions(memories), splitting)
+        glossary = service.glossaries.choose(next(iter(named_glossaries), None))
+        found = await translate(request, body.text, RequestOptions(memories, glossary=glossary), splitting)
         return json_response(
             DeeplResponse(
                 translations=[

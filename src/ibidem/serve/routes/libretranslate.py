@@ -16,6 +16,7 @@ from ibidem.serve.schemas import (
     Citations,
     CitedNeighbour,
     CitedPair,
+    CitedTerm,
     CitedToken,
     CitedWord,
     DetectedLanguage,
@@ -40,7 +41,7 @@ from ibidem.serve.service import pair_lines
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ibidem.decode import Neighbour, Word
+    from ibidem.decode import Neighbour, Term, Word
     from ibidem.serve.service import Service, TextTranslation
 
 
@@ -83,7 +84,8 @@ def make_routes(service: Service) -> APIRouter:
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
         check_languages((engine.source, engine.target), body.source, body.target)
         memories = choose_memories(body.memories, engine.default_weights, service.limits.memories)
-        options = RequestOptions(memories, body.alternatives, body.explain)
+        glossary = service.glossaries.choose(body.glossary)
+        options = RequestOptions(memories, body.alternatives, body.explain, glossary)
         texts = body.q if isinstance(body.q, list) else [body.q]
         translate = service.translate_markup if body.format == "html" else service.translate
         markup = "html" if body.format == "html" else None
@@ -205,7 +207,25 @@ def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:
         for piece, start in zip(translation.explanations, translation.starts, strict=True)
         for word in piece.words
     ]
-    return Citations(translation=translation.text, words=words, pairs=cache.pairs)
+    terms = [
+        _convert_term(term, start)
+        for line, start in zip(translation.explanations, translation.starts, strict=True)
+        for term in line.terms
+    ]
+    return Citations(translation=translation.text, words=words, pairs=cache.pairs, terms=terms)
+
+
+def _convert_term(term: Term, shift: int) -> CitedTerm:
+    """Convert a term of a line that starts at the offset `shift`."""
+    return CitedTerm(
+        glossary=term.glossary,
+        source=term.source,
+        targets=list(term.targets),
+        start=shift + term.start if term.met else None,
+        end=shift + term.end if term.met else None,
+        forced=term.forced,
+        met=term.met,
+    )
 
 
 class PairCache:

@@ -4,6 +4,7 @@ import { key, send } from "./api.js";
 import { endCorrection, learn, startCorrection } from "./correction.js";
 import { $, make, showError, showKeyForm, showStatus } from "./dom.js";
 import { moveFocus, pin, showEvidence, unpin, wordAt } from "./evidence.js";
+import { listGlossaries } from "./glossaries.js";
 import { listMemories } from "./memories.js";
 import { state } from "./state.js";
 import { scheduleTranslation, showCount, translate } from "./translation.js";
@@ -39,7 +40,7 @@ async function start() {
       return button;
     }));
     if (state.settings.keyRequired && !key()) showKeyForm();
-    else await listMemories();
+    else await Promise.all([listMemories(), listGlossaries()]);
     if ($("source").value) translate();
   } catch (error) {
     showError(error);

@@ -41,8 +41,8 @@ export async function translate() {
   try {
     const same = { q: text, source: "auto", target: state.settings?.language.target.code };
     const [withMemory, alone] = await Promise.all([
-      send("POST", "/translate", { ...same, memories: selectedMemories(), explain: true }, mine),
-      send("POST", "/translate", { ...same, memories: [] }, mine),
+      send("POST", "/translate", { ...same, memories: selectedMemories(), glossary: state.glossary, explain: true }, mine),
+      send("POST", "/translate", { ...same, memories: [], glossary: "none" }, mine),
     ]);
     if (mine.signal.aborted) return;
     state.source = text;
