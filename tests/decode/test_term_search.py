@@ -52,16 +52,16 @@ def test_terms_are_in_the_translations(translator: Translator, glossary: Glossar
 def test_sentences_without_terms_are_not_searched_again(
     translator: Translator, glossary: Glossary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = translator.search(PLAIN)
+    expected = translator.search(translator.split(PLAIN))
 
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("the constrained search was called")
 
     monkeypatch.setattr(ConstrainedSearcher, "__call__", fail)
-    assert translator.search(PLAIN, glossary=glossary) == expected
+    assert translator.search(translator.split(PLAIN), glossary=glossary) == expected
     # A translation that has the term by itself is kept.
-    kept = translator.search(["Die Datei ist leer."], glossary=one_term("Datei", "file"))[0][0][0]
-    assert kept.tokens == translator.search(["Die Datei ist leer."])[0][0][0].tokens
+    kept = translator.search(translator.split(["Die Datei ist leer."]), glossary=one_term("Datei", "file"))[0][0][0]
+    assert kept.tokens == translator.search(translator.split(["Die Datei ist leer."]))[0][0][0].tokens
     assert [(use.is_met, use.forced, use.glossary) for use in kept.terms] == [(True, False, "one")]
 
 
@@ -172,6 +172,6 @@ def test_other_models(model_of: Any, kind: str, short: Sequence[Any]) -> None:
     source, target = model.tokens.source_language or "de", model.tokens.target_language or "en"
     word = next(word for word in short[0].german.split() if word.isalpha() and len(word) > 3)
     glossary = Glossary("x", source, target, [Entry(word, ("file",))])
-    found = translator.search([short[0].german], glossary=glossary)[0][0][0]
+    found = translator.search(translator.split([short[0].german]), glossary=glossary)[0][0][0]
     assert len(found.terms) >= 1
     assert all(use.is_met for use in found.terms) or translator.work.unmet_terms
