@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 COMMANDS = (
     *("learn", "translate", "explain", "serve", "evaluate", "add", "remove", "replace", "inspect", "verify", "export"),
+    *("backup", "repair"),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce"),
 )
 

@@ -127,7 +127,7 @@ def test_content_that_is_no_manifest(path: Path, content: bytes) -> None:
 
 def test_error_of_a_damaged_manifest_names_the_remedy(path: Path) -> None:
     append(path, 1)
-    way = r"copy manifest\.previous\.json over manifest\.json to go back to generation 1"
+    way = r"`ibidem repair --accept-loss` goes back to generation 1"
     (path / "manifest.json").write_bytes(b"{")
     with pytest.raises(DamagedMemoryError, match=way):
         Memory.open(path)
@@ -136,7 +136,10 @@ def test_error_of_a_damaged_manifest_names_the_remedy(path: Path) -> None:
     with pytest.raises(DamagedMemoryError, match=f"missing; {way}"):
         Memory.open(path)
     (path / "manifest.previous.json").write_bytes(b"{")
-    with pytest.raises(DamagedMemoryError, match="missing; restore it from a copy, or learn the memory again"):
+    with pytest.raises(
+        DamagedMemoryError,
+        match="missing; run `ibidem repair`",
+    ):
         Memory.open(path)
     shutil.rmtree(path / "segments")
     (path / "manifest.previous.json").unlink()

@@ -1,4 +1,4 @@
-"""The folder of a memory on disk: manifest, segments, journals, artefacts; and the check that it fits a model."""
+"""The folder of a memory on disk: manifest, segments, journals, artefacts; its checks, its backup and its repair."""
 
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
@@ -11,16 +11,18 @@ from ibidem.memory.artefacts import (
     numbers_among,
     serials_of,
 )
+from ibidem.memory.backup import Backup, back_up
 from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import TEMPORARY, Damage, link_file, make_directory, remove_file, replace_file
 from ibidem.memory.generations import WORK
-from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
+from ibidem.memory.integrity import check_complete, check_identity, verify_folder
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
@@ -36,6 +38,7 @@ __all__ = [
     "WORK",
     "Artefact",
     "ArtefactRecord",
+    "Backup",
     "Damage",
     "Edit",
     "JournalWriter",
@@ -45,12 +48,13 @@ __all__ = [
     "Manifest",
     "Memory",
     "ModelIdentity",
+    "Repair",
     "SegmentData",
     "SegmentRecord",
     "SourceProjection",
     "StoredPair",
     "Tail",
-    "accept_loss",
+    "back_up",
     "check_complete",
     "check_identity",
     "link_file",
@@ -59,6 +63,7 @@ __all__ = [
     "numbers_among",
     "remove_file",
     "remove_pairs",
+    "repair_folder",
     "replace_file",
     "serials_of",
     "verify_folder",

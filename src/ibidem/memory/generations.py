@@ -119,8 +119,10 @@ def current_manifest(folder: Path) -> Manifest:
             previous = load_manifest(folder / PREVIOUS)
         except MemoryFolderError:
             raise damage from None
-        back = f"copy {PREVIOUS} over {MANIFEST} to go back to generation {previous.generation}"
-        remedy = f"{back}, or restore it from a copy"
+        remedy = (
+            f"`ibidem repair --accept-loss` goes back to generation {previous.generation}; or restore the memory from "
+            "a backup"
+        )
         raise DamagedFile(file, damage.reason, remedy) from damage
 
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 ENDS = "journals.json"
 ACCEPT_LOSS = (
-    "restore it from a copy; without one, `ibidem verify --accept-loss` keeps the sound records and drops the rest"
+    "run `ibidem repair` with --from and a backup; without one, `ibidem repair --accept-loss` keeps the sound records "
+    "and drops the rest"
 )
 _FORMAT = 1
 JOURNALS = "journals"
