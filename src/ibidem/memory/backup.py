@@ -13,9 +13,9 @@ from ibidem.memory.files import (
     DamagedFile,
     blocks_of_file,
     check_file,
+    commit_file,
     make_directory,
     read_error,
-    rename,
     replace_file,
     sync_directory,
     temporary_path,
@@ -88,6 +88,7 @@ def back_up(folder: Path, target: Path, progress: Callable[[int, int], None] | N
             writers change the memory faster than it can be copied.
         DamagedMemoryError: The memory is damaged; nothing is left at the target.
         LockedMemoryError: Another backup to the same target is running.
+        CommittedError: The copy is complete, and the disk did not confirm its name.
 
     Examples:
         >>> back_up(Path("memory"), Path("backups/monday")).generation
@@ -151,7 +152,7 @@ def _empty(folder: Path) -> None:
 
 def _finish(temporary: Path, target: Path) -> None:
     try:
-        rename(temporary, target)
+        commit_file(temporary, target, f"the backup {target} is complete")
     except OSError as error:
         if target.is_dir() and any(target.iterdir()):
             raise MemoryFolderError(f"{target} was made by another process meanwhile: give a new folder") from error

@@ -6,13 +6,12 @@ the ids of removed pairs.
 
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
-a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
-acknowledged: a complete record is accepted, a torn one is truncated by the next writer.
+a shorter or changed journal is damaged. Beyond the end lies at most one record of a running or killed writer, which was
+not acknowledged: readers ignore it; the next writer accepts a complete record and truncates a torn one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -301,6 +300,7 @@ class Journal:
         Raises:
             DamagedFile: The file is shorter than what was read of it; nothing was changed.
             OSError: The write failed; the file is as before.
+            MemoryFolderError: The write failed, and so did its removal: the change may be recorded.
         """
         record = _encode(change)
         first = not self.end
@@ -323,26 +323,32 @@ class Journal:
                 os.fsync(descriptor)
                 if first:
                     sync_directory(self.path.parent)
-            except OSError:
-                _truncate_if_possible(descriptor, self.end)
+            except OSError as error:
+                if not _truncate_if_possible(descriptor, self.end):
+                    raise uncertain_error(self.path, error) from error
                 raise
         finally:
             os.close(descriptor)
         digest = _chain(_chain("", header) if first else self.digest, framed)
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
-    def truncate_uncommitted(self, end: int) -> None:
-        """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored.
+    def truncate_uncommitted(self, end: int) -> bool:
+        """Truncate the file to `end`, to remove a record that was not committed.
 
         Args:
             end: The committed end in bytes.
+
+        Returns:
+            Whether this was possible. A complete record that stays is accepted by the next reader.
         """
-        with contextlib.suppress(OSError):
+        try:
             descriptor = os.open(self.path, os.O_RDWR)
-            try:
-                _truncate_if_possible(descriptor, end)
-            finally:
-                os.close(descriptor)
+        except OSError:
+            return False
+        try:
+            return _truncate_if_possible(descriptor, end)
+        finally:
+            os.close(descriptor)
 
     def truncate(self) -> None:
         """Truncate the file to `end`, durably, after the user accepted the loss."""
@@ -409,9 +415,25 @@ def _chain(digest: str, content: bytes) -> str:
     return hashlib.sha256(digest.encode("ascii") + content).hexdigest()
 
 
-def _truncate_if_possible(descriptor: int, end: int) -> None:
-    with contextlib.suppress(OSError):
+def _truncate_if_possible(descriptor: int, end: int) -> bool:
+    try:
         os.ftruncate(descriptor, end)
+    except OSError:
+        return False
+    return True
+
+
+def uncertain_error(path: Path, error: OSError) -> MemoryFolderError:
+    """Return the error for a record that was written in part or as a whole, and could not be removed again.
+
+    Args:
+        path: The journal.
+        error: The error of the operating system.
+    """
+    return MemoryFolderError(
+        f"could not write to {path}: {error.strerror}; the change may be recorded or not, since it could not be taken "
+        "back: check the disk, then look at the pairs with `ibidem export` before you repeat the change"
+    )
 
 
 def list_journals(folder: Path, first: int) -> list[Path]:

@@ -33,6 +33,7 @@ from ibidem.memory.generations import (
     MANIFEST,
     PREVIOUS,
     SNAPSHOTS,
+    check_newest,
     commit_read_records,
     current_manifest,
     encode_manifest,
@@ -138,7 +139,9 @@ def repair_folder(folder: Path, *, accept_loss: bool = False, source: Path | Non
 def _open_manifest(folder: Path, lost: list[Damage], *, accept_loss: bool) -> Manifest:
     """Return the current manifest; go back to the previous one where it is damaged and a loss is accepted."""
     try:
-        return current_manifest(folder)
+        found = current_manifest(folder)
+        check_newest(folder, found)
+        return found
     except DamagedFile as damage:
         if not accept_loss:
             raise

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class ServeSettings:
         origins: Origins of web pages, other than the server's own, that may use the server.
         read_only: Whether requests that change a memory are refused.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
+        audit: File that receives a line for each change of a memory; None for no audit log.
 
     Examples:
         >>> ServeSettings(Limits(rate=2), read_only=True).hosts
@@ -89,3 +94,4 @@ class ServeSettings:
     origins: tuple[str, ...] = ()
     read_only: bool = False
     suggestion_memory: str | None = None
+    audit: Path | None = None
