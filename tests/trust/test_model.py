@@ -197,7 +197,7 @@ class Comparison(RuleBasedStateMachine):
         assert fresh.verify() == []
 
 
-EXAMPLES, STEPS = 10, 20
+EXAMPLES, STEPS = 6, 20
 
 
 def test_memory_is_a_dictionary(budget: Budget) -> None:

@@ -32,9 +32,10 @@ from ibidem.memory.generations import (
     load_snapshot,
 )
 from ibidem.memory.integrity import verify
-from ibidem.memory.journal import ENDS, JOURNALS, encode_ends, journal_path, read_ends
+from ibidem.memory.journal import ENDS, JOURNALS, Journal, encode_ends, journal_path, read_ends
 from ibidem.memory.lock import HOLDER, LOCK, writer_lock
 from ibidem.memory.segment import RECORD, Segment
+from ibidem.memory.tail import read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -209,7 +210,12 @@ def _read_state(folder: Path, content: bytes) -> _State:
     if _read(folder / MANIFEST) != content:
         raise DamagedFile(folder / MANIFEST, "it was replaced meanwhile")
     first = min(kept.journal for kept in [manifest, *(kept for _, _, kept in snapshots)])
-    return _State(manifest, content, snapshots, ends.since(first))
+    kept_ends = ends.since(first)
+    last = Journal(journal_path(folder, max([manifest.journal, *kept_ends.journals])))
+    read = read_journal(folder, last, ends, uncommitted=False)[1]
+    if read.end:  # with the record of a killed writer, which readers see too
+        kept_ends = kept_ends.with_end(read.number, read.state)
+    return _State(manifest, content, snapshots, kept_ends)
 
 
 def _copy_generation(folder: Path, target: Path, state: _State) -> None:

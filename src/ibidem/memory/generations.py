@@ -154,7 +154,7 @@ def check_newest(folder: Path, manifest: Manifest) -> None:
         raise DamagedFile(
             folder / MANIFEST,
             f"it is an old copy: it has generation {manifest.generation}, and {PREVIOUS} has {previous.generation}",
-            f"`ibidem repair --accept-loss` makes generation {previous.generation} the current one; or restore a backup",
+            f"`ibidem repair --accept-loss` goes to generation {previous.generation}; or restore a backup",
         )
 
 

@@ -7,7 +7,8 @@ the ids of removed pairs.
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
 a shorter or changed journal is damaged. Beyond the end lies at most one record of a running or killed writer, which was
-not acknowledged: readers ignore it; the next writer accepts a complete record and truncates a torn one.
+not acknowledged. A complete record of a killed writer is accepted; that of a running one is ignored until it is
+committed. A torn record is truncated by the next writer.
 """
 
 from __future__ import annotations

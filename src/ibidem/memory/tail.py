@@ -18,6 +18,7 @@ from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
 from ibidem.memory.generations import MANIFEST, check_newest, current_manifest, load_snapshot
 from ibidem.memory.journal import ENDS, Change, Journal, journal_path, read_ends
+from ibidem.memory.lock import is_being_written
 from ibidem.memory.manifest import SOURCE_WIDTH
 from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
@@ -205,9 +206,7 @@ def read_tail(
         first_journal: The number of the manifest's first journal.
         first_id: The id of the first pair after the segments.
         known: A tail of the same manifest that was read earlier; its records are not read again.
-        uncommitted: Whether to accept a complete record beyond the committed end, left by a killed writer. Only a
-            process that holds the lock may accept it: to others it may be the record of a running writer, which can
-            still fail.
+        uncommitted: Whether this process holds the lock; see `read_journal`.
 
     Raises:
         DamagedMemoryError: A journal, or the file of committed ends, is damaged.
@@ -222,17 +221,12 @@ def read_tail(
         if committed.bytes == last.committed and last.size() == last.end:
             return known
         if last.end == last.committed:
-            changes, read = last.read(committed, uncommitted=uncommitted)
-            if not uncommitted:
-                check_ends(folder, last, ends)
+            changes, read = read_journal(folder, last, ends, uncommitted=uncommitted)
             return known.extended(changes, (*known.journals[:-1], read)) if changes else known
         # An uncommitted record was accepted, and another one may have replaced it: all records are read again.
     tail = Tail(first_id)
     for path in _paths(folder, first_journal, ends):
-        journal = Journal(path)
-        if not uncommitted:
-            check_ends(folder, journal, ends)
-        changes, journal = journal.read(ends.of(journal.number), uncommitted=uncommitted)
+        changes, journal = read_journal(folder, Journal(path), ends, uncommitted=uncommitted)
         tail = tail.extended(changes, (*tail.journals, journal))
     return tail
 
@@ -251,6 +245,38 @@ def check_age(folder: Path, first_journal: int, ends: Ends) -> None:
     if first_journal < ends.first:
         reason = f"it needs journal {first_journal}, and those before {ends.first} were deleted: it is an old copy"
         raise DamagedFile(folder / MANIFEST, reason)
+
+
+def read_journal(folder: Path, journal: Journal, ends: Ends, *, uncommitted: bool) -> tuple[list[Change], Journal]:
+    """Read the changes of a journal, with a complete record beyond the committed end if its writer has ended.
+
+    Such a record was left by a killed writer, and the next writer commits it. The record of a running writer is ignored
+    until it is committed, since the writer may still fail and take it back.
+
+    Args:
+        folder: The folder of the memory.
+        journal: The journal, as far as it was read.
+        ends: The committed ends.
+        uncommitted: Whether this process holds the lock, so that no other writer runs.
+
+    Returns:
+        The changes after `journal.end`, and the journal as far as it was read.
+
+    Raises:
+        DamagedMemoryError: The journal or the committed ends are damaged.
+    """
+    end = ends.of(journal.number)
+    if uncommitted:
+        return journal.read(end)
+    size = journal.size()
+    if size > end.bytes:
+        check_ends(folder, journal, ends)
+        changes, read = journal.read(end)
+        # The order matters: the record was there before the check, and a writer that starts later accepts it.
+        ended = read.end > end.bytes and not is_being_written(folder)
+        if ended and journal.size() == size and read_ends(folder) == ends:
+            return changes, read
+    return journal.read(end, uncommitted=False)
 
 
 def check_ends(folder: Path, journal: Journal, ends: Ends) -> None:
