@@ -163,3 +163,15 @@ def test_any_changed_bit_of_a_manifest_is_detected(sealed: Path, data: st.DataOb
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DamagedMemoryError):
         decode_manifest(bytes(content), sealed / "manifest.json")
+
+
+def test_exchanged_documents_are_damage_and_not_another_version(path: Path) -> None:
+    append(path, 1)
+    manifest, ends = (path / "manifest.json").read_bytes(), (path / "journals.json").read_bytes()
+    (path / "journals.json").write_bytes(manifest)
+    with pytest.raises(DamagedMemoryError, match=r"journals\.json is damaged: it holds no committed ends"):
+        Memory.open(path)
+    (path / "journals.json").write_bytes(ends)
+    (path / "manifest.json").write_bytes(ends)
+    with pytest.raises(DamagedMemoryError, match=r"manifest\.json is damaged: it is not a manifest"):
+        Memory.open(path)

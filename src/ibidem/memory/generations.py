@@ -88,6 +88,8 @@ def decode_manifest(content: bytes, file: Path) -> Manifest:
         except MemoryFolderError as error:
             raise DamagedFile(file, f"its checksum does not match, or {error}") from error
         raise DamagedFile(file, "its checksum does not match its content")
+    if not {"generation", "segments"} & set(fields.names()):
+        raise DamagedFile(file, "it is not a manifest")
     return Manifest.from_json(fields)
 
 

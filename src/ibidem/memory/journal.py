@@ -136,6 +136,8 @@ def read_ends(folder: Path) -> Ends:
     if not has_valid_checksum(content):
         raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
     fields = parse(content, file)
+    if "journals" not in fields.names():
+        raise DamagedFile(file, "it holds no committed ends of journals", ACCEPT_LOSS)
     if (number := fields.integer("format", 1)) > _FORMAT:
         raise MemoryFolderError(f"{file} was written by a newer ibidem (format {number}): upgrade ibidem")
     items = fields.list_of_fields("journals")
