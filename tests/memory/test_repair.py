@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ibidem.cli.app import app
-from ibidem.errors import DamagedMemoryError
+from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, back_up, repair_folder, verify_folder
 
 from .samples import ENDS, JOURNAL, Case, append, check_prefix, files_of, one, pairs_of, record
@@ -216,3 +216,8 @@ def test_command_reports_what_is_left(case: Case) -> None:
     assert result.exit_code == 1
     assert f"damaged: {JOURNAL}: the file is missing" in result.output
     assert "--accept-loss" in result.output
+
+
+def test_missing_backup_is_an_error(case: Case, tmp_path: Path) -> None:
+    with pytest.raises(MemoryFolderError, match="there is no backup at"):
+        repair_folder(case.path, source=tmp_path / "mistyped")

@@ -95,15 +95,19 @@ def check(folder: Path, acknowledged: int, states: list[Held], case: str) -> Non
     assert len(held(Memory.open(folder))) == len(found) + 1, case
 
 
-@pytest.mark.parametrize("name", ["add", "seal", "prune", "merge"])
+@pytest.mark.parametrize("name", ["create", "add", "seal", "prune", "merge"])
 def test_power_cut_after_a_killed_writer_and_an_acknowledged_pair(scratch: Path, budget: Budget, name: str) -> None:
     """The writer is killed, the next one adds a pair, and the power is cut: nothing of the killed one was synced."""
-    base = make_base(scratch / "base")
+    base = scratch / "base"
+    if name == "create":
+        base.mkdir()
+    else:
+        make_base(base)
     whole = copy(base, scratch / "count" / "mine")
     counted: list[Operation] = []
     with observed(whole.parent, after=counted.append):
         OPERATIONS[name](whole)
-    before = held(Memory.open(base))
+    before = held(Memory.open(base)) if name != "create" else {}
     for number in budget.chosen(len(counted), 5):
         if budget.over:
             break
@@ -127,7 +131,7 @@ def test_power_cut_after_a_killed_writer_and_an_acknowledged_pair(scratch: Path,
             stopped = True
         assert stopped
         with observed(root, after=disk.record):
-            record(folder, pairs(50))
+            record(create(folder).path, pairs(50))
         after = disk.cut(scratch / "after", budget.random, budget.random.choice([0.0, 0.5])) / "mine"
         budget.count("power cuts")
         case = f"{name}, ended before operation {number} ({counted[number].kind} {counted[number].path.name})"

@@ -100,7 +100,10 @@ def repair_folder(folder: Path, *, accept_loss: bool = False, source: Path | Non
     Raises:
         DamagedMemoryError: The manifest is damaged, and the previous one too, or the loss was not accepted.
         LockedMemoryError: Another writer holds the lock.
+        MemoryFolderError: There is no memory, or `source` is no backup.
     """
+    if source is not None and not (source / MANIFEST).is_file():
+        raise MemoryFolderError(f"there is no backup at {source}: check the path")
     mended: list[Damage] = []
     lost: list[Damage] = []
     with writer_lock(folder), write_errors(folder):
