@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -206,6 +207,8 @@ def test_memory_is_a_dictionary(budget: Budget) -> None:
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        phases=[Phase.generate, *([Phase.shrink] if os.environ.get("IBIDEM_TRUST_SHRINK") != "0" else [])],
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     for number in budget.rounds(1):

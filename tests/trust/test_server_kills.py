@@ -47,6 +47,7 @@ class Server:
     def end(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
         assert self.line() == "ended"
+        self.pid = 0
 
     def line(self) -> str:
         assert self._process.stdout is not None
@@ -80,8 +81,12 @@ def server(scratch: Path, tiny_folder: Path) -> Iterator[Server]:
     ) as process:
         found = Server(process)
         assert found.line() == "ready"
-        yield found
-        process.kill()
+        try:
+            yield found
+        finally:
+            if found.pid:
+                os.kill(found.pid, signal.SIGKILL)
+            process.kill()
 
 
 def test_server_killed_during_imports_and_suggestions(server: Server, scratch: Path, budget: Budget) -> None:
