@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import struct
 import threading
@@ -154,7 +155,10 @@ def test_imports_of_another_server_and_incomplete_ones(upload_folder: Path, fold
 
     first = Jobs(slow, ("de", "en"), Limits(), folders)
     job = send(first, "a.tsv", b"a\tb\n")
-    for name, content in (("import-partial", None), ("import-broken", b"{"), ("import-other", b'{"file": 1}')):
+    (upload_folder.parent / "manifest.json").write_bytes(b"precious")
+    forged = {"file": "../../manifest.json", "state": "running", "read": 0, "added": 0, "message": ""}
+    states = {"partial": None, "broken": b"{", "other": b'{"file": 1}', "forged": json.dumps(forged).encode()}
+    for name, content in ((f"import-{kind}", content) for kind, content in states.items()):
         (upload_folder / name).mkdir()
         (upload_folder / name / "a.tsv").write_bytes(b"a")
         if content is not None:
@@ -164,6 +168,7 @@ def test_imports_of_another_server_and_incomplete_ones(upload_folder: Path, fold
     with pytest.raises(HttpError):
         second.find(job.id)  # the first server has it
     assert [path.name for path in upload_folder.iterdir()] == [f"import-{job.id}"]
+    assert (upload_folder.parent / "manifest.json").read_bytes() == b"precious"
     free.set()
     assert wait(job).state == "done"
     first.close()
