@@ -46,9 +46,6 @@ class Outcome(NamedTuple):
     error: OSError | None
 
 
-Observer = "Callable[[Operation], Outcome | None]"
-
-
 class _Layer:
     """The replacements of the functions of `os` and `io`; operations outside the folder pass unobserved."""
 

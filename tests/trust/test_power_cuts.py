@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .conftest import Budget
     from .workload import Held
 
-Step = "Callable[[Path], object]"
-
 # Each step is one acknowledged change.
 LIFE: list[Callable[[Path], object]] = [
     create,

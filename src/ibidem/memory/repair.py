@@ -123,9 +123,8 @@ def repair_folder(folder: Path, *, accept_loss: bool = False, source: Path | Non
             if name in _DROPPED and f"{ARTEFACTS}/{record.file}" in damaged
         }
         mended += [Damage(f"{ARTEFACTS}/{file}", _DROPPED[name]) for file, name in dropped.items()]
-        index_dropped = any(
-            manifest.artefacts.get(name) and manifest.artefacts[name].file in dropped for name in (INDEX_ARTEFACT,)
-        )
+        index = manifest.artefacts.get(INDEX_ARTEFACT)
+        index_dropped = index is not None and index.file in dropped
         draft = _without_artefacts(draft, set(dropped))
         draft = replace(draft, snapshots=_mended_snapshots(folder, draft, set(dropped)))
         if PREVIOUS in damaged:
