@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow sanitize results docs lock clean
+.PHONY: demo test lint slow trust sanitize results docs lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -22,6 +22,17 @@ lint: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most.
+TRUST_SCALE ?= 1000
+TRUST_SECONDS ?= 120
+TRUST_SEED ?= 1
+trust: $(VENV)/.installed-dev
+	rm -f build/trust.json
+	mkdir -p build
+	IBIDEM_TRUST_SCALE=$(TRUST_SCALE) IBIDEM_TRUST_SECONDS=$(TRUST_SECONDS) IBIDEM_TRUST_SEED=$(TRUST_SEED) \
+	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust tests/trust
+	cat build/trust.json
 
 # Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
 sanitize: $(VENV)/.installed-dev

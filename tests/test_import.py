@@ -31,6 +31,8 @@ COMMANDS = (
         "inspect",
         "verify",
         "export",
+        "backup",
+        "repair",
     ),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
 )

@@ -88,7 +88,7 @@ def test_damaged_segment(fails: Run, ibidem: Run, memory: Path, array: str, way:
         file.unlink()
     message = fails(1, *translate(memory), stdin="Hallo\n")
     assert str(file) in message
-    assert "restore it from a copy, or learn the memory again" in message
+    assert "run `ibidem repair`, with --from if there is a backup, or learn the memory again" in message
     verified = ibidem("verify", "-m", memory)
     assert verified.code == 1
     assert f"damaged: {file.relative_to(memory)}: " in verified.out
@@ -99,7 +99,7 @@ def test_damaged_segment(fails: Run, ibidem: Run, memory: Path, array: str, way:
 def test_damaged_manifest(fails: Run, memory: Path) -> None:
     flip(memory / "manifest.json", 0.9)
     message = fails(1, *translate(memory), stdin="Hallo\n")
-    assert "copy manifest.previous.json over manifest.json" in message
+    assert "`ibidem repair --accept-loss` goes back to generation" in message
 
 
 @pytest.mark.parametrize(("name", "options"), [("contextual", ()), ("adaptive", ("--combiner", "adaptive"))])

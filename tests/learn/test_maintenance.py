@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.learn import MemoryWriter, maintain, maintenance
+from ibidem.learn import MemoryWriter, index_memory, maintain, maintenance, repair_memory
+from ibidem.memory import Memory
 
 if TYPE_CHECKING:
-    from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
 
@@ -44,3 +44,23 @@ def test_journals_are_sealed_and_indexes_rebuilt_when_due(
     monkeypatch.setattr(maintenance, "SEAL_BYTES", 10**9)
     writer.remove([0])
     assert not writer.maintain().tail
+
+
+def test_damaged_index_and_combiners_are_mended(tiny: BaseModel, memory: Path) -> None:
+    from ibidem.decode import Translator
+
+    before, _ = index_memory(Memory.open(memory), "IVF4,SQ8;nprobe=4")
+    text = next(before.sentences()).source
+    for name in ("index", "combiner_contextual"):
+        file = memory / "artefacts" / before.manifest.artefacts[name].file
+        file.write_bytes(file.read_bytes()[:-1])
+    done = repair_memory(memory)
+    assert {row.file.partition("-")[0] for row in done.mended} == {"artefacts/index", "artefacts/combiner_contextual"}
+    assert (done.lost, done.left) == ([], [])
+    after = Memory.open(memory)
+    assert after.verify() == []
+    assert after.artefact("index") is not None
+    assert after.artefact("combiner_contextual") is None
+    assert after.manifest.stages["index"]["setting"] == "IVF4,SQ8;nprobe=4"
+    assert list(after.sentences()) == list(before.sentences())
+    assert Translator(tiny, after).translate([text])

@@ -284,6 +284,9 @@ def check_kills(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cha
         memory = Memory.open(folder)
         assert memory.verify() == []
         assert pairs_of(memory) in (before, after)
+        with memory.writing() as writer:  # a writer accepts a record that was not committed
+            memory = writer.memory
+        assert pairs_of(memory) in (before, after)
         added = {id: row[:4] for id, row in rows_of(one(9), memory.tail.next_id).items()}
         assert pairs_of(record(folder, one(9))) == pairs_of(memory) | added
         assert pairs_of(Memory.open(folder).sealed()) == pairs_of(memory) | added

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from typer.testing import CliRunner
 
 from ibidem.cli.app import app
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
-from ibidem.memory import Memory, ModelIdentity, accept_loss, verify_folder
+from ibidem.memory import Memory, ModelIdentity, verify_folder
 from ibidem.memory.manifest import DTYPES, Counts, Layout
 
-from .samples import ENDS, JOURNAL, Case, append, files_of, one, pairs_of, record, rewrite, sample
+from .samples import JOURNAL, Case, append, files_of, one, record, rewrite, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +116,7 @@ def test_damaged_manifests_are_detected(whole: Path, name: str) -> None:
         with replaced(whole / name, content):
             assert [damage.file for damage in memory.verify()] == [name]
             if name == "manifest.json":
-                with pytest.raises(DamagedMemoryError, match=r"copy manifest\.previous\.json over manifest\.json"):
+                with pytest.raises(DamagedMemoryError, match=r"ibidem repair --accept-loss` goes back to generation"):
                     use(whole)
             else:
                 use(whole)
@@ -145,9 +144,7 @@ def test_only_blocks_that_are_read_are_verified(whole: Path) -> None:
         memory.keys.read(0, 1)
         memory.keys.gather(np.array([1, 0]))
         for touch in (lambda: memory.keys.read(row, row + 1), lambda: memory.keys.gather(np.array([0, row]))):
-            with pytest.raises(
-                DamagedMemoryError, match=rf"keys\.bin is damaged: block {last} .*restore it from a copy"
-            ):
+            with pytest.raises(DamagedMemoryError, match=rf"keys\.bin is damaged: block {last} .*run `ibidem repair`"):
                 touch()
         (damage,) = memory.verify()
         assert damage.reason.startswith(f"block {last} ")
@@ -321,85 +318,11 @@ def test_damage_of_files_that_only_a_snapshot_needs_is_detected(path: Path, kind
     assert verify_folder(path)[1] == []
 
 
-def test_accept_loss_keeps_the_sound_records(case: Case) -> None:
-    whole = files_of(case.path)
-    file = case.path / JOURNAL
-    reached = [{}, {0: 7}, {1: 8}]  # the pairs after each record, by id
-    for cut in (0, 20, case.places[1], case.places[1] + 9, case.places[2], case.places[3] - 1):
-        restore(case.path, whole)
-        file.write_bytes(whole[JOURNAL][:cut])
-        (damage,) = accept_loss(case.path)
-        assert damage.file == JOURNAL
-        left = max(number for number in range(3) if case.places[number] <= cut)
-        memory = Memory.open(case.path)
-        assert {id: pair[3] // 100 for id, pair in pairs_of(memory).items()} == reached[left]
-        assert verify_folder(case.path)[1] == []
-        assert (case.path / (JOURNAL + ".damaged")).read_bytes() == whole[JOURNAL][:cut]
-        assert len(pairs_of(record(case.path, one(5)))) == len(reached[left]) + 1
-        assert accept_loss(case.path) == []
-
-
-def restore(path: Path, files: dict[str, bytes]) -> None:
-    shutil.rmtree(path)
-    for name, content in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(content)
-    for name in ("segments", "artefacts"):
-        (path / name).mkdir(exist_ok=True)
-
-
-def test_accept_loss_drops_later_journals(path: Path) -> None:
-    """A later journal refers to ids of the lost records."""
-    append(path, 1)
-    record(path, one(7)).sealed()
-    record(path, one(8))
-    shutil.copyfile(path / "manifest.previous.json", path / "manifest.json")  # so that both journals are needed
-    assert pairs_of(Memory.open(path)).keys() == {0, 1, 2, 3, 4}
-    file = path / "journals/000001.log"
-    file.write_bytes(file.read_bytes()[:-1])
-    lost = accept_loss(path)
-    assert [damage.file for damage in lost] == ["journals/000001.log", "journals/000002.log"]
-    assert pairs_of(Memory.open(path)).keys() == {0, 1, 2}
-    assert verify_folder(path)[1] == []
-
-
-def test_accept_loss_of_ends_and_snapshots(case: Case) -> None:
-    expected = pairs_of(Memory.open(case.path))
-    with Memory.open(case.path).edit() as edit:
-        edit.keep_snapshot("unpruned")
-        edit.commit()
-    shutil.rmtree(case.path / "snapshots")
-    (case.path / ENDS).unlink()
-    assert [damage.file for damage in verify_folder(case.path)[1]] == ["snapshots/unpruned-000002.json", ENDS]
-    result = CliRunner().invoke(app, ["verify", "-m", str(case.path), "--accept-loss"])
-    assert result.exit_code == 0, result.output
-    memory = Memory.open(case.path)
-    assert pairs_of(memory) == expected
-    assert memory.snapshots() == []
-    assert memory.verify() == []
-
-
 def test_verify_reports_a_journal_that_prevents_opening(case: Case) -> None:
     (case.path / JOURNAL).unlink()
     result = CliRunner().invoke(app, ["verify", "-m", str(case.path)])
     assert result.exit_code == 1
     assert f"damaged: {JOURNAL}: the file is missing, and 3 records of" in result.output
-
-
-def test_accept_loss_keeps_sound_records_beyond_an_older_committed_end(case: Case) -> None:
-    expected = pairs_of(Memory.open(case.path))
-    (case.path / ENDS).write_bytes(case.states[0][ENDS])
-    assert [damage.file for damage in verify_folder(case.path)[1]] == [ENDS]
-    assert accept_loss(case.path) == []
-    assert verify_folder(case.path)[1] == []
-    assert pairs_of(Memory.open(case.path)) == expected
-    (case.path / ENDS).write_bytes(case.states[1][ENDS])
-    content = bytearray((case.path / JOURNAL).read_bytes())
-    content[case.places[1] + 20] ^= 1
-    (case.path / JOURNAL).write_bytes(content)
-    assert [damage.file for damage in accept_loss(case.path)] == [JOURNAL]
-    assert {pair[1] for pair in pairs_of(Memory.open(case.path)).values()} == {one(7).targets[0]}
-    assert verify_folder(case.path)[1] == []
 
 
 def test_verify_while_another_process_commits(path: Path) -> None:

@@ -127,7 +127,7 @@ def test_content_that_is_no_manifest(path: Path, content: bytes) -> None:
 
 def test_error_of_a_damaged_manifest_names_the_remedy(path: Path) -> None:
     append(path, 1)
-    way = r"copy manifest\.previous\.json over manifest\.json to go back to generation 1"
+    way = r"`ibidem repair --accept-loss` goes back to generation 1"
     (path / "manifest.json").write_bytes(b"{")
     with pytest.raises(DamagedMemoryError, match=way):
         Memory.open(path)
@@ -136,7 +136,10 @@ def test_error_of_a_damaged_manifest_names_the_remedy(path: Path) -> None:
     with pytest.raises(DamagedMemoryError, match=f"missing; {way}"):
         Memory.open(path)
     (path / "manifest.previous.json").write_bytes(b"{")
-    with pytest.raises(DamagedMemoryError, match="missing; restore it from a copy, or learn the memory again"):
+    with pytest.raises(
+        DamagedMemoryError,
+        match="missing; run `ibidem repair`",
+    ):
         Memory.open(path)
     shutil.rmtree(path / "segments")
     (path / "manifest.previous.json").unlink()
@@ -160,3 +163,15 @@ def test_any_changed_bit_of_a_manifest_is_detected(sealed: Path, data: st.DataOb
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(DamagedMemoryError):
         decode_manifest(bytes(content), sealed / "manifest.json")
+
+
+def test_exchanged_documents_are_damage_and_not_another_version(path: Path) -> None:
+    append(path, 1)
+    manifest, ends = (path / "manifest.json").read_bytes(), (path / "journals.json").read_bytes()
+    (path / "journals.json").write_bytes(manifest)
+    with pytest.raises(DamagedMemoryError, match=r"journals\.json is damaged: it holds no committed ends"):
+        Memory.open(path)
+    (path / "journals.json").write_bytes(ends)
+    (path / "manifest.json").write_bytes(ends)
+    with pytest.raises(DamagedMemoryError, match=r"manifest\.json is damaged: it is not a manifest"):
+        Memory.open(path)

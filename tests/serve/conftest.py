@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from ibidem.serve import Limits, ServeSettings, hash_key, make_service, running
+from ibidem.serve import Key, KeyStore, Limits, ServeSettings, hash_key, make_service, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,7 +109,7 @@ def client(translator: Translator) -> Iterator[Client]:
 @contextmanager
 def served(translator: Translator, settings: ServeSettings = OPEN, *keys: str) -> Iterator[tuple[Client, Service]]:
     """A server of its own for a test, with API keys."""
-    service = make_service(translator, settings, [hash_key(key) for key in keys])
+    service = make_service(translator, settings, KeyStore([Key(hash_key(key)) for key in keys]))
     with running(service) as url:
         yield Client(url), service
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ibidem.errors import UsageError
-from ibidem.serve import make_service
-from ibidem.serve.auth import KeyStore, RateLimiter, add_key, hash_key, read_keys
+from ibidem.serve import make_service, running
+from ibidem.serve.auth import SCOPES, Key, KeyStore, RateLimiter, add_key, hash_key, read_keys
 
-from .conftest import OPEN, TEXT, connect, served
+from .conftest import OPEN, TEXT, Client, connect, make_translator, served, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.decode import Translator
+    from ibidem.memory import Memory
 
 
 def test_only_the_hash_of_a_key_is_stored(tmp_path: Path) -> None:
@@ -30,14 +32,14 @@ def test_only_the_hash_of_a_key_is_stored(tmp_path: Path) -> None:
     assert content.count("\n") == 2
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     keys = KeyStore(read_keys(file))
-    assert (keys.find(first), keys.find(second)) == (0, 1)
+    assert (keys.find(first), keys.find(second)) == (Key(hash_key(first), "write"), Key(hash_key(second), "write"))
     assert keys.find(first[:-1]) is keys.find("") is keys.find("\ud800") is None
     assert keys.find(hash_key(first)) is None, "a hash is not a key"
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "notes"
-    file.write_text("# comment\n\nsha256:" + "0" * 64 + "\nmy secret\n")
+    file.write_text("# comment\n\nsha256:" + "0" * 64 + " read\nmy secret\n")
     with pytest.raises(UsageError, match="line 4"):
         add_key(file, "")
     assert file.read_text().endswith("my secret\n")
@@ -177,3 +179,82 @@ def test_an_invalid_key_in_the_body_is_refused_before_other_fields(translator: T
             for key in ("wrong", 5, None, [KEY]):
                 assert client.post(path, {"api_key": key, "auth_key": key, "q": 3}).status == 403
             assert client.post(path, {"api_key": KEY, "q": 3}).status == 400
+
+
+def test_keys_are_added_and_revoked_while_the_store_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, now = tmp_path / "keys", 0.0
+    first = add_key(file, "first", "read")
+    keys = KeyStore([Key(hash_key("given"))], file, clock=lambda: now)
+    assert (keys.find(first), keys.find("given")) == (Key(hash_key(first), "read"), Key(hash_key("given"), "admin"))
+    second = add_key(file, "second", "admin")
+    assert keys.find(second) is None  # the file is looked at once a second
+    now = 1.5
+    assert keys.find(second) == Key(hash_key(second), "admin")
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "second" in line))
+    now = 3.0
+    assert (keys.find(first), keys.find(second) is not None) == (None, True)
+    file.write_text("nonsense")
+    now = 4.5
+    assert keys.find(second) is not None
+    assert "The API keys stay as they were" in caplog.text
+    file.write_text("")
+    now = 6.0
+    assert (keys.find(second), keys.find("given") is not None) == (None, True)
+
+
+def test_unknown_scope_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="read, write, admin"):
+        add_key(tmp_path / "keys", "", "all")
+    assert not (tmp_path / "keys").exists()
+
+
+SCOPED: list[tuple[str, str, str, object]] = [
+    ("read", "POST", "/translate", TEXT),
+    ("read", "POST", "/v2/translate", {"text": ["Datei"], "target_lang": "EN"}),
+    ("read", "GET", "/memories", None),
+    ("read", "GET", "/jobs/unknown", None),
+    ("write", "POST", "/suggest", {"q": "Datei", "s": "File", "source": "de", "target": "en"}),
+    ("write", "POST", "/memories/mine/pairs", {"pairs": [{"source": "Eins", "target": "One"}]}),
+    ("write", "DELETE", "/memories/mine/pairs", {"ids": [0]}),
+    ("write", "POST", "/memories/mine/import?file=a.tsv", None),
+    ("write", "DELETE", "/jobs/unknown", None),
+    ("admin", "DELETE", "/memories/mine/pairs", {"origin": "unknown.tsv"}),
+    ("admin", "GET", "/metrics", None),
+]
+
+
+def test_every_scope_is_refused_what_it_does_not_cover(tiny: Any, folder: Path) -> None:
+    """Also with the key in the body, which is read before it is known."""
+    store = KeyStore([Key(hash_key(scope), scope) for scope in SCOPES])
+    service = make_service(make_translator(tiny, folder), replace(OPEN, keys_required=True), store)
+    with running(service) as url:
+        client = Client(url)
+        for needed, method, path, body in SCOPED:
+            for scope in SCOPES:
+                content = None if body is None else json.dumps(body).encode()
+                answer = client.send(
+                    method, path, content, Content_Type="application/json", Authorization=f"Bearer {scope}"
+                )
+                covered = SCOPES.index(scope) >= SCOPES.index(needed)
+                assert (answer.status == 403) != covered, (scope, method, path, answer)
+                if not covered:
+                    assert f"This API key has the scope {scope}, and" in answer.json["error"]
+                if body is not None:
+                    content = json.dumps({**body, "api_key": scope}).encode()  # type: ignore[dict-item]
+                    answer = client.send(method, path, content, Content_Type="application/json")
+                    assert (answer.status == 403) != covered, (scope, method, path, answer)
+
+
+def test_revoked_key_is_refused_by_a_running_server(tiny: Any, memory: Memory, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    old = add_key(file, "old")
+    service = make_service(make_translator(tiny, memory), replace(OPEN, keys_required=True), KeyStore((), file))
+    with running(service) as url:
+        client = Client(url)
+        assert client.get("/memories", Authorization=f"Bearer {old}").status == 200
+        new = add_key(file, "new")
+        wait_until(lambda: client.get("/memories", Authorization=f"Bearer {new}").status == 200)
+        assert client.get("/memories", Authorization=f"Bearer {old}").status == 200
+        file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "new" in line))
+        wait_until(lambda: client.get("/memories", Authorization=f"Bearer {old}").status == 403)
+        assert client.get("/memories", Authorization=f"Bearer {new}").status == 200

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import struct
-import tempfile
+import threading
 import time
 import urllib.parse
 import zlib
@@ -18,7 +19,7 @@ import pytest
 
 from ibidem.serve import Limits, Service
 from ibidem.serve import jobs as module
-from ibidem.serve.http_error import ClosingError
+from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.jobs import Job, Jobs, JobStoppedError, safe_name
 from ibidem.text import Corpus, Pair, ReadLimits
 
@@ -60,11 +61,21 @@ BOMBS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def upload_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def upload_folder(tmp_path: Path) -> Path:
     """The folder of uploaded files."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    """The folder of the memory."""
+    return {"mine": tmp_path}
+
+
+def left(folder: Path) -> list[str]:
+    """Return the names of the uploaded files that are on disk."""
+    return [path.name for path in folder.glob("*/*") if path.name not in ("job.json", "lock")]
 
 
 @pytest.fixture
@@ -80,7 +91,7 @@ def add(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
 
 
 def send(jobs: Jobs, name: str, content: bytes) -> Job:
-    with jobs.receive(name) as upload:
+    with jobs.receive("mine", name) as upload:
         upload.path.write_bytes(content)
         return jobs.start("mine", upload)
 
@@ -93,46 +104,108 @@ def wait(job: Job, seconds: float = MAX_SECONDS) -> Job:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_decompression_bomb_can_be_cancelled(name: str, upload_folder: Path, loose: Limits) -> None:
-    jobs = Jobs(add, ("de", "en"), loose)
+def test_a_decompression_bomb_can_be_cancelled(
+    name: str, upload_folder: Path, loose: Limits, folders: dict[str, Path]
+) -> None:
+    jobs = Jobs(add, ("de", "en"), loose, folders)
     job = send(jobs, name, BOMBS[name]())
     assert wait(job, 0.2).state == "running"
-    assert list(upload_folder.iterdir())
+    assert left(upload_folder)
     job.cancelled = True
     assert wait(job).state == "cancelled"
     assert "pairs that were already learnt remain" in job.message
-    assert not list(upload_folder.iterdir())
+    assert not left(upload_folder)
     jobs.close()
 
 
-def test_closing_cancels_running_and_waiting_jobs(upload_folder: Path, loose: Limits) -> None:
-    jobs = Jobs(add, ("de", "en"), loose)
-    sent = [send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]()) for _ in range(3)]
+def test_closing_stops_jobs_and_the_next_server_continues_them(
+    upload_folder: Path, loose: Limits, folders: dict[str, Path]
+) -> None:
+    jobs = Jobs(add, ("de", "en"), loose, folders)
+    sent = [send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]()), send(jobs, "b.tsv", b"a\tb\n")]
     begun = time.monotonic()
     jobs.close()
     assert time.monotonic() - begun < MAX_SECONDS
-    assert [job.state for job in sent] == ["cancelled"] * 3
+    assert [job.state for job in sent] == ["running"] * 2
     with pytest.raises(ClosingError):
-        send(jobs, "a.tsv", b"a\tb\n")
-    assert not list(upload_folder.iterdir())
+        send(jobs, "c.tsv", b"a\tb\n")
+    assert sorted(left(upload_folder)) == ["a.tsv.gz", "b.tsv"]
+    finished: list[Job] = []
+    second = Jobs(add, ("de", "en"), loose, folders, finished.append)
+    second.resume()
+    bomb, small = (second.find(job.id) for job in sent)
+    second.cancel(bomb)
+    assert wait(bomb).state == "cancelled"
+    assert (wait(small).state, small.added, small.file) == ("done", 1, "b.tsv")
+    assert [job.id for job in finished] in ([bomb.id, small.id], [small.id, bomb.id])
+    assert not left(upload_folder)
+    second.close()
+    third = Jobs(add, ("de", "en"), loose, folders)
+    third.resume()
+    assert [(third.find(job.id).state, third.find(job.id).added) for job in sent] == [("cancelled", 0), ("done", 1)]
+    third.close()
 
 
-def test_reading_time_is_limited(upload_folder: Path, loose: Limits) -> None:
-    jobs = Jobs(add, ("de", "en"), replace(loose, import_seconds=0.2))
-    job = send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]())
-    assert wait(job).state == "failed"
-    assert job.message == "Reading the file takes more than 0.2 seconds: import it in parts."
-    assert not list(upload_folder.iterdir())
+def test_imports_of_another_server_and_incomplete_ones(upload_folder: Path, folders: dict[str, Path]) -> None:
+    free = threading.Event()
+
+    def slow(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
+        free.wait(20)
+        return add(_, pairs, corpus)
+
+    first = Jobs(slow, ("de", "en"), Limits(), folders)
+    job = send(first, "a.tsv", b"a\tb\n")
+    (upload_folder.parent / "manifest.json").write_bytes(b"precious")
+    forged = {"file": "../../manifest.json", "state": "running", "read": 0, "added": 0, "message": ""}
+    states = {"partial": None, "broken": b"{", "other": b'{"file": 1}', "forged": json.dumps(forged).encode()}
+    for name, content in ((f"import-{kind}", content) for kind, content in states.items()):
+        (upload_folder / name).mkdir()
+        (upload_folder / name / "a.tsv").write_bytes(b"a")
+        if content is not None:
+            (upload_folder / name / "job.json").write_bytes(content)
+    second = Jobs(add, ("de", "en"), Limits(), folders)
+    second.resume()
+    with pytest.raises(HttpError):
+        second.find(job.id)  # the first server has it
+    assert [path.name for path in upload_folder.iterdir()] == [f"import-{job.id}"]
+    assert (upload_folder.parent / "manifest.json").read_bytes() == b"precious"
+    free.set()
+    assert wait(job).state == "done"
+    first.close()
+    second.close()
+
+
+def test_names_of_uploaded_files_do_not_replace_the_state() -> None:
+    assert [safe_name(name) for name in ("job.json", "lock", ".job.json")] == ["_job.json", "_lock", "_job.json"]
+
+
+def test_old_jobs_are_removed_from_the_disk(
+    upload_folder: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_KEPT", 3)
+    jobs = Jobs(add, ("de", "en"), Limits(), folders)
+    for _ in range(6):
+        assert wait(send(jobs, "a.tsv", b"a\tb\n")).state == "done"
+    assert len(list(upload_folder.iterdir())) == 3
     jobs.close()
 
 
-def test_learning_time_is_not_limited() -> None:
+def test_reading_time_is_limited(upload_folder: Path, loose: Limits, folders: dict[str, Path]) -> None:
+    jobs = Jobs(add, ("de", "en"), replace(loose, import_seconds=0.2), folders)
+    job = send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]())
+    assert wait(job).state == "failed"
+    assert job.message == "Reading the file takes more than 0.2 seconds: import it in parts."
+    assert not left(upload_folder)
+    jobs.close()
+
+
+def test_learning_time_is_not_limited(folders: dict[str, Path]) -> None:
     def learn(_: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
         for _pair in pairs:
             time.sleep(0.1)
         return 0, corpus.counts.describe()
 
-    jobs = Jobs(learn, ("de", "en"), Limits(import_seconds=0.25))
+    jobs = Jobs(learn, ("de", "en"), Limits(import_seconds=0.25), folders)
     assert wait(send(jobs, "a.tsv", b"a\tb\n" * 5)).state == "done"
     jobs.close()
 
@@ -150,25 +223,25 @@ def test_learning_time_is_not_limited() -> None:
         ("a.jsonl", lambda: b'{"%s": 1}' % (b"x" * 900_000), "a.jsonl, line 1: no 'de' side"),
     ],
 )
-def test_imports_are_limited(name: str, content: Any, what: str, upload_folder: Path) -> None:
-    jobs = Jobs(add, ("de", "en"), Limits(import_pairs=1_000, import_unpacked_bytes=1_000_000))
+def test_imports_are_limited(name: str, content: Any, what: str, upload_folder: Path, folders: dict[str, Path]) -> None:
+    jobs = Jobs(add, ("de", "en"), Limits(import_pairs=1_000, import_unpacked_bytes=1_000_000), folders)
     job = wait(send(jobs, name, content()))
     assert (job.state, what in job.message) == ("failed", True), job
     assert len(job.message) <= 1_000
     assert str(upload_folder) not in job.message
-    assert not list(upload_folder.iterdir())
+    assert not left(upload_folder)
     jobs.close()
 
 
-def test_long_segments_are_skipped() -> None:
-    jobs = Jobs(add, ("de", "en"), Limits())
+def test_long_segments_are_skipped(folders: dict[str, Path]) -> None:
+    jobs = Jobs(add, ("de", "en"), Limits(), folders)
     job = wait(send(jobs, "a.tsv", b"a\tb\n" + b"a" * 30_000 + b"\tb\n"))
     assert (job.state, job.added) == ("done", 1)
     assert "1 longer than 20,000 characters" in job.message
     jobs.close()
 
 
-def test_learning_stops_at_the_next_chunk() -> None:
+def test_learning_stops_at_the_next_chunk(folders: dict[str, Path]) -> None:
     job = Job("1", "mine", "a.tsv")
     learnt: list[int] = []
 
@@ -178,7 +251,7 @@ def test_learning_stops_at_the_next_chunk() -> None:
             job.cancelled = done == 3
             tell("Adding", None, done, "pairs")
 
-    jobs = Jobs(add, ("de", "en"), Limits())
+    jobs = Jobs(add, ("de", "en"), Limits(), folders)
     corpus = SimpleNamespace(counts=None, fraction=lambda: None)
     service: Any = SimpleNamespace(jobs=jobs, writers=SimpleNamespace(add=learn))
     with pytest.raises(JobStoppedError):

@@ -317,8 +317,6 @@ def test_imports_have_limits(tiny: Any, folder: Path) -> None:
 def test_a_cancelled_import_removes_its_file(
     writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     begun, free = threading.Event(), threading.Event()
     real = service.writers.add
 
@@ -330,11 +328,11 @@ def test_a_cancelled_import_removes_its_file(
     monkeypatch.setattr(service.writers, "add", wait)
     job = send_file(writer, "a.tsv", b"Neu\tNew\n")
     assert begun.wait(20)
-    assert list(tmp_path.glob("ibidem-*"))
+    assert list(tmp_path.glob("mine/work/*/a.tsv"))
     assert writer.send("DELETE", f"/jobs/{job['id']}").json["state"] == "running"
     free.set()
     assert wait_for(writer, job)["state"] == "cancelled"
-    assert not list(tmp_path.glob("ibidem-*"))
+    assert not list(tmp_path.glob("mine/work/*/a.tsv"))
 
 
 def begin_upload(client: Client, content: bytes, length: int) -> http.client.HTTPConnection:
@@ -370,7 +368,6 @@ def test_slow_uploads_do_not_block_others_and_time_out(tiny: Any, folder: Path) 
 def test_disk_space_of_uploads_is_limited(
     writer: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(service.jobs, "_max_stored_bytes", 1_000)
     slow = begin_upload(writer, b"x" * 900, 901)
     wait_until(lambda: service.jobs._stored_bytes == 900)
@@ -378,7 +375,7 @@ def test_disk_space_of_uploads_is_limited(
     assert (refused.status, refused.headers["retry-after"]) == (503, "30")
     assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
     slow.close()
-    wait_until(lambda: service.jobs._stored_bytes == 0 and not list(tmp_path.glob("ibidem-*")))
+    wait_until(lambda: service.jobs._stored_bytes == 0 and not list(tmp_path.glob("mine/work/*/slow.tsv")))
     assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n" * 30))["state"] == "done"
     wait_until(lambda: service.jobs._stored_bytes == 0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ibidem.memory import Memory
-from ibidem.serve import ServeSettings, hash_key, make_service, running
+from ibidem.serve import Key, KeyStore, ServeSettings, hash_key, make_service, running
 
 from .conftest import OPEN, Client, make_translator
 
@@ -286,7 +286,9 @@ def test_all_resources_come_from_the_server(page: Page, url: str, translations: 
 
 def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str, str]) -> None:
     settings = ServeSettings(OPEN.limits, keys_required=True)
-    with running(make_service(make_translator(tiny, memory), settings, [hash_key("open sesame")])) as address:
+    with running(
+        make_service(make_translator(tiny, memory), settings, KeyStore([Key(hash_key("open sesame"))]))
+    ) as address:
         page = Page(driver, address)
         page.wait(lambda: page["key"].is_displayed(), "the key form")
         page["key"].send_keys("abracadabra", Keys.ENTER)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ibidem.errors import UsageError
-from ibidem.serve import is_loopback
+from ibidem.serve import Certificate, is_loopback, make_service, running
 from ibidem.serve.server import listen
 
-from .conftest import TEXT, Client, hold_decoder, served, wait_until
+from .conftest import OPEN, TEXT, Client, hold_decoder, served, wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ibidem.decode import Translator
 
 
@@ -80,3 +87,51 @@ def test_shutdown_finishes_accepted_requests(translator: Translator) -> None:
         threading.Timer(0.3, free.set).start()
     asking.join(10)
     assert answers[0].status == 200
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """A self-signed certificate for 127.0.0.1."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "chain.pem"]
+    subprocess.run(command, check=True, capture_output=True)
+    return Certificate(folder / "chain.pem", folder / "key.pem")
+
+
+def test_tls(translator: Translator, certificate: Certificate) -> None:
+    with running(make_service(translator, OPEN), certificate=certificate) as url:
+        assert url.startswith("https://127.0.0.1:")
+        trusted = ssl.create_default_context(cafile=str(certificate.chain))
+        with urllib.request.urlopen(f"{url}/health", timeout=20, context=trusted) as answer:
+            assert answer.status == 200
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(f"{url}/health", timeout=20)  # the certificate is not trusted
+        old = ssl.create_default_context(cafile=str(certificate.chain))
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((urllib.error.URLError, ssl.SSLError)):
+            urllib.request.urlopen(f"{url}/health", timeout=20, context=old)
+        with pytest.raises((urllib.error.URLError, OSError, http.client.HTTPException)):
+            urllib.request.urlopen(url.replace("https", "http"), timeout=20)
+        with urllib.request.urlopen(f"{url}/health", timeout=20, context=trusted) as answer:
+            assert answer.status == 200
+
+
+def test_invalid_certificates_are_refused(translator: Translator, certificate: Certificate, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no certificate")
+    assert certificate.key is not None
+    locked = tmp_path / "locked.pem"
+    command = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", certificate.key, "-out", locked]
+    subprocess.run(command, check=True, capture_output=True)
+    service = make_service(translator, OPEN)
+    for wrong in (
+        Certificate(tmp_path / "missing"),
+        Certificate(tmp_path / "text"),
+        Certificate(certificate.chain),
+        Certificate(certificate.chain, locked),
+    ):
+        with pytest.raises(UsageError, match="cannot be used"), running(service, certificate=wrong):
+            pass
+    service.close()

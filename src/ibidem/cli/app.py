@@ -133,6 +133,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "replace": edit.replace,
     "inspect": memories.inspect,
     "verify": memories.verify,
+    "backup": memories.backup,
+    "repair": memories.repair,
     "export": memories.export,
     "settings": settings.settings,
     "extract": learn.extract,

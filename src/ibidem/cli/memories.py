@@ -1,4 +1,4 @@
-"""The commands inspect, verify and export: contents, integrity and pairs of a memory."""
+"""The commands inspect, verify, backup, repair and export: contents, integrity, copies and pairs of a memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ibidem.cli.console import note, print_table, shown_progress
 from ibidem.wording import describe_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from ibidem.memory import Memory
+    from ibidem.memory import Damage, Memory
 
 
 _NAMES = {
@@ -52,37 +52,94 @@ def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
         )
 
 
-def verify(
-    memory: options.MemoryPath,
-    accept: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Drop damaged records of journals and snapshots, and all changes after them, so that the rest can be "
-            "used; a copy of each damaged journal is kept beside it.",
-        ),
-    ] = False,
-    json: options.Json = False,
-) -> None:
+def verify(memory: options.MemoryPath, json: options.Json = False) -> None:
     """Check every byte of a memory against its checksums; exit code 1 and the file if one is damaged."""
-    from ibidem.memory import accept_loss, verify_folder
+    from ibidem.memory import verify_folder
 
-    if accept:
-        for lost in accept_loss(memory):
-            note(f"dropped: {lost.file}: {lost.reason}")
     with shown_progress() as progress:
         manifest, damages = verify_folder(
             memory, lambda done, total: progress("Verifying", done / max(total, 1), done, "bytes")
         )
     if json:
-        print(json_module.dumps([{"file": damage.file, "reason": damage.reason} for damage in damages], indent=2))
+        print(json_module.dumps(_rows(damages), indent=2))
     elif damages:
         for damage in damages:
             print(f"damaged: {damage.file}: {damage.reason}")
+        note(f"`ibidem repair -m {memory}` mends what can be mended; give a backup with --from.")
     else:
         print(f"{memory}: sound, {manifest.entries:,} entries in generation {manifest.generation}")
     if damages:
         raise typer.Exit(1)
+
+
+def backup(
+    memory: options.MemoryPath,
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="New folder of the copy.", show_default=False)],
+    json: options.Json = False,
+) -> None:
+    """Copy a memory to a new folder and verify the copy; others may read and write the memory meanwhile.
+
+    The copy is a memory like any other. To restore it, stop what uses the memory, move the damaged folder away, and run
+    `ibidem backup -m COPY FOLDER`.
+    """
+    from ibidem.memory import back_up
+
+    with shown_progress() as progress:
+        made = back_up(
+            memory, destination, lambda done, total: progress("Verifying the copy", done / max(total, 1), done, "bytes")
+        )
+    if json:
+        row = {"path": str(made.path), "generation": made.generation, "records": made.records, "bytes": made.bytes}
+        print(json_module.dumps(row, indent=2))
+        return
+    changes = f" with {made.records:,} changes of the journal" if made.records else ""
+    print(f"{made.path}: generation {made.generation}{changes}, {made.bytes / 1e6:,.1f} MB, verified")
+
+
+def repair(
+    memory: options.MemoryPath,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="BACKUP", help="Backup to copy damaged files from.", show_default=False),
+    ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Drop damaged records of journals and all changes after them, damaged snapshots, and a damaged "
+            "manifest (the generation before is used); a copy of each changed file is kept beside it.",
+        ),
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Mend a damaged memory: copy files from a backup, drop or rebuild the index, drop damaged combiners.
+
+    Without --accept-loss no pair is lost. Exit code 1 and the files if damage is left.
+    """
+    from ibidem.learn import repair_memory
+
+    with shown_progress() as progress:
+        done = repair_memory(memory, accept_loss=accept_loss, source=source, progress=progress)
+    if json:
+        print(
+            json_module.dumps(
+                {"mended": _rows(done.mended), "lost": _rows(done.lost), "left": _rows(done.left)}, indent=2
+            )
+        )
+    else:
+        for word, damages in (("mended", done.mended), ("lost", done.lost), ("damaged", done.left)):
+            for damage in damages:
+                print(f"{word}: {damage.file}: {damage.reason}")
+        if not (done.mended or done.lost or done.left):
+            print(f"{memory}: sound, nothing to repair")
+    if done.left:
+        advice = "" if accept_loss else "; --accept-loss drops damaged journal records and snapshots"
+        note(f"A backup can replace these files: give it with --from{advice}.")
+        raise typer.Exit(1)
+
+
+def _rows(damages: Sequence[Damage]) -> list[dict[str, str]]:
+    return [{"file": damage.file, "reason": damage.reason} for damage in damages]
 
 
 def export(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from ibidem.cli.console import note
 from ibidem.cli.options import TranslatorOptions
 from ibidem.cli.settings import override
 from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from ibidem.serve import KeyStore
 
 _KEY = "IBIDEM_API_KEY"
 
@@ -39,9 +42,27 @@ def serve(
         typer.Option(
             "--new-key",
             metavar="NOTE",
-            help="Make a key, add its hash to --keys, print it once, and exit.",
+            help="Make a key, add its hash to --keys, print it once, and exit; a running server accepts it.",
             show_default=False,
         ),
+    ] = None,
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope", help="Scope of the new key: read (translate), write (also change memories) or admin (all)."
+        ),
+    ] = "write",
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", help="PEM file with the certificate chain, for TLS.", show_default=False),
+    ] = None,
+    private_key: Annotated[
+        Path | None,
+        typer.Option("--private-key", help="PEM file with the key of --certificate.", show_default=False),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option("--audit", help="File that gets a line for each change, without text.", show_default=False),
     ] = None,
     without_keys: Annotated[
         bool, typer.Option("--without-keys", help="Accept requests without a key from any address.")
@@ -86,28 +107,31 @@ def serve(
 
     limits = override(Limits(), assignments or ())
     if new_key is not None:
-        _print_new_key(keys, new_key)
+        _print_new_key(keys, new_key, scope)
         return
     _check_extra()
     from ibidem.learn import create_memory
     from ibidem.memory import Memory
-    from ibidem.serve import ServeSettings, is_loopback, make_service
+    from ibidem.serve import Certificate, ServeSettings, is_loopback, make_service
     from ibidem.serve import serve as run_server
 
-    hashes = _read_keys(keys)
-    if not hashes and not without_keys and not is_loopback(host):
+    if private_key is not None and certificate is None:
+        raise UsageError("A private key needs its certificate: give --certificate FILE.")
+    store = _read_keys(keys)
+    if not store and not without_keys and not is_loopback(host):
         raise UsageError(
             f"Any client that reaches {host} could read and change the memories: make a key with "
             "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
         )
     settings = ServeSettings(
         limits=limits,
-        keys_required=bool(hashes),
+        keys_required=bool(store),
         hosts=(*ServeSettings.hosts, *(allow_host or ())) if is_loopback(host) else tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         read_only=read_only,
         suggestion_memory=suggestion_memory,
         glossaries=glossaries,
+        audit=audit,
     )
     translator_options.check(combiner)
     base = None
@@ -118,8 +142,14 @@ def serve(
             create_memory(folder, base)
             note(f"{folder} did not exist: an empty memory was created.")
     translator = translator_options.open(combiner, model=base)
-    service = make_service(translator, settings, hashes)
-    run_server(service, host, port, lambda address: note(f"Serving on {address} - Ctrl+C ends."))
+    service = make_service(translator, settings, store)
+    run_server(
+        service,
+        host,
+        port,
+        lambda address: note(f"Serving on {address} - Ctrl+C ends."),
+        certificate=None if certificate is None else Certificate(certificate, private_key),
+    )
 
 
 def _check_extra() -> None:
@@ -133,22 +163,21 @@ def _check_extra() -> None:
         raise UsageError(f"`ibidem serve` needs {error.name}: install it with pip install 'ibidem[serve]'.") from error
 
 
-def _read_keys(path: Path | None) -> list[str]:
-    """Read the hashes of all given keys."""
-    from ibidem.serve import hash_key, read_keys
+def _read_keys(path: Path | None) -> KeyStore:
+    """Read all given keys."""
+    from ibidem.serve import Key, KeyStore, hash_key, read_keys
 
-    hashes = [] if path is None else read_keys(path)
-    if path is not None and not hashes:
+    if path is not None and not read_keys(path):
         raise UsageError(f"{path} holds no key: make one with `ibidem serve --new-key NOTE --keys {path}`.")
     key = os.environ.get(_KEY)
-    return [*hashes, hash_key(key)] if key else hashes
+    return KeyStore([Key(hash_key(key))] if key else [], path)
 
 
-def _print_new_key(path: Path | None, remark: str) -> None:
+def _print_new_key(path: Path | None, remark: str, scope: str) -> None:
     from ibidem.serve import add_key
 
     if path is None:
         raise UsageError("A new key needs a file for its hash: give --keys FILE.")
-    key = add_key(path, remark)
+    key = add_key(path, remark, scope)
     note(f"This key is shown once; {path} keeps its hash.")
     print(key)

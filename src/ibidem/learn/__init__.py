@@ -24,7 +24,7 @@ from ibidem.learn.compact import (
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
-from ibidem.learn.maintenance import index_memory, maintain
+from ibidem.learn.maintenance import index_memory, maintain, repair_memory
 from ibidem.learn.memory_writer import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.provenance import describe_memory, write_card
 from ibidem.learn.prune import (
@@ -92,6 +92,7 @@ __all__ = [
     "parse_objectives",
     "prune_entries",
     "prune_memory",
+    "repair_memory",
     "restore_memory",
     "train_adaptive",
     "train_compactor",

@@ -1,8 +1,9 @@
-"""Maintenance of a memory: build its index, seal its journal, and include added entries in the index."""
+"""Maintenance of a memory: build its index, seal its journal, include added entries in the index, and repair it."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,12 @@ import torch
 
 from ibidem.errors import LockedMemoryError
 from ibidem.learn.provenance import digest, write_card
-from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, check_complete
+from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, Memory, check_complete, repair_folder
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, build_index, with_compactor
 
 if TYPE_CHECKING:
-    from ibidem.memory import Memory
+    from ibidem.memory import Repair
 
 # The keys of the journal are copied for every pair that is added: a longer journal would delay additions noticeably.
 SEAL_BYTES = 4 << 20
@@ -78,6 +79,41 @@ def index_memory(
         memory = edit.commit()
     write_card(memory)
     return memory, with_compactor(index, memory, torch.device("cpu"))
+
+
+def repair_memory(
+    folder: Path, *, accept_loss: bool = False, source: Path | None = None, progress: Progress = silent
+) -> Repair:
+    """Repair a damaged memory, and build its index again if that was damaged.
+
+    Args:
+        folder: The folder of the memory.
+        accept_loss: Whether damaged records of journals, snapshots and a damaged manifest may be dropped.
+        source: A backup of this memory, of any age.
+        progress: Receives the progress of building the index.
+
+    Returns:
+        What was mended, what was lost, and what is still damaged; see `repair_folder`.
+
+    Raises:
+        DamagedMemoryError: The manifest is damaged, and the previous one too, or the loss was not accepted.
+        LockedMemoryError: Another writer holds the lock.
+
+    Examples:
+        >>> repair_memory(Path("memories/mine"), source=Path("backups/monday")).left
+        []
+    """
+    done = repair_folder(folder, accept_loss=accept_loss, source=source)
+    if not done.index_dropped or done.left:
+        return done
+    memory = Memory.open(folder)
+    setting = memory.manifest.stages.get("index", {}).get("setting", "auto")
+    index_memory(memory, str(setting), progress=progress)
+    mended = [
+        replace(row, reason="it was damaged, and built again") if row.file.startswith("artefacts/index-") else row
+        for row in done.mended
+    ]
+    return done._replace(mended=mended)
 
 
 def is_seal_due(memory: Memory) -> bool:

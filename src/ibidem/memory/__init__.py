@@ -1,4 +1,4 @@
-"""The folder of a memory on disk: manifest, segments, journals, artefacts; and the check that it fits a model."""
+"""The folder of a memory on disk: manifest, segments, journals, artefacts; its checks, its backup and its repair."""
 
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
@@ -11,6 +11,7 @@ from ibidem.memory.artefacts import (
     numbers_among,
     serials_of,
 )
+from ibidem.memory.backup import Backup, back_up
 from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
 from ibidem.memory.files import (
     TEMPORARY,
@@ -23,7 +24,7 @@ from ibidem.memory.files import (
     temporary_path,
 )
 from ibidem.memory.generations import WORK
-from ibidem.memory.integrity import accept_loss, check_complete, check_identity, verify_folder
+from ibidem.memory.integrity import check_complete, check_identity, verify_folder
 from ibidem.memory.json_document import encode_document, has_valid_checksum
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
@@ -31,6 +32,7 @@ from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
@@ -46,6 +48,7 @@ __all__ = [
     "WORK",
     "Artefact",
     "ArtefactRecord",
+    "Backup",
     "Damage",
     "Edit",
     "JournalWriter",
@@ -55,12 +58,13 @@ __all__ = [
     "Manifest",
     "Memory",
     "ModelIdentity",
+    "Repair",
     "SegmentData",
     "SegmentRecord",
     "SourceProjection",
     "StoredPair",
     "Tail",
-    "accept_loss",
+    "back_up",
     "check_complete",
     "check_identity",
     "encode_document",
@@ -72,6 +76,7 @@ __all__ = [
     "remove_file",
     "remove_pairs",
     "rename",
+    "repair_folder",
     "replace_file",
     "serials_of",
     "temporary_path",

@@ -111,7 +111,7 @@ def check_artefact(
         record.bytes,
         record.sha256,
         advance=advance,
-        remedy=f"make the {name} again, or restore the file from a copy",
+        remedy=f"run `ibidem repair`, with --from if there is a backup, or make the {name} again",
         name=f"artefact {name!r} ({path})",
     )
 

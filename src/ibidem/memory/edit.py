@@ -497,7 +497,7 @@ class JournalWriter:
         Raises:
             MismatchError: The pairs do not match the model or the layout of the memory.
             UsageError: There is no pair with one of the ids, or an id is repeated.
-            MemoryFolderError: The write failed, and nothing was recorded.
+            MemoryFolderError: The write failed, and nothing was recorded, or the message says that this is uncertain.
             CommittedError: The change was recorded, and the disk did not confirm it.
         """
         memory = self._memory

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-RESTORE = "restore it from a copy, or learn the memory again"
+RESTORE = "run `ibidem repair`, with --from if there is a backup, or learn the memory again"
 _NOT_DAMAGE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 BLOCK_BYTES = 1 << 20
 _NAMED_BLOCKS = 8

@@ -22,7 +22,17 @@ from ibidem.memory.files import (
     remove_file,
     replace_file,
 )
-from ibidem.memory.journal import ACCEPT_LOSS, ENDS, JOURNALS, Ends, Journal, encode_ends, list_journals, read_ends
+from ibidem.memory.journal import (
+    ACCEPT_LOSS,
+    ENDS,
+    JOURNALS,
+    Ends,
+    Journal,
+    encode_ends,
+    list_journals,
+    read_ends,
+    uncertain_error,
+)
 from ibidem.memory.json_document import encode_document, has_valid_checksum, parse
 from ibidem.memory.manifest import (
     ARTEFACT_FILE,
@@ -78,6 +88,8 @@ def decode_manifest(content: bytes, file: Path) -> Manifest:
         except MemoryFolderError as error:
             raise DamagedFile(file, f"its checksum does not match, or {error}") from error
         raise DamagedFile(file, "its checksum does not match its content")
+    if not {"generation", "segments"} & set(fields.names()):
+        raise DamagedFile(file, "it is not a manifest")
     return Manifest.from_json(fields)
 
 
@@ -119,9 +131,33 @@ def current_manifest(folder: Path) -> Manifest:
             previous = load_manifest(folder / PREVIOUS)
         except MemoryFolderError:
             raise damage from None
-        back = f"copy {PREVIOUS} over {MANIFEST} to go back to generation {previous.generation}"
-        remedy = f"{back}, or restore it from a copy"
+        remedy = (
+            f"`ibidem repair --accept-loss` goes back to generation {previous.generation}; or restore the memory from "
+            "a backup"
+        )
         raise DamagedFile(file, damage.reason, remedy) from damage
+
+
+def check_newest(folder: Path, manifest: Manifest) -> None:
+    """Check that the current manifest is not an old copy: the previous one must not be newer.
+
+    Args:
+        folder: The folder of the memory.
+        manifest: The current manifest.
+
+    Raises:
+        DamagedFile: The previous manifest has a higher generation.
+    """
+    try:
+        previous = load_manifest(folder / PREVIOUS)
+    except MemoryFolderError:
+        return  # `verify` reports it, and the current manifest is enough for readers
+    if previous.generation > manifest.generation:
+        raise DamagedFile(
+            folder / MANIFEST,
+            f"it is an old copy: it has generation {manifest.generation}, and {PREVIOUS} has {previous.generation}",
+            f"`ibidem repair --accept-loss` goes to generation {previous.generation}; or restore a backup",
+        )
 
 
 def put_manifest(folder: Path, manifest: Manifest) -> None:
@@ -262,6 +298,7 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     Raises:
         OSError: The change was not recorded.
         CommittedError: The change was recorded, and the disk did not confirm it.
+        MemoryFolderError: The write failed, and so did its removal: the change may be recorded.
         DamagedMemoryError: The journal differs from what was read; nothing was changed.
     """
     ends = commit_read_records(folder, [journal])
@@ -269,10 +306,10 @@ def append_change(folder: Path, journal: Journal, change: Change) -> Journal:
     try:
         temporary, _ = prepare_file(folder / ENDS, encode_ends(ends.with_end(longer.number, longer.state)))
         commit_file(temporary, folder / ENDS, f"the change to {folder} is recorded")
-    except OSError:
+    except OSError as error:
         # The rename may have succeeded, and a record before the committed end must never be truncated.
-        if read_ends(folder) == ends:
-            longer.truncate_uncommitted(journal.end)
+        if read_ends(folder) != ends or not longer.truncate_uncommitted(journal.end):
+            raise uncertain_error(journal.path, error) from error
         raise
     return replace(longer, committed=longer.end)
 

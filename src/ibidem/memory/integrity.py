@@ -1,49 +1,37 @@
-"""Checks of a memory: every byte of its files, its base model and its completeness; and the repair of a damaged one.
+"""Checks of a memory: every byte of its files, its base model and its completeness.
 
-The repair drops damaged records of journals and damaged snapshots. `ibidem.model` is imported inside `check_identity`,
-since it imports torch: opening and inspecting a memory must stay light.
+`ibidem.model` is imported inside `check_identity`, since it imports torch: opening and inspecting a memory must stay
+light.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-import ibidem
-from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError, UsageError
+from ibidem.errors import MemoryFolderError, MismatchError, UsageError
 from ibidem.memory.artefacts import check_artefact
 from ibidem.memory.files import (
     Damage,
     DamagedFile,
-    blocks_of_file,
     check_file,
-    rename,
-    replace_file,
-    sync_directory,
-    temporary_path,
-    write_blocks,
-    write_errors,
 )
 from ibidem.memory.generations import (
     ARTEFACTS,
     MANIFEST,
     PREVIOUS,
     SEGMENTS,
-    commit_read_records,
+    check_newest,
     current_manifest,
     load_manifest,
     load_snapshot,
-    put_manifest,
 )
-from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
-from ibidem.memory.lock import writer_lock
-from ibidem.memory.manifest import utc_timestamp
+from ibidem.memory.journal import Journal, journal_path, list_journals, read_ends
 from ibidem.memory.segment import Segment
-from ibidem.memory.tail import check_age, read_stamp
+from ibidem.memory.tail import check_age, check_ends, read_stamp
 from ibidem.text import same_language
 from ibidem.wording import describe_option
 
@@ -51,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from ibidem.memory.manifest import Manifest, SnapshotRecord
+    from ibidem.memory.journal import Ends
+    from ibidem.memory.manifest import Manifest
     from ibidem.memory.memory import Memory
     from ibidem.model import BaseModel
 
@@ -140,6 +129,7 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     current = manifest
     with collecting_damage():
         current = load_manifest(folder / MANIFEST)
+        check_newest(folder, current)
     if manifest.generation > 1:
         with collecting_damage():
             load_manifest(folder / PREVIOUS)
@@ -216,14 +206,9 @@ def _journal_checks(folder: Path, first: int, ends: Ends) -> Iterator[Callable[[
 
 
 def _check_journal(folder: Path, journal: Journal) -> None:
-    before = read_ends(folder)
-    end = before.of(journal.number)
-    read = journal.read(end)[1]
-    # A writer commits each record before it writes the next; more records mean an old file, or a running writer.
-    if read.records > end.records + 1 and read_ends(folder) == before:
-        raise DamagedFile(
-            folder / ENDS, f"it is older than {journal.path.name}: there are {read.records} records, not {end.records}"
-        )
+    ends = read_ends(folder)
+    journal.read(ends.of(journal.number))
+    check_ends(folder, journal, ends)
 
 
 def _check_keys(segment: Segment, _: Manifest) -> None:
@@ -292,122 +277,3 @@ def _counter(
             progress(done, total)
 
     return advance
-
-
-def accept_loss(folder: Path) -> list[Damage]:
-    """Repair a memory with damaged journals or snapshots, by dropping what is damaged.
-
-    The changes before the first damaged one are kept. All later changes are dropped, in later journals too, since they
-    may refer to lost pairs. A copy of every truncated file stays beside it with the ending `.damaged`. A snapshot is
-    dropped if its manifest, or a journal that it needs, is damaged. Damaged segments and artefacts are left as they
-    are.
-
-    Args:
-        folder: The folder of the memory.
-
-    Returns:
-        The files from which something was dropped.
-
-    Raises:
-        LockedMemoryError: Another writer holds the lock.
-    """
-    with writer_lock(folder), write_errors(folder):
-        manifest = current_manifest(folder)
-        ends = _readable_ends(folder)
-        snapshots, lost = _sound_snapshots(folder, manifest, ends)
-        kept = [manifest, *(load_snapshot(folder, record) for record in snapshots.values())]
-        first = min(kept_manifest.journal for kept_manifest in kept)
-        sound, cut = _sound_journals(folder, first, ends)
-        for journal, damage in cut:
-            lost.append(damage)
-            _copy_damaged(journal)
-        if ends is None:
-            lost.append(Damage(ENDS, "it was rebuilt from the journals"))
-        if lost or ends is None:
-            for number in sound.journals:
-                Journal(journal_path(folder, number)).sync()
-            replace_file(folder / ENDS, encode_ends(sound))
-            for journal, _ in cut:
-                _truncate_journal(journal)
-            put_manifest(
-                folder,
-                replace(
-                    manifest,
-                    generation=manifest.generation + 1,
-                    updated=utc_timestamp(),
-                    ibidem_version=ibidem.__version__,
-                    snapshots=snapshots,
-                ),
-            )
-        else:  # an older copy of the committed ends is no loss, and is updated
-            journals = [_read_journal(folder, number, ends) for number in sound.journals]
-            commit_read_records(folder, journals)
-        return lost
-
-
-def _readable_ends(folder: Path) -> Ends | None:
-    try:
-        return read_ends(folder)
-    except DamagedMemoryError:
-        return None
-
-
-def _sound_snapshots(
-    folder: Path, manifest: Manifest, ends: Ends | None
-) -> tuple[dict[str, SnapshotRecord], list[Damage]]:
-    """Return the snapshots with sound manifests and journals, and the damage of the others."""
-    sound, lost = {}, []
-    for name, record in manifest.snapshots.items():
-        try:
-            kept = load_snapshot(folder, record)
-            for number in range(kept.journal, manifest.journal):
-                _read_journal(folder, number, ends)
-            sound[name] = record
-        except DamagedFile as damage:
-            lost.append(_to_damage(folder, damage))
-    return sound, lost
-
-
-def _sound_journals(folder: Path, first: int, ends: Ends | None) -> tuple[Ends, list[tuple[Journal, Damage]]]:
-    """Return the ends of the sound records, and the journals to truncate there, each with its damage."""
-    numbers = {int(path.stem) for path in list_journals(folder, first)}
-    numbers |= {number for number in ends.journals if number >= first} if ends is not None else set()
-    sound = Ends(first)
-    cut: list[tuple[Journal, Damage]] = []
-    for number in sorted(numbers):
-        journal = Journal(journal_path(folder, number))
-        try:
-            if cut:
-                raise DamagedFile(journal.path, "an earlier journal lost records")
-            read = _read_journal(folder, number, ends)
-        except DamagedFile as damage:
-            read = journal if cut else journal.read_sound(None if ends is None else ends.of(number))
-            cut.append((read, _to_damage(folder, damage)))
-        if read.end:
-            sound = sound.with_end(number, read.state)
-    return sound, cut
-
-
-def _read_journal(folder: Path, number: int, ends: Ends | None) -> Journal:
-    return Journal(journal_path(folder, number)).read(None if ends is None else ends.of(number))[1]
-
-
-def _to_damage(folder: Path, damage: DamagedFile) -> Damage:
-    return Damage(damage.file.relative_to(folder).as_posix(), damage.reason)
-
-
-def _copy_damaged(journal: Journal) -> None:
-    """Keep a copy of a damaged journal."""
-    copy = journal.path.with_name(journal.path.name + ".damaged")
-    with contextlib.suppress(FileNotFoundError), journal.path.open("rb") as file:
-        write_blocks(temporary_path(copy), blocks_of_file(file))
-        rename(temporary_path(copy), copy)
-
-
-def _truncate_journal(journal: Journal) -> None:
-    """Truncate a journal to its sound records; delete it if there are none."""
-    if journal.end:
-        journal.truncate()
-    elif journal.path.exists():
-        journal.path.unlink()
-        sync_directory(journal.path.parent)

@@ -6,13 +6,13 @@ the ids of removed pairs.
 
 `journals.json` stores the committed end of every journal: its bytes, its records and a chained digest of them. It is
 replaced after a record is on disk and before the writer returns. Up to the committed end every byte must be as written;
-a shorter or changed journal is damaged. Beyond the end lies at most one record of a killed writer, which was not
-acknowledged: a complete record is accepted, a torn one is truncated by the next writer.
+a shorter or changed journal is damaged. Beyond the end lies at most one record of a running or killed writer, which was
+not acknowledged. A complete record of a killed writer is accepted; that of a running one is ignored until it is
+committed. A torn record is truncated by the next writer.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 ENDS = "journals.json"
 ACCEPT_LOSS = (
-    "restore it from a copy; without one, `ibidem verify --accept-loss` keeps the sound records and drops the rest"
+    "run `ibidem repair` with --from and a backup; without one, `ibidem repair --accept-loss` keeps the sound records "
+    "and drops the rest"
 )
 _FORMAT = 1
 JOURNALS = "journals"
@@ -135,6 +136,8 @@ def read_ends(folder: Path) -> Ends:
     if not has_valid_checksum(content):
         raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
     fields = parse(content, file)
+    if "journals" not in fields.names():
+        raise DamagedFile(file, "it holds no committed ends of journals", ACCEPT_LOSS)
     if (number := fields.integer("format", 1)) > _FORMAT:
         raise MemoryFolderError(f"{file} was written by a newer ibidem (format {number}): upgrade ibidem")
     items = fields.list_of_fields("journals")
@@ -300,6 +303,7 @@ class Journal:
         Raises:
             DamagedFile: The file is shorter than what was read of it; nothing was changed.
             OSError: The write failed; the file is as before.
+            MemoryFolderError: The write failed, and so did its removal: the change may be recorded.
         """
         record = _encode(change)
         first = not self.end
@@ -322,26 +326,32 @@ class Journal:
                 os.fsync(descriptor)
                 if first:
                     sync_directory(self.path.parent)
-            except OSError:
-                _truncate_if_possible(descriptor, self.end)
+            except OSError as error:
+                if not _truncate_if_possible(descriptor, self.end):
+                    raise uncertain_error(self.path, error) from error
                 raise
         finally:
             os.close(descriptor)
         digest = _chain(_chain("", header) if first else self.digest, framed)
         return replace(self, end=start + len(framed), records=self.records + 1, digest=digest)
 
-    def truncate_uncommitted(self, end: int) -> None:
-        """Truncate the file to `end`, to remove a record that was not committed; an OSError is ignored.
+    def truncate_uncommitted(self, end: int) -> bool:
+        """Truncate the file to `end`, to remove a record that was not committed.
 
         Args:
             end: The committed end in bytes.
+
+        Returns:
+            Whether this was possible. A complete record that stays is accepted by the next reader.
         """
-        with contextlib.suppress(OSError):
+        try:
             descriptor = os.open(self.path, os.O_RDWR)
-            try:
-                _truncate_if_possible(descriptor, end)
-            finally:
-                os.close(descriptor)
+        except OSError:
+            return False
+        try:
+            return _truncate_if_possible(descriptor, end)
+        finally:
+            os.close(descriptor)
 
     def truncate(self) -> None:
         """Truncate the file to `end`, durably, after the user accepted the loss."""
@@ -408,9 +418,25 @@ def _chain(digest: str, content: bytes) -> str:
     return hashlib.sha256(digest.encode("ascii") + content).hexdigest()
 
 
-def _truncate_if_possible(descriptor: int, end: int) -> None:
-    with contextlib.suppress(OSError):
+def _truncate_if_possible(descriptor: int, end: int) -> bool:
+    try:
         os.ftruncate(descriptor, end)
+    except OSError:
+        return False
+    return True
+
+
+def uncertain_error(path: Path, error: OSError) -> MemoryFolderError:
+    """Return the error for a record that was written in part or as a whole, and could not be removed again.
+
+    Args:
+        path: The journal.
+        error: The error of the operating system.
+    """
+    return MemoryFolderError(
+        f"could not write to {path}: {error.strerror}; the change may be recorded or not, since it could not be taken "
+        "back: check the disk, then look at the pairs with `ibidem export` before you repeat the change"
+    )
 
 
 def list_journals(folder: Path, first: int) -> list[Path]:

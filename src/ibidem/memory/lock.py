@@ -64,6 +64,34 @@ def writer_lock(folder: Path, lock_timeout: float = 0.0) -> Iterator[None]:
         lock.release()
 
 
+def is_being_written(folder: Path) -> bool:
+    """Return whether a process may hold the writer's lock, without touching the lock.
+
+    Args:
+        folder: The folder of the memory.
+
+    Returns:
+        False if no process has named itself as the holder, or the named one of this machine has ended. True otherwise,
+        also for a holder on another machine, which cannot be checked.
+    """
+    try:
+        holder = json.loads((folder / HOLDER).read_text("utf-8"))
+        pid, host = int(holder["pid"]), str(holder["host"])
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _write_holder(file: Path) -> None:
     # The holder is only for messages: a full disk must not stop a writer.
     with contextlib.suppress(OSError):

@@ -16,8 +16,9 @@ import numpy as np
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError
 from ibidem.memory.artefacts import REMOVED_PAIRS, numbers_among
 from ibidem.memory.files import DamagedFile
-from ibidem.memory.generations import MANIFEST, current_manifest, load_snapshot
-from ibidem.memory.journal import Change, Journal, journal_path, read_ends
+from ibidem.memory.generations import MANIFEST, check_newest, current_manifest, load_snapshot
+from ibidem.memory.journal import ENDS, Change, Journal, journal_path, read_ends
+from ibidem.memory.lock import is_being_written
 from ibidem.memory.manifest import SOURCE_WIDTH
 from ibidem.memory.pairs import SegmentContent, StoredPair, join_contents, keep_pairs, make_content, read_content
 
@@ -205,8 +206,7 @@ def read_tail(
         first_journal: The number of the manifest's first journal.
         first_id: The id of the first pair after the segments.
         known: A tail of the same manifest that was read earlier; its records are not read again.
-        uncommitted: Whether to accept a complete record beyond the committed end, left by a killed writer. Without
-            `known` it is always accepted.
+        uncommitted: Whether this process holds the lock; see `read_journal`.
 
     Raises:
         DamagedMemoryError: A journal, or the file of committed ends, is damaged.
@@ -221,13 +221,12 @@ def read_tail(
         if committed.bytes == last.committed and last.size() == last.end:
             return known
         if last.end == last.committed:
-            changes, read = last.read(committed, uncommitted=uncommitted)
+            changes, read = read_journal(folder, last, ends, uncommitted=uncommitted)
             return known.extended(changes, (*known.journals[:-1], read)) if changes else known
         # An uncommitted record was accepted, and another one may have replaced it: all records are read again.
     tail = Tail(first_id)
     for path in _paths(folder, first_journal, ends):
-        journal = Journal(path)
-        changes, journal = journal.read(ends.of(journal.number))
+        changes, journal = read_journal(folder, Journal(path), ends, uncommitted=uncommitted)
         tail = tail.extended(changes, (*tail.journals, journal))
     return tail
 
@@ -246,6 +245,61 @@ def check_age(folder: Path, first_journal: int, ends: Ends) -> None:
     if first_journal < ends.first:
         reason = f"it needs journal {first_journal}, and those before {ends.first} were deleted: it is an old copy"
         raise DamagedFile(folder / MANIFEST, reason)
+
+
+def read_journal(folder: Path, journal: Journal, ends: Ends, *, uncommitted: bool) -> tuple[list[Change], Journal]:
+    """Read the changes of a journal, with a complete record beyond the committed end if its writer has ended.
+
+    Such a record was left by a killed writer, and the next writer commits it. The record of a running writer is ignored
+    until it is committed, since the writer may still fail and take it back.
+
+    Args:
+        folder: The folder of the memory.
+        journal: The journal, as far as it was read.
+        ends: The committed ends.
+        uncommitted: Whether this process holds the lock, so that no other writer runs.
+
+    Returns:
+        The changes after `journal.end`, and the journal as far as it was read.
+
+    Raises:
+        DamagedMemoryError: The journal or the committed ends are damaged.
+    """
+    end = ends.of(journal.number)
+    if uncommitted:
+        return journal.read(end)
+    size = journal.size()
+    if size > end.bytes:
+        check_ends(folder, journal, ends)
+        changes, read = journal.read(end)
+        # The order matters: the record was there before the check, and a writer that starts later accepts it.
+        ended = read.end > end.bytes and not is_being_written(folder)
+        if ended and journal.size() == size and read_ends(folder) == ends:
+            return changes, read
+    return journal.read(end, uncommitted=False)
+
+
+def check_ends(folder: Path, journal: Journal, ends: Ends) -> None:
+    """Check that at most one record of a journal is not committed.
+
+    A writer commits each record before it writes the next; more records mean an old copy of the committed ends, or a
+    writer that has committed since they were read.
+
+    Args:
+        folder: The folder of the memory.
+        journal: The journal, as far as it was read.
+        ends: The committed ends.
+
+    Raises:
+        DamagedFile: The committed ends are an old copy, or the journal is damaged.
+    """
+    end = ends.of(journal.number)
+    if journal.size() <= end.bytes:
+        return
+    read = journal.read(end)[1]
+    if read.records > end.records + 1 and read_ends(folder) == ends:
+        reason = f"it is older than {journal.path.name}: there are {read.records} records, not {end.records}"
+        raise DamagedFile(folder / ENDS, reason, "`ibidem repair` brings it up to date")
 
 
 def _paths(folder: Path, first: int, ends: Ends) -> list[Path]:
@@ -278,7 +332,7 @@ def next_id(manifest: Manifest) -> int:
     return manifest.counts.pairs + (0 if removed is None else removed.bytes // _ID_BYTES)
 
 
-def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = True) -> State:
+def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = False) -> State:
     """Read the newest manifest and its tail.
 
     Args:
@@ -298,6 +352,7 @@ def read_state(folder: Path, known: State | None = None, *, uncommitted: bool = 
             manifest, tail = current_manifest(folder), None
         try:
             if tail is None:
+                check_newest(folder, manifest)
                 for record in manifest.snapshots.values():
                     load_snapshot(folder, record)
             found = read_tail(

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ibidem.serve.auth import add_key, hash_key, read_keys
+from ibidem.serve.auth import SCOPES, Key, KeyStore, add_key, hash_key, read_keys
 from ibidem.serve.limits import Limits, ServeSettings
 
 if TYPE_CHECKING:
-    from ibidem.serve.server import is_loopback, make_service, running, serve
+    from ibidem.serve.server import Certificate, is_loopback, make_service, running, serve
     from ibidem.serve.service import Service
 
 __all__ = [
+    "SCOPES",
+    "Certificate",
+    "Key",
+    "KeyStore",
     "Limits",
     "ServeSettings",
     "Service",
@@ -34,7 +38,7 @@ def __getattr__(name: str) -> object:
         from ibidem.serve.service import Service
 
         return Service
-    if name in ("is_loopback", "make_service", "running", "serve"):
+    if name in ("Certificate", "is_loopback", "make_service", "running", "serve"):
         from ibidem.serve import server
 
         return getattr(server, name)

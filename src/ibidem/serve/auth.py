@@ -1,4 +1,4 @@
-"""API keys and rate limits.
+"""API keys with their scopes, and rate limits.
 
 A key has 256 random bits. An unsalted SHA-256 of it therefore cannot be inverted by trial, unlike that of a password.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
 import os
 import re
 import secrets
 import time
 from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import UsageError
 from ibidem.serve.http_error import HttpError
@@ -25,45 +26,113 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+logger = logging.getLogger("ibidem.serve")
+
+SCOPES = ("read", "write", "admin")
 _KEY_PREFIX = "ibidem-"
-_KEY_LINE = re.compile(r"sha256:([0-9a-f]{64})(?:\s+(.*))?")
+_KEY_LINE = re.compile(rf"sha256:([0-9a-f]{{64}})\s+({'|'.join(SCOPES)})(?:\s+(.*))?")
+_FOLLOW_SECONDS = 1.0
+_NAME_DIGITS = 12
 _AUTHORIZATION_SCHEMES = ("deepl-auth-key", "bearer")
 _MAX_CLIENTS = 10_000
 
 
-class KeyStore:
-    """Holds the SHA-256 hashes of all valid API keys.
+class Key(NamedTuple):
+    """A valid API key, without the key itself.
 
-    Args:
-        hashes: Hashes in hexadecimal, as `hash_key` returns them.
+    Attributes:
+        sha256: SHA-256 of the key in hexadecimal, as `hash_key` returns it.
+        scope: `read`, `write` or `admin`; each includes the ones before it.
     """
 
-    def __init__(self, hashes: Iterable[str] = ()) -> None:
-        self._hashes = [bytes.fromhex(found) for found in hashes]
+    sha256: str
+    scope: str = "admin"
 
-    def find(self, key: str) -> int | None:
+    @property
+    def name(self) -> str:
+        """The first digits of the hash, by which logs name the key."""
+        return self.sha256[:_NAME_DIGITS]
+
+    def covers(self, scope: str) -> bool:
+        """Return whether the key may be used for requests of a scope.
+
+        Args:
+            scope: `read`, `write` or `admin`.
+
+        Examples:
+            >>> Key("0" * 64, "write").covers("read"), Key("0" * 64, "write").covers("admin")
+            (True, False)
+        """
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+
+class KeyStore:
+    """Holds the hashes of all valid API keys, and follows changes of their file.
+
+    The file is looked at again after a second, so that keys can be added and revoked while the server runs. If it
+    cannot be read, the keys that were read last stay valid, and the log has a warning.
+
+    Args:
+        keys: Keys that are valid besides those of the file.
+        file: File of keys, see `read_keys`; None for none.
+        clock: Returns the time in seconds.
+
+    Raises:
+        UsageError: The file cannot be read at the start.
+    """
+
+    def __init__(
+        self, keys: Iterable[Key] = (), file: Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._given = list(keys)
+        self._file = file
+        self._clock = clock
+        self._stamp = _stamp_of(file)
+        self._looked = clock()
+        self._keys = [*self._given, *(read_keys(file) if file is not None else ())]
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def find(self, key: str) -> Key | None:
         """Find a key; the time taken does not depend on the key.
 
         Args:
             key: The key as the client sent it.
 
         Returns:
-            The number of the key among the hashes, None for an invalid key.
+            The stored key, None for an invalid one.
         """
-        digest = bytes.fromhex(hash_key(key))
+        self._follow()
+        digest = hash_key(key)
         found = None
-        for number, stored in enumerate(self._hashes):
-            if hmac.compare_digest(digest, stored):
-                found = number
+        for stored in self._keys:
+            if hmac.compare_digest(digest, stored.sha256):
+                found = stored
         return found
 
-    def owner(self, number: int) -> str:
-        """Return a name for the owner of a key, from which the key cannot be found.
+    def _follow(self) -> None:
+        """Read the file again if it has changed."""
+        now = self._clock()
+        if self._file is None or now - self._looked < _FOLLOW_SECONDS:
+            return
+        self._looked = now
+        stamp = _stamp_of(self._file)
+        if stamp == self._stamp:
+            return
+        try:
+            self._keys = [*self._given, *read_keys(self._file)]
+        except UsageError as error:
+            logger.warning("The API keys stay as they were: %s", error)
+        self._stamp = stamp
 
-        Args:
-            number: The number of the key among the hashes.
-        """
-        return self._hashes[number].hex()[:16]
+
+def _stamp_of(file: Path | None) -> tuple[int, ...]:
+    try:
+        status = file.stat() if file is not None else None
+    except OSError:
+        return ()
+    return () if status is None else (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def hash_key(key: str) -> str:
@@ -79,14 +148,14 @@ def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_keys(path: Path) -> list[str]:
-    """Read the hashes from a file of keys.
+def read_keys(path: Path) -> list[Key]:
+    """Read a file of keys.
 
     Args:
-        path: A text file with a line `sha256:HASH NOTE` for each key. Blank lines and lines with `#` are ignored.
+        path: A text file with a line `sha256:HASH SCOPE NOTE` for each key. Blank lines and lines with `#` are ignored.
 
     Returns:
-        Hashes in hexadecimal, for `make_service`.
+        The keys, for `KeyStore`.
 
     Raises:
         UsageError: The file cannot be read, or a line is not a key.
@@ -95,7 +164,7 @@ def read_keys(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The keys in {path} cannot be read ({error}): check the path.") from error
-    hashes = []
+    keys = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -104,37 +173,40 @@ def read_keys(path: Path) -> list[str]:
             raise UsageError(
                 f"{path}, line {number} is not a key: make one with `ibidem serve --new-key NOTE --keys {path}`."
             )
-        hashes.append(found[1])
-    return hashes
+        keys.append(Key(found[1], found[2]))
+    return keys
 
 
-def add_key(path: Path, note: str) -> str:
+def add_key(path: Path, note: str, scope: str = "write") -> str:
     """Generate a key and append its hash to a file, which is created if it does not exist.
 
     Args:
         path: File of keys, see `read_keys`.
         note: Text that is stored with the hash.
+        scope: `read`, `write` or `admin`.
 
     Returns:
         The key itself. It is not stored anywhere.
 
     Raises:
-        UsageError: The file exists and is not a file of keys.
+        UsageError: The file exists and is not a file of keys, or the scope is unknown.
 
     Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     key = add_key(Path(folder, "keys"), "Anna")
-        ...     read_keys(Path(folder, "keys")) == [hash_key(key)]
+        ...     key = add_key(Path(folder, "keys"), "Anna", "read")
+        ...     read_keys(Path(folder, "keys")) == [Key(hash_key(key), "read")]
         True
     """
+    if scope not in SCOPES:
+        raise UsageError(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
     if path.exists():
         read_keys(path)  # never append to a file of another kind
     key = _KEY_PREFIX + secrets.token_urlsafe(32)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"sha256:{hash_key(key)} {' '.join(note.split())}\n")
+        file.write(f"sha256:{hash_key(key)} {scope} {' '.join(note.split())}\n")
     return key
 
 
@@ -227,45 +299,70 @@ class Authenticator:
             request: The request; its body is not read.
 
         Returns:
-            ("key", number), or ("address", address); an IPv6 address is its /64 network.
+            ("key", hash), or ("address", address); an IPv6 address is its /64 network.
         """
-        number = self._find(_key_outside_body(request))
-        return _key_client(number) if number is not None else _address_client(request)
+        key = self._find(_key_outside_body(request))
+        return _key_client(key) if key is not None else _address_client(request)
 
-    def check_before_body(self, request: Request) -> None:
+    def check_before_body(self, request: Request, *, scope: str = "read") -> None:
         """Check the key in the header or the query, for requests that may have their key in the body.
 
         Args:
             request: The request; its body is not read. A request without a key passes.
+            scope: The scope that the request needs.
 
         Raises:
-            HttpError: 403, a key is required and the given one is invalid.
+            HttpError: 403, a key is required and the given one is invalid or of a lower scope.
         """
-        key = _key_outside_body(request)
-        if self.required and key and self._find(key) is None:
+        given = _key_outside_body(request)
+        if not self.required or not given:
+            return
+        key = self._find(given)
+        if key is None:
             raise HttpError(403, "Invalid API key")
+        if not key.covers(scope):
+            raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
 
-    def check(self, request: Request, body_key: str | None = None) -> None:
-        """Check the key of a request.
+    def check(self, request: Request, body_key: str | None = None, *, scope: str = "read") -> None:
+        """Check the key of a request, and store its name in `request.state.key` for the audit log.
 
         A request with a valid key in its body was counted by address when it arrived. It is now counted by its key.
 
         Args:
             request: The request.
             body_key: Key from the body, if there is one.
+            scope: The scope that the request needs: `read`, `write` or `admin`.
 
         Raises:
-            HttpError: 403, a key is required and is missing or invalid; 429, too many requests with this key.
+            HttpError: 403, a key is required and is missing, invalid or of a lower scope; 429, too many requests with
+                this key.
         """
         outside = _key_outside_body(request)
-        number = self._find(outside or body_key)
-        if number is not None and not outside:
+        key = self._find(outside or body_key)
+        request.state.key = key.name if key is not None else ""
+        request.state.scope = key.scope if key is not None else ""
+        if key is not None and not outside:
             self._limiter.give_back(_address_client(request))
-            self._take(_key_client(number))
-        if self.required and number is None:
+            self._take(_key_client(key))
+        if self.required and key is not None and not key.covers(scope):
+            raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
+        if self.required and key is None:
             if outside or body_key:
                 raise HttpError(403, "Invalid API key")
             raise HttpError(403, "An API key is required: get one from the operator of this server.")
+
+    def check_scope(self, request: Request, scope: str) -> None:
+        """Check the scope of a request whose key was checked, where the body decides about the scope.
+
+        Args:
+            request: The request, after `check`.
+            scope: The scope that the request needs.
+
+        Raises:
+            HttpError: 403, the key has a lower scope.
+        """
+        if self.required and SCOPES.index(request.state.scope) < SCOPES.index(scope):
+            raise HttpError(403, f"This API key has the scope {request.state.scope}, and this request needs {scope}.")
 
     def owner_of(self, request: Request, body_key: str | None = None) -> str:
         """Return the owner of what a request creates: a name for its key; "" for a request without a valid key.
@@ -274,10 +371,10 @@ class Authenticator:
             request: The request, which was checked.
             body_key: Key from the body, if there is one.
         """
-        number = self._find(_key_outside_body(request) or body_key)
-        return "" if number is None else self._keys.owner(number)
+        key = self._find(_key_outside_body(request) or body_key)
+        return "" if key is None else key.sha256[:16]
 
-    def _find(self, key: str | None) -> int | None:
+    def _find(self, key: str | None) -> Key | None:
         return self._keys.find(key) if key else None
 
     def _take(self, client: tuple[str, object]) -> None:
@@ -292,8 +389,8 @@ def _key_outside_body(request: Request) -> str | None:
     return in_header or request.query_params.get("api_key") or None
 
 
-def _key_client(number: int) -> tuple[str, object]:
-    return ("key", number)
+def _key_client(key: Key) -> tuple[str, object]:
+    return ("key", key.sha256)
 
 
 def _address_client(request: Request) -> tuple[str, object]:

@@ -1,34 +1,48 @@
-"""Background imports of files into a memory, and their progress."""
+"""Background imports of files into a memory, and their progress; they survive a restart of the server.
+
+The file of an import lies in a folder of its own below `work` in the memory, with `job.json`, which is on disk before
+the client gets the id of the job. A server that starts continues the imports that no other process has locked. A file
+is imported from its beginning again; pairs that the memory holds are not stored twice.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
 import re
 import secrets
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from ibidem.errors import IbidemError
+from ibidem.memory import LOCK, WORK, make_directory, replace_file
 from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.memory_writer import file_name
 from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from ibidem.serve.limits import Limits
 
 logger = logging.getLogger("ibidem.serve")
 
 MAX_RUNNING = 8
 _MAX_KEPT = 100
+_FOLDER = "import-"
+_STATE = "job.json"
+_MAX_STATE_BYTES = 1 << 16
 _MAX_NAME_BYTES = 100
 _MAX_MESSAGE = 1_000
 # Limits for uploaded files; the defaults of ReadLimits are for files of the machine's owner.
@@ -75,15 +89,23 @@ class Upload:
 
     Attributes:
         path: Path of the local copy, in a folder of its own.
+        lock: The lock of that folder, which this process holds; the operating system releases it if the process ends.
         size: Bytes that count against the limit on stored bytes.
+        started: Whether the file belongs to a job.
     """
 
     path: Path
+    lock: FileLock
     size: int = 0
+    started: bool = False
 
 
 class JobStoppedError(Exception):
     """Raised in an import that was cancelled, or when the server is shutting down."""
+
+
+class _ServerClosedError(Exception):
+    """Raised for an import that the next server continues."""
 
 
 # Adds the pairs of a corpus to the job's memory; returns the number of new pairs and a summary in words.
@@ -97,18 +119,53 @@ class Jobs:
         add: Adds pairs to a memory.
         languages: Source and target language of the pairs.
         limits: Limits of imported files.
+        folders: The folders of the memories that accept imports, by name.
+        finished: Called with each job that has ended.
     """
 
-    def __init__(self, add: AddPairs, languages: tuple[str, str], limits: Limits) -> None:
+    def __init__(
+        self,
+        add: AddPairs,
+        languages: tuple[str, str],
+        limits: Limits,
+        folders: Mapping[str, Path],
+        finished: Callable[[Job], None] = lambda _: None,
+    ) -> None:
         self._add = add
         self._languages = languages
         self._limits = limits
+        self._folders = folders
+        self._finished = finished
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._closed = False
         self._max_stored_bytes = MAX_RUNNING * limits.import_bytes
         self._stored_bytes = 0
         self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "ibidem-import")
+
+    def resume(self) -> None:
+        """Continue the imports of a server that has ended, and remove files that were not sent completely."""
+        for memory, folder in self._folders.items():
+            for place in sorted((folder / WORK).glob(_FOLDER + "*")):
+                lock = FileLock(place / LOCK, fallback_to_soft=False)
+                try:
+                    lock.acquire(timeout=0)
+                except (Timeout, OSError):
+                    continue  # another server on the same memory has this import
+                job = _read_job(place, memory)
+                upload = Upload(place / (job.file if job else "file"), lock)
+                if job is not None:
+                    self._jobs[job.id] = job
+                if job is None or (job.state == "running" and not upload.path.is_file()):
+                    self._remove(upload)
+                elif job.state == "running":
+                    upload.size = upload.path.stat().st_size
+                    self._stored_bytes += upload.size
+                    upload.started = True
+                    self._worker.submit(self._run, job, upload)
+                else:
+                    lock.release()
+        self._forget_old()
 
     def find(self, id: str) -> Job:
         """Return a job.
@@ -124,13 +181,14 @@ class Jobs:
         return self._jobs[id]
 
     @contextlib.contextmanager
-    def receive(self, name: str) -> Iterator[Upload]:
+    def receive(self, memory: str, name: str) -> Iterator[Upload]:
         """Provide a folder for a file that is being sent; it is removed if sending fails.
 
         The file does not count as an import until `start`, so that slow clients do not block others. `grow` limits the
         disk space of all files.
 
         Args:
+            memory: Name of the memory, which must accept imports.
             name: The client's name of the file; its ending gives the format.
 
         Yields:
@@ -140,11 +198,15 @@ class Jobs:
             HttpError: 503, too many imports are running.
         """
         self._check_running()
-        upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
+        place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
+        make_directory(place)
+        upload = Upload(place / safe_name(name), FileLock(place / LOCK, fallback_to_soft=False))
+        upload.lock.acquire(timeout=0)
         try:
             yield upload
         except BaseException:
-            self._remove(upload)
+            if not upload.started:
+                self._remove(upload)
             raise
 
     def grow(self, upload: Upload, size: int) -> None:
@@ -164,7 +226,7 @@ class Jobs:
         upload.size += size
 
     def start(self, memory: str, upload: Upload) -> Job:
-        """Import a complete file, and remove it with its folder afterwards.
+        """Import a complete file, and remove it afterwards; the job is on disk when the function returns.
 
         Args:
             memory: Name of the memory, which must exist.
@@ -176,15 +238,18 @@ class Jobs:
         Raises:
             HttpError: 503, too many imports are running, or the server is shutting down.
         """
-        self._check_running()
-        job = Job(secrets.token_urlsafe(12), memory, upload.path.name)
-        try:
-            self._worker.submit(self._run, job, upload)
-        except RuntimeError:  # the pool was shut down
-            raise ClosingError from None
-        self._jobs[job.id] = job
-        while len(self._jobs) > _MAX_KEPT:
-            self._jobs.popitem(last=False)
+        job = Job(upload.path.parent.name.removeprefix(_FOLDER), memory, upload.path.name)
+        _sync(upload.path)
+        _write_job(upload.path.parent, job)
+        with self._lock:
+            self._check_running()
+            try:
+                self._worker.submit(self._run, job, upload)
+            except RuntimeError:  # the pool was shut down
+                raise ClosingError from None
+            upload.started = True
+            self._jobs[job.id] = job
+            self._forget_old()
         return job
 
     def check(self, job: Job) -> None:
@@ -199,26 +264,54 @@ class Jobs:
         if job.cancelled or self._closed:
             raise JobStoppedError
 
+    def cancel(self, job: Job) -> None:
+        """Cancel a job; pairs that were already added remain.
+
+        Args:
+            job: The job; one that has ended stays as it is.
+        """
+        job.cancelled = True
+
     def close(self) -> None:
-        """Stop all imports; pairs that were already added remain."""
+        """Stop all imports; pairs that were already added remain, and the next server continues the imports."""
         self._closed = True
         self._worker.shutdown(wait=True)
 
     def _check_running(self) -> None:
-        if sum(job.state == "running" for job in self._jobs.values()) >= MAX_RUNNING:
+        if sum(job.state == "running" for job in list(self._jobs.values())) >= MAX_RUNNING:
             raise HttpError(503, "Other files are being imported: try again later.", retry_after=30)
+
+    def _forget_old(self) -> None:
+        while len(self._jobs) > _MAX_KEPT:
+            id, job = self._jobs.popitem(last=False)
+            if job.state != "running" and job.memory in self._folders:
+                shutil.rmtree(self._folders[job.memory] / WORK / (_FOLDER + id), ignore_errors=True)
 
     def _remove(self, upload: Upload) -> None:
         shutil.rmtree(upload.path.parent, ignore_errors=True)
+        upload.lock.release()
+        self._give_back(upload)
+
+    def _give_back(self, upload: Upload) -> None:
         with self._lock:
             self._stored_bytes -= upload.size
 
     def _run(self, job: Job, upload: Upload) -> None:
         try:
             state, message = self._import(job, upload.path)
-        finally:
-            self._remove(upload)
+        except _ServerClosedError:
+            upload.lock.release()  # the file stays for the next server
+            return
+        # The result is on disk before the file is removed: a kill in between repeats the import, which adds nothing.
+        try:
+            _write_job(upload.path.parent, replace(job, state=state, message=message))
+            upload.path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("The state of an import was not stored: %s", error)
+        upload.lock.release()
+        self._give_back(upload)
         job.state, job.message = state, message
+        self._finished(job)
 
     def _import(self, job: Job, path: Path) -> tuple[str, str]:
         """Import a file; return the final state of its job and the message."""
@@ -228,6 +321,8 @@ class Jobs:
             job.added, message = self._add(job, iter(reader), reader.corpus)
             self.check(job)
         except JobStoppedError:
+            if not job.cancelled:
+                raise _ServerClosedError from None
             return "cancelled", f"stopped after {job.read:,} pairs; pairs that were already learnt remain"
         except (IbidemError, HttpError) as error:
             return "failed", str(error).replace(str(path), path.name)[:_MAX_MESSAGE]
@@ -277,6 +372,39 @@ class _FileReader:
             )
 
 
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_job(folder: Path, job: Job) -> None:
+    """Store a job durably, without its progress."""
+    kept = {name: value for name, value in asdict(job).items() if name != "cancelled"}
+    replace_file(folder / _STATE, json.dumps(kept).encode("utf-8"))
+
+
+def _read_job(folder: Path, memory: str) -> Job | None:
+    """Read the job of a folder; None if its file was not sent completely, or the job cannot be read."""
+    try:
+        with (folder / _STATE).open("rb") as file:
+            found = json.loads(file.read(_MAX_STATE_BYTES))
+        job = Job(
+            folder.name.removeprefix(_FOLDER),
+            memory,
+            safe_name(str(found["file"])),
+            state=str(found["state"]),
+            read=int(found["read"]),
+            added=int(found["added"]),
+            message=str(found["message"])[:_MAX_MESSAGE],
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return job if job.state in ("running", "done", "failed", "cancelled") else None
+
+
 def safe_name(name: str) -> str:
     """Convert a client's file name to one that is not a path and not hidden.
 
@@ -291,4 +419,5 @@ def safe_name(name: str) -> str:
         'ä_ö.tmx'
     """
     encoded = re.sub(r"[^\w.-]", "_", file_name(name)).encode("utf-8", "replace")
-    return encoded[-_MAX_NAME_BYTES:].decode("utf-8", "ignore").lstrip(".") or "file"
+    found = encoded[-_MAX_NAME_BYTES:].decode("utf-8", "ignore").lstrip(".") or "file"
+    return f"_{found}" if found in (_STATE, LOCK) else found

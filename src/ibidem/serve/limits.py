@@ -86,6 +86,7 @@ class ServeSettings:
         read_only: Whether requests that change a memory are refused.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
         glossaries: Folder of the glossaries that clients create; they cannot create any if None.
+        audit: File that receives a line for each change of a memory; None for no audit log.
 
     Examples:
         >>> ServeSettings(Limits(rate=2), read_only=True).hosts
@@ -99,3 +100,4 @@ class ServeSettings:
     read_only: bool = False
     suggestion_memory: str | None = None
     glossaries: Path | None = None
+    audit: Path | None = None

@@ -17,6 +17,7 @@ from ibidem.text import Counts, Pair, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ibidem.decode import LoadedMemory
     from ibidem.memory import Memory, StoredPair
@@ -69,6 +70,11 @@ class MemoryWriters:
     def names(self) -> list[str]:
         """Names of the memories that can be changed, in their given order."""
         return list(self._writers)
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Folders of the memories that can be changed, by name."""
+        return {name: writer.memory.path for name, writer in self._writers.items()}
 
     def list_memories(self) -> list[MemoryInfo]:
         """Describe the current state of all memories."""

@@ -104,7 +104,7 @@ def make_routes(service: Service) -> APIRouter:
     @router.get("/metrics", response_class=Response, summary="Metrics in Prometheus' text format")
     async def metrics(request: Request) -> Response:
         """Counts and times; they contain no text of any request."""
-        service.authenticator.check(request)
+        service.authenticator.check(request, scope="admin")
         memories = await service.run_in_thread(service.writers.list_memories)
         content = service.metrics.render(service.batcher.waiting_characters, memories)
         return Response(content, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -6,8 +6,9 @@ import contextlib
 import ipaddress
 import queue
 import socket
+import ssl
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
@@ -19,7 +20,8 @@ from ibidem.serve.metrics import Metrics
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ibidem.decode import Translator
     from ibidem.serve.limits import ServeSettings
@@ -31,13 +33,13 @@ _SHUTDOWN_SECONDS = 60
 _START_SECONDS = 30
 
 
-def make_service(translator: Translator, settings: ServeSettings, hashes: Sequence[str] = ()) -> Service:
+def make_service(translator: Translator, settings: ServeSettings, keys: KeyStore | None = None) -> Service:
     """Create a service over a translator.
 
     Args:
         translator: The base model and the memories.
         settings: Settings and limits.
-        hashes: Hashes of the valid API keys, see `hash_key` and `read_keys`.
+        keys: The valid API keys; None for none.
 
     Returns:
         The service, with its threads started; `Service.close` ends them.
@@ -45,12 +47,13 @@ def make_service(translator: Translator, settings: ServeSettings, hashes: Sequen
     Raises:
         UsageError: A key is required and there is none, or the origins contain `*`.
     """
-    if settings.keys_required and not hashes:
+    keys = keys or KeyStore()
+    if settings.keys_required and not keys:
         raise UsageError("There is no API key: make one with `ibidem serve --new-key NOTE --keys FILE`.")
     if "*" in settings.origins:
         raise UsageError("Invalid origin *: name each origin, such as https://example.org.")
     limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
-    authenticator = Authenticator(KeyStore(hashes), limiter, required=settings.keys_required)
+    authenticator = Authenticator(keys, limiter, required=settings.keys_required)
     return Service(Engine(translator), authenticator, settings, Metrics())
 
 
@@ -72,7 +75,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve(service: Service, host: str, port: int, started: Callable[[str], None] = print) -> None:
+class Certificate(NamedTuple):
+    """The files for TLS.
+
+    Attributes:
+        chain: The certificate of the server and those of its issuers, PEM.
+        key: The private key without a passphrase, PEM; None if it is in `chain`.
+    """
+
+    chain: Path
+    key: Path | None = None
+
+
+def serve(
+    service: Service,
+    host: str,
+    port: int,
+    started: Callable[[str], None] = print,
+    *,
+    certificate: Certificate | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, then close the service.
 
     Args:
@@ -80,27 +102,32 @@ def serve(service: Service, host: str, port: int, started: Callable[[str], None]
         host: Address to listen on.
         port: Port to listen on, 0 for any free one.
         started: Called with the URL when the server is ready.
+        certificate: The files for TLS; None serves without TLS.
 
     Raises:
-        UsageError: The port cannot be used.
+        UsageError: The port or the certificate cannot be used.
     """
+    config = _make_config(service, certificate)
     with listen(host, port) as listener:
         try:
             # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):
-                _Server(_make_config(service), started).run([listener])
+                _Server(config, started).run([listener])
         finally:
             service.close()
 
 
 @contextlib.contextmanager
-def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def running(
+    service: Service, host: str = "127.0.0.1", port: int = 0, *, certificate: Certificate | None = None
+) -> Iterator[str]:
     """Serve in a thread of this process while a `with` block runs, then close the service.
 
     Args:
         service: The service.
         host: Address to listen on.
         port: Port to listen on, 0 for any free one.
+        certificate: The files for TLS; None serves without TLS.
 
     Yields:
         The URL of the server.
@@ -114,8 +141,9 @@ def running(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterato
         http://127.0.0.1:41529
     """
     urls: queue.SimpleQueue[str] = queue.SimpleQueue()
+    config = _make_config(service, certificate)
     with listen(host, port) as listener:
-        server = _Server(_make_config(service), urls.put)
+        server = _Server(config, urls.put)
         thread = threading.Thread(target=server.run, args=([listener],), name="ibidem-server")
         thread.start()
         try:
@@ -151,8 +179,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _make_config(service: Service) -> uvicorn.Config:
-    return uvicorn.Config(
+def _make_config(service: Service, certificate: Certificate | None = None) -> uvicorn.Config:
+    config = uvicorn.Config(
         make_app(service),
         http="h11",
         ws="none",
@@ -168,6 +196,20 @@ def _make_config(service: Service) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # An empty password: a key with a passphrase is an error, and not a question on the terminal.
+            context.load_cert_chain(certificate.chain, certificate.key, password="")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"The certificate {certificate.chain} cannot be used ({error}): give a PEM file with the certificate, "
+                "and its private key without a passphrase."
+            ) from error
+        config.load()
+        config.ssl = context
+    return config
 
 
 class _Server(uvicorn.Server):
@@ -181,4 +223,5 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
-            self._report_url(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            scheme = "https" if self.config.ssl is not None else "http"
+            self._report_url(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ibidem.decode import find_lines
 from ibidem.errors import UsageError
+from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.glossaries import GlossaryStore
 from ibidem.serve.http_error import HttpError
@@ -130,7 +131,11 @@ class Service:
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
-        self.jobs = Jobs(self._import, (engine.source, engine.target), limits)
+        self.audit = AuditLog(settings.audit)
+        self.jobs = Jobs(
+            self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
+        )
+        self.jobs.resume()
 
     @property
     def limits(self) -> Limits:
@@ -152,8 +157,9 @@ class Service:
         for pool in (self._io_pool, self._markup_pool):
             pool.shutdown(wait=True)
         self.writers.close()
+        self.audit.close()
 
-    async def read(self, request: Request, model: type[Model]) -> Model:
+    async def read(self, request: Request, model: type[Model], *, scope: str = "read") -> Model:
         """Check the key of a request and read its body.
 
         A key in the header or the query is checked before the body is read, a key in the body before the other fields.
@@ -161,6 +167,7 @@ class Service:
         Args:
             request: The request.
             model: Schema of the body.
+            scope: The scope that the key must have: `read`, `write` or `admin`.
 
         Returns:
             The validated body.
@@ -168,10 +175,10 @@ class Service:
         Raises:
             HttpError: The key or the body is invalid.
         """
-        self.authenticator.check_before_body(request)
+        self.authenticator.check_before_body(request, scope=scope)
         body = await read_fields(request, self.limits)
         key = body.fields.get("api_key") or body.fields.get("auth_key")
-        self.authenticator.check(request, key if isinstance(key, str) else None)
+        self.authenticator.check(request, key if isinstance(key, str) else None, scope=scope)
         return parse_fields(model, body)
 
     async def run_in_thread(self, function: Callable[..., Outcome], *arguments: object) -> Outcome:
@@ -187,11 +194,12 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._io_pool, function, *arguments)
 
     async def learn(
-        self, name: str, pairs: Sequence[tuple[str, str]], origin: str, *, replace: bool = False
+        self, request: Request, name: str, pairs: Sequence[tuple[str, str]], origin: str, *, replace: bool = False
     ) -> Written:
         """Add pairs to a memory; they are on disk when this returns.
 
         Args:
+            request: The request, for the audit log.
             name: Name of the memory.
             pairs: Sources and targets.
             origin: Where the pairs come from, for citations.
@@ -209,9 +217,43 @@ class Service:
             raise HttpError(400, f"Invalid request: {len(pairs)} pairs are more than {self.limits.texts}")
         self.check_size([text for pair in pairs for text in pair], count=False)
         write = self.writers.correct if replace else self.writers.add_texts
-        written = await self.run_in_thread(write, name, pairs, origin)
+
+        def write_and_log() -> Written:
+            written = write(name, pairs, origin)
+            replaced = [pair.id for pair in written.replaced]
+            action = "replace" if replace else "add"
+            self.audit.write(action, name, request, added=written.added, known=written.known, removed=replaced)
+            return written
+
+        written = await self.run_in_thread(write_and_log)
         self.metrics.count_learnt(len(written.added))
         return written
+
+    async def remove(self, request: Request, name: str, remove: Callable[..., list[int]], *what: object) -> list[int]:
+        """Remove pairs of a memory; the change is on disk when this returns.
+
+        Args:
+            request: The request, for the audit log.
+            name: Name of the memory.
+            remove: A method of `MemoryWriters` that removes pairs.
+            *what: Its arguments after the name.
+
+        Returns:
+            The ids of the removed pairs.
+
+        Raises:
+            HttpError: The errors of `MemoryWriters`.
+        """
+
+        def remove_and_log() -> list[int]:
+            removed = remove(name, *what)
+            self.audit.write("remove", name, request, removed=removed)
+            return removed
+
+        return await self.run_in_thread(remove_and_log)
+
+    def _record_finished(self, job: Job) -> None:
+        self.audit.write("import_done", job.memory, job=job.id, state=job.state, added=job.added, read=job.read)
 
     def _import(self, job: Job, pairs: Iterator[Pair], corpus: Corpus) -> tuple[int, str]:
         def report(_: str, __: float | None, done: int, ___: str) -> None:

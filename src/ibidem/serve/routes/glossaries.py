@@ -59,7 +59,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
     )
     async def create(request: Request) -> Response:
         """The glossary is on disk when the response is sent. Only the key that created it can delete it."""
-        body = await service.read(request, GlossaryRequest)
+        body = await service.read(request, GlossaryRequest, scope="write")
         owner = service.authenticator.owner_of(request, body.auth_key)
         stored = await service.run_in_thread(store.create, body.name, [_terms(body)], owner)
         return json_response(_describe(store, stored), 201)
@@ -92,7 +92,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
     @router.delete("/v2/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
         """Only the key that created a glossary can delete it."""
-        check(request)
+        check(request, scope="write")
         await service.run_in_thread(store.delete, id, service.authenticator.owner_of(request))
         return Response(status_code=204)
 
@@ -110,7 +110,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
     )
     async def create(request: Request) -> Response:
         """The glossary is on disk when the response is sent. Only the key that created it can change it."""
-        body = await service.read(request, MultilingualGlossaryRequest)
+        body = await service.read(request, MultilingualGlossaryRequest, scope="write")
         terms = [_terms(one) for one in body.dictionaries]
         stored = await service.run_in_thread(store.create, body.name, terms, owner_of(request, body.auth_key))
         return json_response(_describe_all(store, stored), 201)
@@ -136,7 +136,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
     )
     async def change(request: Request, id: str) -> Response:
         """New terms replace entries of the same terms; other entries stay."""
-        body = await service.read(request, MultilingualGlossaryChange)
+        body = await service.read(request, MultilingualGlossaryChange, scope="write")
         terms = [_terms(one) for one in body.dictionaries or ()]
 
         def apply() -> StoredGlossary:
@@ -152,7 +152,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
     )
     async def replace(request: Request, id: str) -> Response:
         """All terms of this pair of languages are replaced."""
-        body = await service.read(request, GlossaryDictionary)
+        body = await service.read(request, GlossaryDictionary, scope="write")
         terms = _terms(body)
 
         def apply() -> StoredGlossary:
@@ -176,7 +176,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
     @router.delete("/v3/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
         """Only the key that created a glossary can delete it."""
-        check(request)
+        check(request, scope="write")
         await service.run_in_thread(store.delete, id, owner_of(request))
         return Response(status_code=204)
 
@@ -188,7 +188,7 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
     )
     async def delete_pair(request: Request, id: str, source_lang: str, target_lang: str) -> Response:
         """A glossary without any terms is deleted."""
-        check(request)
+        check(request, scope="write")
         pair = (primary_language(source_lang), primary_language(target_lang))
         await service.run_in_thread(store.delete, id, owner_of(request), pair)
         return Response(status_code=204)

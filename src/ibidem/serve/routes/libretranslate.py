@@ -130,12 +130,13 @@ def make_routes(service: Service) -> APIRouter:
 
         If both texts have the same number of lines, each pair of lines is added separately.
         """
-        body = await service.read(request, SuggestRequest)
+        body = await service.read(request, SuggestRequest, scope="write")
         check_languages((engine.source, engine.target), body.source, body.target)
         if service.suggestion_memory is None:
             raise HttpError(403, "This server does not accept suggestions.")
         service.check_size([body.q, body.s])
-        await service.learn(service.suggestion_memory, pair_lines(body.q, body.s), SUGGESTION_ORIGIN, replace=True)
+        pairs = pair_lines(body.q, body.s)
+        await service.learn(request, service.suggestion_memory, pairs, SUGGESTION_ORIGIN, replace=True)
         return json_response(SuggestResponse(success=True))
 
     @router.get("/languages", response_model=list[Language], summary="List the languages")

@@ -59,9 +59,9 @@ def make_routes(service: Service) -> APIRouter:
     )
     async def add(request: Request, name: str) -> Response:
         """The pairs are on disk when the response is sent, and the next translation uses them."""
-        body = await service.read(request, AddRequest)
+        body = await service.read(request, AddRequest, scope="write")
         pairs = [(pair.source, pair.target) for pair in body.pairs]
-        written = await service.learn(name, pairs, body.origin, replace=body.replace)
+        written = await service.learn(request, name, pairs, body.origin, replace=body.replace)
         replaced = [
             ReplacedPair(id=pair.id, source=pair.source, target=pair.target, origin=file_name(pair.origin))
             for pair in written.replaced
@@ -77,14 +77,15 @@ def make_routes(service: Service) -> APIRouter:
         summary="Remove pairs",
     )
     async def remove(request: Request, name: str) -> Response:
-        """By ids, by source and target, or by origin; all or none."""
-        body = await service.read(request, RemoveRequest)
+        """By ids, by source and target, or by origin, which needs a key with the scope `admin`; all or none."""
+        body = await service.read(request, RemoveRequest, scope="write")
         if body.ids:
-            removed = await service.run_in_thread(writers.remove, name, body.ids)
+            removed = await service.remove(request, name, writers.remove, body.ids)
         elif body.source and body.target:
-            removed = await service.run_in_thread(writers.remove_pair, name, body.source, body.target)
+            removed = await service.remove(request, name, writers.remove_pair, body.source, body.target)
         elif body.origin:
-            removed = await service.run_in_thread(writers.remove_origin, name, body.origin)
+            service.authenticator.check_scope(request, "admin")
+            removed = await service.remove(request, name, writers.remove_origin, body.origin)
         else:
             raise HttpError(400, "Invalid request: set ids, or source and target, or origin")
         return json_response(RemoveResponse(removed=removed))
@@ -99,17 +100,18 @@ def make_routes(service: Service) -> APIRouter:
     async def import_file(request: Request, name: str, file: str) -> Response:
         """The body is the file. Its name `file` gives the format: TMX, XLIFF, PO, MO, TSV or JSONL, also .gz and .xz.
 
-        A key must be in the header or the query.
+        A key must be in the header or the query. The import continues after a restart of the server.
         """
-        service.authenticator.check(request)
+        service.authenticator.check(request, scope="write")
         if name not in writers.names:
             raise HttpError(404, "There is no memory of this name, or the server is read-only.")
-        with service.jobs.receive(file) as upload:
+        with service.jobs.receive(name, file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
                     service.jobs.grow(upload, len(part))
                     await service.run_in_thread(copy.write, part)
-            job = service.jobs.start(name, upload)
+            job = await service.run_in_thread(service.jobs.start, name, upload)
+            service.audit.write("import", name, request, job=job.id, bytes=upload.size)
         return json_response(_describe(job), 202)
 
     @router.get("/jobs/{id}", response_model=JobInfo, summary="State of an import")
@@ -121,9 +123,10 @@ def make_routes(service: Service) -> APIRouter:
     @router.delete("/jobs/{id}", response_model=JobInfo, summary="Cancel an import")
     async def cancel(request: Request, id: str) -> Response:
         """Pairs that were already added remain."""
-        service.authenticator.check(request)
+        service.authenticator.check(request, scope="write")
         found = service.jobs.find(id)
-        found.cancelled = True
+        service.jobs.cancel(found)
+        service.audit.write("cancel", found.memory, request, job=found.id)
         return json_response(_describe(found))
 
     return router

@@ -1,0 +1,83 @@
+"""The audit log: one line for each change of a memory, without any text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ibidem.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+logger = logging.getLogger("ibidem.serve")
+
+_MAX_IDS = 1_000
+
+
+class AuditLog:
+    """Appends a JSON object to a file for each change; each line is on disk before the response is sent.
+
+    A line has `time` (UTC), `action` (`add`, `replace`, `remove`, `import`, `import_done` or `cancel`), `memory`,
+    `key` (the first 12 digits of the key's hash, empty without a key), `address`, and numbers such as the ids of the
+    pairs. It never has texts, origins or names of files. A line is written after its change: a kill between both loses
+    the line, not the change.
+
+    Args:
+        file: The file, which is created if it does not exist; None writes nothing.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        if file is not None:
+            try:
+                self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            except OSError as error:
+                raise UsageError(
+                    f"The audit log {file} cannot be written ({error.strerror}): check the path."
+                ) from error
+
+    def write(self, action: str, memory: str, request: Request | None = None, **numbers: object) -> None:
+        """Append a line; an error of the disk goes to the log of the server, since the change is already made.
+
+        Args:
+            action: What was done.
+            memory: Name of the memory.
+            request: The request that did it; None for the end of a background job.
+            **numbers: Ids, counts and states, without text. Of long lists the first thousand ids are written.
+        """
+        if self._descriptor is None:
+            return
+        short = {name: value[:_MAX_IDS] if isinstance(value, list) else value for name, value in numbers.items()}
+        row = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "action": action,
+            "memory": memory,
+            "key": "" if request is None else getattr(request.state, "key", ""),
+            "address": "" if request is None or request.client is None else request.client.host,
+            **short,
+        }
+        line = json.dumps(row, ensure_ascii=True).encode("ascii") + b"\n"
+        try:
+            with self._lock:
+                os.write(self._descriptor, line)
+                os.fsync(self._descriptor)
+        except OSError as error:
+            logger.error("The audit log cannot be written: %s", error)
+
+    def close(self) -> None:
+        """Close the file; later lines are dropped."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None

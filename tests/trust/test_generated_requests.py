@@ -1,0 +1,64 @@
+"""Requests that schemathesis generates from the OpenAPI document, valid and invalid ones: no response is a 5xx."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("schemathesis")
+
+from ibidem.serve import Limits, ServeSettings, make_service, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Budget
+
+
+@pytest.mark.slow
+def test_no_generated_request_gives_a_server_error(tiny: Any, scratch: Path, budget: Budget) -> None:
+    import schemathesis
+    from hypothesis import HealthCheck, given, seed, settings
+    from hypothesis.errors import Unsatisfiable
+    from schemathesis.generation import GenerationMode
+
+    from ibidem.decode import SearchSettings, Translator
+    from ibidem.learn import create_memory
+
+    memory = create_memory(scratch / "mine", tiny)
+    search = SearchSettings(beam=1, max_length_ratio=0, max_length_extra=4)
+    limits = Limits(rate=1e6, burst=1_000_000)
+    service = make_service(Translator(tiny, memory, settings=search), ServeSettings(limits))
+    found: Counter[int] = Counter()
+    examples = 8
+    with running(service) as url:
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        operations = [result.ok() for result in schema.get_all_operations()]
+        assert len(operations) >= 18
+        for number in budget.rounds(1):
+            for operation in operations:
+                for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+                    @seed(1000 * budget.seed + number)
+                    @settings(
+                        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+                    )
+                    @given(case=operation.as_strategy(generation_mode=mode))
+                    def send(case: Any) -> None:
+                        if "name" in case.path_parameters:
+                            case.path_parameters["name"] = "mine"
+                        answer = case.call(base_url=url, timeout=60)
+                        found[answer.status_code] += 1
+                        assert answer.status_code < 500, (case.as_curl_command(), answer.text[:300])
+
+                    try:
+                        send()
+                    except Unsatisfiable:  # every request is valid for an operation without parameters
+                        assert mode is GenerationMode.NEGATIVE
+    budget.count("generated requests", sum(found.values()))
+    for status, count in found.items():
+        budget.count(f"generated requests with status {status}", count)
+    assert found[200]
