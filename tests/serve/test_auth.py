@@ -218,6 +218,10 @@ SCOPED: list[tuple[str, str, str, object]] = [
     ("write", "DELETE", "/memories/mine/pairs", {"ids": [0]}),
     ("write", "POST", "/memories/mine/import?file=a.tsv", None),
     ("write", "DELETE", "/jobs/unknown", None),
+    ("read", "GET", "/v2/glossaries", None),
+    ("write", "POST", "/v2/glossaries", {"name": "x", "entries": "a\tb", "source_lang": "de", "target_lang": "en"}),
+    ("write", "DELETE", "/v2/glossaries/unknown", None),
+    ("write", "DELETE", "/v3/glossaries/unknown", None),
     ("admin", "DELETE", "/memories/mine/pairs", {"origin": "unknown.tsv"}),
     ("admin", "GET", "/metrics", None),
 ]
