@@ -119,7 +119,7 @@ def test_po_options(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
         (["-i", "a.xlf", "--json"], "--json prints the report of a document"),
         (["--overwrite"], "are for documents"),
         (["--no-mark-fuzzy"], "are for documents"),
-        (["--format", "docx"], "'docx' is no format of a document"),
+        (["--format", "pdf"], "'pdf' is no format of a document"),
         (["-i", "a.po.gz"], "Unpack it first"),
     ],
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ibidem.text import FillReport, FillSettings
 
 _MOST_FAILURES = 20
+_PACKED = (".docx", ".docm", ".dotx", ".xlsx", ".xlsm", ".odt", ".ott", ".odp")
 
 
 def translate(
@@ -44,7 +45,8 @@ def translate(
         str | None,
         typer.Option(
             "--format",
-            help="Translate a whole document, where its ending does not name one: xliff, po, tmx, tsv, jsonl or plain.",
+            help="Translate a whole document, where its ending does not name one: docx, html, markdown, xliff, text … "
+            "(docs/formats.md lists them).",
             show_default=False,
         ),
     ] = None,
@@ -58,10 +60,10 @@ def translate(
     ] = True,
     json: options.Json = False,
 ) -> None:
-    """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
+    """Translate line by line, or a whole document: DOCX, XLSX, ODT, HTML, Markdown, subtitles, XLIFF, PO, JSON …
 
     Every line of plain text gives exactly one line. A document, recognised by its file name or --format, is written
-    back unchanged except for the translations it lacked; segments that lost a placeholder are reported.
+    back unchanged except for its translations; segments that lost a placeholder are reported.
     """
     output = _choose_output(input, output, in_place=in_place)
     document = _is_document(input, format)
@@ -134,6 +136,8 @@ def _is_document(input: Path | None, format: str | None) -> bool:
 
 def _check_document(input: Path | None, output: Path | None, *, in_place: bool, json: bool) -> None:
     """Raise UsageError where the input would be overwritten, or a document would mix with its report."""
+    if output is None and sys.stdout.isatty() and input is not None and input.suffix.lower() in _PACKED:
+        raise UsageError(f"{input} cannot be shown on a terminal: give the file to write with --output.")
     if json and output is None:
         raise UsageError("--json prints the report of a document: give the document's own file with --output.")
     if input is not None and output is not None and not in_place and output.exists() and output.samefile(input):

@@ -1,14 +1,15 @@
-"""Parallel text as a stream of pairs, and documents to translate: plain text, TSV, JSONL, TMX, XLIFF, PO and MO."""
+"""Parallel text as a stream of pairs, and documents to translate, of all formats in `formats.FORMATS`."""
 
 from __future__ import annotations
 
 from ibidem.text.corpus import Corpus, Written, write_pairs
 from ibidem.text.document import FillReport, FillSettings, check_languages, fill
 from ibidem.text.formats import format_of, open_document
+from ibidem.text.html import find_blocks, write_markup
 from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, translate_pieces
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
-from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output
+from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output, refuse_binary
 
 __all__ = [
     "COMPRESSED_ENDINGS",
@@ -28,12 +29,15 @@ __all__ = [
     "Written",
     "check_languages",
     "fill",
+    "find_blocks",
     "format_of",
     "join_lines",
     "open_document",
     "open_output",
     "primary_language",
+    "refuse_binary",
     "same_language",
     "translate_pieces",
+    "write_markup",
     "write_pairs",
 ]
