@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 CATALOGUES = ("*/de/LC_MESSAGES/*.po", "*/de/LC_MESSAGES/*.mo")
 LONGEST = 400
+SHOWN = 10
 # The oracle: printf and Python placeholders, braces, and tags, by a pattern of its own.
 PLACEHOLDER = re.compile(
     r"%\(\w+\)[#0+-]*\d*(?:\.\d+)?[a-zA-Z]|%(?:\d+\$)?[+-]?\d*(?:\.\d+)?l{0,2}[sdifuxXgc](?![a-zA-Z])"
@@ -115,18 +116,21 @@ def measure(translator: Translator, texts: Sequence[str], *, alone: bool) -> dic
 
     raw = translate(list(texts))
     unprotected = sum(differ(text, translation) for text, translation in zip(texts, raw, strict=True))
-    corrupted, reported = [], []
+    corrupted: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     for text, result in zip(texts, translate_pieces([Request((text,)) for text in texts], translate), strict=True):
         if isinstance(result, Untranslated):
-            reported.append({"source": text, "reason": result.reason})
+            reported.append((text, result.reason))
         elif differ(text, written := "".join(map(str, result))):
-            corrupted.append({"source": text, "translation": written})
+            corrupted.append((text, written))
+    # The catalogues belong to others: examples are shown, and not stored.
+    for text, other in (*corrupted[:SHOWN], *reported[:SHOWN]):
+        print(f"  {text}\n    {other}")
     return {
         "unprotected": unprotected,
         "corrupted": len(corrupted),
         "reported": len(reported),
-        "reasons": dict(Counter(one["reason"] for one in reported).most_common()),
-        "examples": {"corrupted": corrupted[:20], "reported": reported[:20]},
+        "reasons": dict(Counter(reason for _, reason in reported).most_common()),
     }
 
 

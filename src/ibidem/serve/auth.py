@@ -237,7 +237,7 @@ class Authenticator:
         if self.required and key and self._find(key) is None:
             raise HttpError(403, "Invalid API key")
 
-    def check(self, request: Request, body_key: str | None = None) -> None:
+    def check(self, request: Request, body_key: str | None = None) -> int | None:
         """Check the key of a request.
 
         A request with a valid key in its body was counted by address when it arrived. It is now counted by its key.
@@ -245,6 +245,9 @@ class Authenticator:
         Args:
             request: The request.
             body_key: Key from the body, if there is one.
+
+        Returns:
+            The number of the key, None for a request without a valid one.
 
         Raises:
             HttpError: 403, a key is required and is missing or invalid; 429, too many requests with this key.
@@ -258,6 +261,16 @@ class Authenticator:
             if outside or body_key:
                 raise HttpError(403, "Invalid API key")
             raise HttpError(403, "An API key is required: get one from the operator of this server.")
+        return number
+
+    def owner(self, request: Request, body_key: str | None = None) -> int | None:
+        """Return the number of the key of a request, None without a valid one; the request is not counted again.
+
+        Args:
+            request: The request, which `check` has accepted.
+            body_key: Key from the body, if there is one.
+        """
+        return self._find(_key_outside_body(request) or body_key)
 
     def _find(self, key: str | None) -> int | None:
         return self._keys.find(key) if key else None

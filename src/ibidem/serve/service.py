@@ -6,12 +6,13 @@ import asyncio
 import re
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ibidem.errors import UsageError
 from ibidem.serve.batcher import Batcher, BatchSettings
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.documents import Documents
+from ibidem.serve.http_error import BusyError, HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
@@ -36,6 +37,9 @@ Outcome = TypeVar("Outcome")
 _IO_THREADS = 8
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
+_CHECK_SECONDS = 0.2
+# Lines of a document may take this many times as long as those of a request, for which a person waits.
+_PATIENCE = 10
 # Splitting this many characters takes less time than a change of threads.
 _INLINE_SPLIT_CHARACTERS = 2_000
 _LINE_BREAK = re.compile(r"(\r\n|\n|\r)")
@@ -162,6 +166,7 @@ class Service:
             )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
+        self.documents = Documents(self.translate_lines, (engine.source, engine.target), limits)
         self.jobs = Jobs(self._import, (engine.source, engine.target), limits)
 
     @property
@@ -180,6 +185,7 @@ class Service:
         The server calls this when all requests are answered or their time for shutting down is over.
         """
         self.jobs.close()
+        self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)
         for pool in (self._io_pool, self._markup_pool):
             pool.shutdown(wait=True)
@@ -284,6 +290,35 @@ class Service:
         found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, pieces)))
         results = iter(self._join(lines, pieces, found))
         return [_fill(layout, [next(results) for _ in layout.lines]) for layout in layouts]
+
+    def translate_lines(self, options: RequestOptions, lines: list[str], check: Callable[[], None]) -> list[str]:
+        """Translate lines in a thread that may wait, such as one that translates a document.
+
+        Args:
+            options: The memories.
+            lines: Single lines, few enough for one request.
+            check: Called several times a second while the lines wait; it raises an exception to end the work.
+
+        Returns:
+            One translation for each line.
+
+        Raises:
+            HttpError: The translation took too long, or the server is shutting down.
+        """
+        pieces = self.engine.split(lines)
+        while True:
+            check()
+            try:
+                future = self._submit(options, pieces, time.monotonic() + _PATIENCE * self.limits.request_seconds)
+                try:
+                    while not future.done():
+                        wait([future], timeout=_CHECK_SECONDS)
+                        check()
+                finally:
+                    future.cancel()
+                return [line.translation for line in self._join(lines, pieces, future.result())]
+            except BusyError:
+                time.sleep(_CHECK_SECONDS)
 
     async def translate_markup(
         self, request: Request, texts: Sequence[str], options: RequestOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ibidem.text.corpus import Corpus, Written, write_pairs
 from ibidem.text.document import FillReport, FillSettings, check_languages, fill
-from ibidem.text.formats import format_of, open_document
+from ibidem.text.formats import document_endings, find_document_format, format_of, open_document
 from ibidem.text.html import find_blocks, write_markup
-from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, translate_pieces
+from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untranslated, plain_text, translate_pieces
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output, refuse_binary
@@ -28,12 +28,15 @@ __all__ = [
     "Untranslated",
     "Written",
     "check_languages",
+    "document_endings",
     "fill",
     "find_blocks",
+    "find_document_format",
     "format_of",
     "join_lines",
     "open_document",
     "open_output",
+    "plain_text",
     "primary_language",
     "refuse_binary",
     "same_language",

@@ -144,6 +144,7 @@ def find_format(path: str, formats: dict[str, Format]) -> str | None:
     )
 
 
+_TEXT_ENDING = ".txt"
 _DOCUMENT_FORMATS = {name: format for name, format in FORMATS.items() if format.read_document}
 
 
@@ -173,6 +174,28 @@ def format_of(path: str | os.PathLike[str], stated: str | None = None) -> str | 
     if name.endswith(FORMATS["mo"].endings):
         raise UsageError(f"{path}: a compiled catalogue cannot be filled in. Give its .po file (msgunfmt makes one).")
     return stated or find_format(name, _DOCUMENT_FORMATS)
+
+
+def find_document_format(path: str | os.PathLike[str]) -> str | None:
+    """Return the format of a document by its ending, where a plain text (`.txt`) is a document of paragraphs.
+
+    Args:
+        path: The path or the name of the document.
+
+    Returns:
+        The name of the format, None if the ending names none.
+
+    Examples:
+        >>> find_document_format("a.txt"), find_document_format("a.docx"), find_document_format("a.pdf")
+        ('text', 'docx', None)
+    """
+    name = str(path).lower()
+    return "text" if name.endswith(_TEXT_ENDING) else find_format(name, _DOCUMENT_FORMATS)
+
+
+def document_endings() -> list[str]:
+    """Return the endings of the documents that can be translated, in alphabetical order."""
+    return sorted([_TEXT_ENDING, *(ending for format in _DOCUMENT_FORMATS.values() for ending in format.endings)])
 
 
 def open_document(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ibidem.serve.service import Service
 
 _CHARACTER_LIMIT = 1_000_000_000_000
-_ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
+ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -50,7 +50,7 @@ def make_routes(service: Service) -> APIRouter:
         body = await service.read(request, DeeplRequest)
         if body.glossary_id:
             raise HttpError(400, "There are no glossaries: add the terms to a memory, and set translation_memory_id.")
-        if body.formality not in _ACCEPTED_FORMALITIES:
+        if body.formality not in ACCEPTED_FORMALITIES:
             raise HttpError(400, "'formality' is not supported for given 'target_lang'.")
         check_languages((engine.source, engine.target), body.source_lang, body.target_lang)
         named = None if body.translation_memory_id is None else [body.translation_memory_id]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ibidem.text.document import Edit
 
-MAX_PART_BYTES = 2**26
+MAX_PART_BYTES = 2**25
 """The largest XML file of an office document, and the largest sum of those that are read, in bytes."""
 
 MAX_MEMBERS = 10_000
