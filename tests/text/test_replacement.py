@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import TextError
+from ibidem.text import replacement
 from ibidem.text.document import Document, fill
 from ibidem.text.formats import FORMATS
 from ibidem.text.language import Languages
@@ -145,3 +146,10 @@ def test_places_in_text_files(codec: str, text: str, data: st.DataObject) -> Non
         assert raw[position:].decode(file.codec) == text[place:]
         assert file.line_of(place) == text.count("\n", 0, place) + 1
     assert file.encode(text) == text.encode(file.codec)
+
+
+def test_the_number_of_texts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacement, "MAX_TEXTS", 3)
+    assert len(read("csv", b"a;b\nc;1\n").segments) == 3
+    with pytest.raises(TextError, match=r"a\.csv: more than 3 texts\. Divide it"):
+        read("csv", b"a;b\nc;d\n")

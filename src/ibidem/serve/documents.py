@@ -235,6 +235,8 @@ class Documents:
         for job in list(self._jobs.values()):
             job.state = "cancelled" if job.state in _ACTIVE else job.state
             self.remove(job)
+            if not job.ended.done():
+                job.ended.set_result(None)
 
     def _check_count(self, owner: object) -> None:
         self._remove_old()

@@ -97,7 +97,7 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
     """
     file = TextFile(data, name)
     delimiter = _choose_delimiter(file.text.splitlines()[:_SAMPLE_LINES])
-    builder = ReplacementBuilder()
+    builder = ReplacementBuilder(name=name)
     columns = None
     skipped: set[int] = set()
     for number, row in enumerate(_scan(file, delimiter)):

@@ -135,7 +135,7 @@ def read_html_document(data: bytes, name: str) -> Document:
     declared = _CHARSET.search(data[:_CHARSET_BYTES])
     codec = (declared[1] or declared[2]).decode("ascii").lower() if declared else "utf-8"
     file = TextFile(data, name, codec)
-    builder = ReplacementBuilder()
+    builder = ReplacementBuilder(name=name)
     place = 0
 
     def encode(pieces: Pieces) -> bytes:

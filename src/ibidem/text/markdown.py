@@ -56,7 +56,7 @@ def read_markdown_document(data: bytes, name: str) -> Document:
     if len(data) > MAX_MARKDOWN_BYTES:
         raise TextError(f"{name}: larger than {MAX_MARKDOWN_BYTES:,} bytes. Divide it into several files.")
     file = TextFile(data, name)
-    builder = ReplacementBuilder()
+    builder = ReplacementBuilder(name=name)
     for found in _find_texts(file.text):
         span = file.span(found.start, found.end)
         line = file.line_of(found.start)

@@ -83,7 +83,7 @@ def read_text_document(data: bytes, name: str) -> Document:
     Raises:
         TextError: If the file is not text, or not in UTF-8.
     """
-    file, builder = TextFile(data, name), ReplacementBuilder()
+    file, builder = TextFile(data, name), ReplacementBuilder(name=name)
 
     def encode(pieces: Pieces) -> bytes:
         return file.encode(plain_text(pieces))

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _MARKS = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 _MAX_SHOWN = 40
 
+MAX_TEXTS = 100_000
+"""The most texts of one document, each of which takes some kilobytes of memory."""
+
 
 class _Text(NamedTuple):
     """The bytes of a text in its file, and the function that encodes a translation in their place."""
@@ -32,8 +35,14 @@ class _Text(NamedTuple):
 
 @dataclass(slots=True)
 class ReplacementBuilder(DocumentBuilder):
-    """Collects the texts of a document that translations replace; a translation equal to its source changes no byte."""
+    """Collects the texts of a document that translations replace; a translation equal to its source changes no byte.
 
+    Attributes:
+        name: The name of the file, for messages.
+        texts: The original bytes and the encoder of each text, by the number of its segment.
+    """
+
+    name: str = "the document"
     texts: dict[int, _Text] = field(default_factory=dict)
 
     def replace(
@@ -62,9 +71,14 @@ class ReplacementBuilder(DocumentBuilder):
 
         Returns:
             The number of the segment, None if the text has no letters.
+
+        Raises:
+            TextError: If there are more than MAX_TEXTS texts.
         """
         if not has_letters(plain_text(source)):
             return None
+        if len(self.texts) == MAX_TEXTS:
+            raise TextError(f"{self.name}: more than {MAX_TEXTS:,} texts. Divide it into several files.")
         number = self.add(source, location, accelerators=accelerators, **details)
         self.set_text(number, data[slice(*span)], encode)
         (self.edits if edits is None else edits).append(Edit(*span, (number,), (number,)))

@@ -307,10 +307,8 @@ def refuse_binary(head: bytes, name: str) -> None:
     """
     kind = next((kind for mark, kind in _SIGNATURES.items() if head.startswith(mark)), None)
     if kind is not None:
-        raise TextError(
-            f"{name}: it is {kind}, not text. Give it with the ending of its format, or save it as text in UTF-8 "
-            "(from a spreadsheet: CSV UTF-8)."
-        )
+        known = "Give it with the ending of its format, or save" if head.startswith(b"PK") else "Save"
+        raise TextError(f"{name}: it is {kind}, not text. {known} it as text in UTF-8 (from a spreadsheet: CSV UTF-8).")
     if head.startswith(_UTF_16_MARKS) or _UTF_16_TEXT.search(head):
         raise TextError(f"{name}: it is UTF-16. Convert it to UTF-8 first: iconv -f utf-16 -t utf-8 OLD > NEW")
 

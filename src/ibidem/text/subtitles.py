@@ -35,7 +35,7 @@ def read_subtitle_document(data: bytes, name: str) -> Document:
     """
     file = TextFile(data, name)
     is_vtt = file.text.startswith("WEBVTT")
-    builder = ReplacementBuilder()
+    builder = ReplacementBuilder(name=name)
     cues = 0
     for start, end, lines in _find_cues(file.text):
         cues += 1

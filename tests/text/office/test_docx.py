@@ -8,7 +8,7 @@ import zipfile
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import TextError
@@ -188,6 +188,7 @@ _others = st.sampled_from(
 )
 
 
+@settings(max_examples=50)
 @given(st.lists(st.one_of(_runs, _links, _others), min_size=1, max_size=12), st.integers(0, 999))
 def test_any_paragraph_stays_well_formed_and_loses_nothing(parts: list[str], seed: int) -> None:
     data = docx(paragraph(*parts))
@@ -250,9 +251,9 @@ def test_truncated_files_are_refused_by_name() -> None:
 
 
 def test_a_paragraph_of_many_runs_takes_linear_time() -> None:
-    text = paragraph(*(run(f"w{n} ", BOLD if n % 2 else "") for n in range(9_000)))
+    text = paragraph(*(run(f"w{n} ", BOLD if n % 2 else "") for n in range(4_000)))
     [segment] = read_docx_document(docx(text), "a.docx").segments
-    assert len(plain_text(segment.source)) > 40_000
+    assert len(plain_text(segment.source)) > 20_000
     too_many = paragraph(*(run("w ") for _ in range(10_001)))
     [segment] = read_docx_document(docx(too_many), "a.docx").segments
     assert segment.locked == "more than 10,000 runs in a paragraph"

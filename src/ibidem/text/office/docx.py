@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ibidem.text.document import Document
     from ibidem.text.xml import Token
 
-_CONTENT_TYPES = "[Content_Types].xml"
+_CONTENT_TYPES = "[content_types].xml"
 # The ends of the content types of the parts with text; documents with macros and templates have other beginnings.
 _TEXT_PARTS = (
     *("document.main+xml", "template.main+xml", "macroEnabled.main+xml", "macroEnabledTemplate.main+xml"),
@@ -76,14 +76,19 @@ def find_parts(package: Package, kind: str, endings: tuple[str, ...]) -> list[st
         TextError: If the archive has no such member.
     """
     found: set[str] = set()
-    if _CONTENT_TYPES in package.names:
-        for token in read_tokens(package.read(_CONTENT_TYPES), f"{package.name}, {_CONTENT_TYPES}"):
+    for types in (name for name in package.names if _fold(name) == _CONTENT_TYPES):
+        for token in read_tokens(package.read(types), f"{package.name}, {types}"):
             if token.name == "Override" and token.attributes.get("ContentType", "").endswith(endings):
-                found.add(token.attributes.get("PartName", "").lstrip("/"))
-    members = [name for name in package.names if name in found]
+                found.add(_fold(token.attributes.get("PartName", "")))
+    members = [name for name in package.names if _fold(name) in found]
     if not members:
         raise TextError(f"{package.name}: a zip archive without the parts of a {kind} file. Check the file.")
     return members
+
+
+def _fold(name: str) -> str:
+    """Return the name of a part as names are compared: in any case; some programs write backslashes."""
+    return name.replace("\\", "/").lstrip("/").lower()
 
 
 def _prefix(tag: str) -> str:

@@ -221,7 +221,7 @@ class PackageBuilder(ReplacementBuilder):
     """
 
     def __init__(self, package: Package) -> None:
-        super().__init__()
+        super().__init__(name=package.name)
         self.package = package
         self.parts: dict[str, tuple[bytes, list[Edit]]] = {}
 

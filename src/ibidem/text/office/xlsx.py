@@ -6,6 +6,7 @@ formulas refer to that name, so these headings are not translated.
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -82,10 +83,10 @@ def read_xlsx(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     package = Package(bytes(data), stream.name, "XLSX")
     texts: list[str] = []
     for member in sheet_parts(package):
-        if "sharedStrings" in member:
+        if "sharedstrings" in member.lower():
             texts = list(_read_shared(package, member))
     for member in sheet_parts(package):
-        if "sharedStrings" not in member:
+        if "sharedstrings" not in member.lower():
             yield from read_rows(
                 _read_rows(package, member, texts, stream.check), f"{stream.name}, {member}", languages
             )
@@ -151,8 +152,8 @@ def sheet_parts(package: Package) -> list[str]:
 
 def _read_column_names(package: Package) -> Iterator[str]:
     """Yield the names of the columns of tables and the fields of pivot tables."""
-    names = {name for name in package.names if "/tables/" in name or "/pivotCache/pivotCacheDefinition" in name}
-    for member in sorted(name for name in names if name.endswith(".xml")):
+    parts = re.compile(r"[/\\](?:tables|pivotcache)[/\\](?:table|pivotcachedefinition)[^/\\]*\.xml\Z", re.IGNORECASE)
+    for member in filter(parts.search, package.names):
         for token in read_tokens(package.read(member), f"{package.name}, {member}"):
             if token.kind == Kind.START and token.name in ("tableColumn", "cacheField"):
                 yield _fold(token.attributes.get("name", ""))

@@ -32,7 +32,7 @@ def read_strings_document(data: bytes, name: str) -> Document:
     Raises:
         TextError: If the file is not valid; the message names the line.
     """
-    file, builder = TextFile(data, name), ReplacementBuilder()
+    file, builder = TextFile(data, name), ReplacementBuilder(name=name)
 
     def encode(pieces: Pieces) -> bytes:
         return file.encode(f'"{_escape(plain_text(pieces))}"')

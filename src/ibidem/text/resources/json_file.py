@@ -117,7 +117,7 @@ def read_json_document(data: bytes, name: str) -> Document:
     Raises:
         TextError: If the file is not valid JSON.
     """
-    file, builder = TextFile(data, name), ReplacementBuilder()
+    file, builder = TextFile(data, name), ReplacementBuilder(name=name)
     strings = list(find_strings(file))
     keys = {string.path[-1] for string in strings if len(string.path) > 1}
     only = _MESSAGE_KEYS & keys if keys & {"description", "placeholders"} else set()

@@ -43,7 +43,7 @@ def read_properties_document(data: bytes, name: str) -> Document:
         data.decode("utf-8")
     except UnicodeDecodeError:
         codec = "iso-8859-1"
-    file, builder = TextFile(data, name, codec), ReplacementBuilder()
+    file, builder = TextFile(data, name, codec), ReplacementBuilder(name=name)
     escapes = codec != "utf-8" or data.isascii()
     for found in _ENTRY.finditer(file.text):
         value = _unescape(found["value"])

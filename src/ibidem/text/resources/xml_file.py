@@ -61,7 +61,7 @@ def read_android_document(data: bytes, name: str) -> Document:
     Raises:
         TextError: If the file is not such a file, or not well-formed.
     """
-    xml, builder = XmlFile(data), ReplacementBuilder()
+    xml, builder = XmlFile(data), ReplacementBuilder(name=name)
     for outer in _read_elements(data, name, "resources", ("string", "plurals", "string-array")):
         if outer.attributes.get("translatable") == "false":
             continue
@@ -80,7 +80,7 @@ def read_resx_document(data: bytes, name: str) -> Document:
     Raises:
         TextError: If the file is not such a file, or not well-formed.
     """
-    xml, builder = XmlFile(data), ReplacementBuilder()
+    xml, builder = XmlFile(data), ReplacementBuilder(name=name)
     for element in _read_elements(data, name, "root", ("data",)):
         key = element.attributes.get("name", "")
         # Data with a type is binary, and names with ">>" belong to the designer of forms.

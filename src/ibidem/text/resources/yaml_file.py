@@ -50,7 +50,7 @@ def read_yaml_document(data: bytes, name: str, languages: Languages) -> Document
     """
     if len(data) > MAX_YAML_BYTES:
         raise TextError(f"{name}: larger than {MAX_YAML_BYTES:,} bytes. Divide it into several files.")
-    file, builder = TextFile(data, name), ReplacementBuilder()
+    file, builder = TextFile(data, name), ReplacementBuilder(name=name)
     root: tuple[int, int] | None = None
     for event, path, is_key in _read_scalars(file):
         start, end = event.start_mark.index, event.end_mark.index
