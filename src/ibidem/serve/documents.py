@@ -6,22 +6,22 @@ import contextlib
 import logging
 import secrets
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ibidem.errors import IbidemError
 from ibidem.serve.http_error import ClosingError, HttpError
-from ibidem.serve.jobs import JobStoppedError, Upload, safe_name
+from ibidem.serve.jobs import JobStoppedError, Upload, new_upload, safe_name
 from ibidem.text import check_languages, document_endings, fill, find_document_format, open_document, plain_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ibidem.serve.limits import Limits
     from ibidem.serve.request import RequestOptions
 
@@ -123,15 +123,12 @@ class Documents:
             HttpError: 503, too many documents are stored.
         """
         self._check_count(None)
-        upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
-        try:
-            yield upload
-        except BaseException:
-            shutil.rmtree(upload.path.parent, ignore_errors=True)
-            raise
-        finally:
-            with self._lock:
-                self._incoming_bytes -= upload.size
+        with new_upload(name) as upload:
+            try:
+                yield upload
+            finally:
+                with self._lock:
+                    self._incoming_bytes -= upload.size
 
     def grow(self, upload: Upload, size: int) -> None:
         """Count bytes of uploads in progress before they are written.

@@ -140,12 +140,12 @@ class Jobs:
             HttpError: 503, too many imports are running.
         """
         self._check_running()
-        upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
-        try:
-            yield upload
-        except BaseException:
-            self._remove(upload)
-            raise
+        with new_upload(name) as upload:
+            try:
+                yield upload
+            except BaseException:
+                self._count_removed(upload)
+                raise
 
     def grow(self, upload: Upload, size: int) -> None:
         """Count bytes before they are written.
@@ -208,8 +208,7 @@ class Jobs:
         if sum(job.state == "running" for job in self._jobs.values()) >= MAX_RUNNING:
             raise HttpError(503, "Other files are being imported: try again later.", retry_after=30)
 
-    def _remove(self, upload: Upload) -> None:
-        shutil.rmtree(upload.path.parent, ignore_errors=True)
+    def _count_removed(self, upload: Upload) -> None:
         with self._lock:
             self._stored_bytes -= upload.size
 
@@ -217,7 +216,8 @@ class Jobs:
         try:
             state, message = self._import(job, upload.path)
         finally:
-            self._remove(upload)
+            shutil.rmtree(upload.path.parent, ignore_errors=True)
+            self._count_removed(upload)
         job.state, job.message = state, message
 
     def _import(self, job: Job, path: Path) -> tuple[str, str]:
@@ -275,6 +275,24 @@ class _FileReader:
             raise HttpError(
                 400, f"Reading the file takes more than {self._limits.import_seconds:g} seconds: import it in parts."
             )
+
+
+@contextlib.contextmanager
+def new_upload(name: str) -> Iterator[Upload]:
+    """Make a temporary folder for a file that a client sends; it is removed if the block fails.
+
+    Args:
+        name: The client's name of the file.
+
+    Yields:
+        The upload, whose file does not exist yet.
+    """
+    upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
+    try:
+        yield upload
+    except BaseException:
+        shutil.rmtree(upload.path.parent, ignore_errors=True)
+        raise
 
 
 def safe_name(name: str) -> str:
