@@ -30,13 +30,14 @@ _IDENTIFIERS = frozenset({"id", "key", "identifier", "context", "schlüssel"})
 
 def _choose_delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that most of the first lines have in the same number, a comma if there is none."""
-    best = (0, 0, ",")
-    for delimiter in _DELIMITERS:
-        counts: list[int] = [re.sub(r'"[^"]*"', "", line).count(delimiter) for line in lines if line.strip()]
-        if any(counts):
-            usual, lines_with_it = Counter(count for count in counts if count).most_common(1)[0]
-            best = max(best, (lines_with_it, usual, delimiter))
-    return best[2]
+    unquoted = re.sub(r'"[^"]*(?:"|\Z)', "", "\n".join(lines))
+    best = (0, 0, 0)
+    for order, delimiter in enumerate(_DELIMITERS):
+        counts = Counter(line.count(delimiter) for line in unquoted.split("\n") if delimiter in line)
+        if counts:
+            usual, lines_with_it = counts.most_common(1)[0]
+            best = max(best, (lines_with_it, usual, -order))
+    return _DELIMITERS[-best[2]]
 
 
 def read_csv(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
@@ -96,7 +97,7 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
         TextError: If a quote is not closed, or the file is not in UTF-8.
     """
     file = TextFile(data, name)
-    delimiter = _choose_delimiter(file.text.splitlines()[:_SAMPLE_LINES])
+    delimiter = _choose_delimiter(file.text.split("\n", _SAMPLE_LINES)[:_SAMPLE_LINES])
     builder = ReplacementBuilder(name=name)
     columns = None
     skipped: set[int] = set()
