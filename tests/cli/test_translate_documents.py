@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,7 +123,7 @@ def test_po_options(ibidem: Run, tmp_path: Path, tiny_folder: Path) -> None:
         (["-i", "a.xlf", "--json"], "--json prints the report of a document"),
         (["--overwrite"], "are for documents"),
         (["--no-mark-fuzzy"], "are for documents"),
-        (["--format", "docx"], "'docx' is no format of a document"),
+        (["--format", "pdf"], "'pdf' is no format of a document"),
         (["-i", "a.po.gz"], "Unpack it first"),
     ],
 )
@@ -146,3 +147,26 @@ def test_documents_that_cannot_be_translated(fails: Run, tmp_path: Path, tiny_fo
     assert "missing.xlf" in fails(1, "translate", "--model", tiny_folder, "-i", tmp_path / "missing.xlf", "-o", out)
     assert out.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xlf", "out.xlf"]
+
+
+def test_an_office_document(ibidem: Run, fails: Run, tmp_path: Path, tiny_folder: Path) -> None:
+    library = pytest.importorskip("docx")
+    document = library.Document()
+    document.add_paragraph("Die Datei ").add_run("fehlt").bold = True
+    path, out = tmp_path / "a.docx", tmp_path / "b.docx"
+    document.save(path)
+    answer = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", path, "-o", out)
+    assert answer.err.splitlines()[-1] == f"{path} (DOCX): 1 segment, translated 1, kept 0, failed 0"
+    [paragraph] = library.Document(out).paragraphs
+    assert [run.bold for run in paragraph.runs].count(True) == 1
+    with zipfile.ZipFile(path) as before, zipfile.ZipFile(out) as after:
+        assert before.namelist() == after.namelist()
+        assert [name for name in before.namelist() if before.read(name) != after.read(name)] == ["word/document.xml"]
+    # An office document given as lines is refused before anything is written.
+    renamed = tmp_path / "a.text"
+    renamed.write_bytes(path.read_bytes())
+    refused = fails(1, "translate", "--model", tiny_folder, *QUICK, "-i", renamed, "-o", tmp_path / "c.txt")
+    assert f"{renamed}: it is a zip archive or an office document (DOCX, XLSX, ODT), not text." in refused
+    assert not (tmp_path / "c.txt").exists()
+    refused = fails(1, "add", "-m", tmp_path / "memory", "--model", tiny_folder, "--file", renamed, "--format", "tsv")
+    assert "it is a zip archive or an office document" in refused

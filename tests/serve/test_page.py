@@ -390,3 +390,40 @@ def test_the_theme_is_stored(page: Page) -> None:
         page.wait(lambda name=name: page["theme"].text == f"Theme: {name}", "the same theme")
         page["theme"].click()
     assert len(colours) == 2, "auto is dark here"
+
+
+def test_a_file_is_translated_and_downloaded(page: Page, tmp_path: Path, translations: dict[str, str]) -> None:
+    source, broken = tmp_path / "text.md", tmp_path / "broken.docx"
+    source.write_text(f"# {GERMAN}\n\n`bleibt`\n", encoding="utf-8")
+    broken.write_bytes(b"no archive")
+    saved = tmp_path / "downloads"
+    saved.mkdir()
+    behaviour = {"behavior": "allow", "downloadPath": str(saved)}
+    page.driver.execute_cdp_cmd("Page.setDownloadBehavior", behaviour)
+    page.wait(lambda: ".docx" in page["document-file"].get_attribute("accept"), "the list of formats")
+    page["document-file"].send_keys(str(source))
+    button = page.wait(lambda: page.all("#document-list .primary"), "the download")[0]
+    button.click()
+    expected = f"# {translations[GERMAN]}\n\n`bleibt`\n"
+    page.wait((saved / "text.md").exists, "the file")
+    assert (saved / "text.md").read_text("utf-8") == expected
+    page["document-file"].send_keys(str(broken))
+    wrong = page.wait(lambda: page.all("#document-list .wrong"), "the error")[0]
+    page.wait(lambda: wrong.text.startswith("broken.docx: not a complete DOCX file"), "the message")
+    for remove in page.all("#document-list .quiet"):
+        remove.click()
+    assert page.all("#document-list li") == []
+    assert page.has_no_browser_errors()
+
+
+def test_a_file_is_dropped(page: Page) -> None:
+    page.wait(lambda: page["document-formats"].get_attribute("textContent"), "the start of the page")
+    page.driver.execute_script(
+        """const data = new DataTransfer();
+        data.items.add(new File(["Datei"], "dropped.txt"));
+        for (const name of ["dragover", "drop"])
+          document.dispatchEvent(new DragEvent(name, { dataTransfer: data, bubbles: true, cancelable: true }));"""
+    )
+    page.wait(lambda: page.all("#document-list .primary"), "the download")
+    assert "dropped.txt" in page["document-list"].text
+    assert page.has_no_browser_errors()

@@ -71,6 +71,9 @@ def test_all_routes_are_described(client: Client) -> None:
     assert calls == {
         *("GET /translate", "POST /translate", "POST /suggest", "POST /detect", "GET /languages", "GET /health"),
         *("GET /frontend/settings", "POST /v2/translate", "GET /v2/languages", "GET /v2/usage"),
+        *("POST /documents", "GET /documents/{id}", "GET /documents/{id}/file", "DELETE /documents/{id}"),
+        *("POST /translate_file", "GET /download_file/{name}"),
+        *("POST /v2/document", "POST /v2/document/{id}", "POST /v2/document/{id}/result"),
         *("GET /v3/translation_memories", "GET /memories", "POST /memories/{name}/pairs"),
         *("DELETE /memories/{name}/pairs", "POST /memories/{name}/import", "GET /jobs/{id}", "DELETE /jobs/{id}"),
         "GET /metrics",

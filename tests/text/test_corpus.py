@@ -144,8 +144,10 @@ def test_an_unknown_ending_is_refused_with_the_known_ones(write: Write) -> None:
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(write: Write) -> None:
-    with pytest.raises(UsageError, match=r"'docx' is not a format. .*--format: tsv, jsonl, tmx, xliff, po, mo, lines"):
-        Corpus([write("a.tsv", "")], format="docx")
+    with pytest.raises(
+        UsageError, match=r"'pdf' is not a format. .*--format: tsv, jsonl, tmx, xliff, po, mo, csv, xlsx, lines"
+    ):
+        Corpus([write("a.tsv", "")], format="pdf")
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,13 @@ def read_lines(source: BinaryIO, name: str) -> Iterator[str]:
         name: The name of the file, for messages.
 
     Raises:
-        TextError: A line is not UTF-8.
+        TextError: A line is not UTF-8, or the file is not text.
     """
+    from ibidem.text import refuse_binary
+
     for number, raw in enumerate(source, start=1):
+        if number == 1:
+            refuse_binary(raw, name)
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

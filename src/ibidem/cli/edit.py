@@ -30,8 +30,8 @@ def add(
         typer.Option(
             "--file",
             metavar="FILE [FILE]",
-            help="A TMX, TSV, JSONL, PO or MO file, or two line-aligned files; without a pair or a file, stdin is read "
-            "as TSV or --format.",
+            help="A TMX, XLIFF, TSV, CSV, XLSX, JSONL, PO or MO file, or two line-aligned files; without a pair or a "
+            "file, stdin is read as TSV or --format.",
             show_default=False,
         ),
     ] = None,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_FAILURES = 20
 _MAX_SHOWN = 100
+_PACKED = (".docx", ".docm", ".dotx", ".xlsx", ".xlsm", ".odt", ".ott", ".odp")
 
 
 def translate(
@@ -45,7 +46,8 @@ def translate(
         str | None,
         typer.Option(
             "--format",
-            help="Translate a whole document, where its ending does not name one: xliff, po, tmx, tsv, jsonl or plain.",
+            help="Translate a whole document, where its ending does not name one: docx, html, markdown, xliff, text … "
+            "(docs/formats.md lists them).",
             show_default=False,
         ),
     ] = None,
@@ -60,10 +62,10 @@ def translate(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no warnings about suspicious translations.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Translate line by line, or a whole document: XLIFF, PO, TMX, TSV or JSONL.
+    """Translate line by line, or a whole document: DOCX, XLSX, ODT, HTML, Markdown, subtitles, XLIFF, PO, JSON …
 
     Every line of plain text gives exactly one line; its sentences are translated one by one. A document, recognised by
-    its file name or --format, is written back unchanged except for the translations it lacked; segments that lost a
+    its file name or --format, is written back unchanged except for its translations; segments that lost a
     placeholder are reported. A warning names each translation that is very short, repeats itself or copies the source.
     """
     output = _choose_output(input, output, in_place=in_place)
@@ -198,6 +200,8 @@ def _is_document(input: Path | None, format: str | None) -> bool:
 
 def _check_document(input: Path | None, output: Path | None, *, in_place: bool, json: bool) -> None:
     """Raise UsageError where the input would be overwritten, or a document would mix with its report."""
+    if output is None and sys.stdout.isatty() and input is not None and input.suffix.lower() in _PACKED:
+        raise UsageError(f"{input} cannot be shown on a terminal: give the file to write with --output.")
     if json and output is None:
         raise UsageError("--json prints the report of a document: give the document's own file with --output.")
     if input is not None and output is not None and not in_place and output.exists() and output.samefile(input):

@@ -323,7 +323,7 @@ class Authenticator:
         if not key.covers(scope):
             raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
 
-    def check(self, request: Request, body_key: str | None = None, *, scope: str = "read") -> None:
+    def check(self, request: Request, body_key: str | None = None, *, scope: str = "read") -> str:
         """Check the key of a request, and store its name in `request.state.key` for the audit log.
 
         A request with a valid key in its body was counted by address when it arrived. It is now counted by its key.
@@ -332,6 +332,9 @@ class Authenticator:
             request: The request.
             body_key: Key from the body, if there is one.
             scope: The scope that the request needs: `read`, `write` or `admin`.
+
+        Returns:
+            A name for the owner of the key, "" for a request without a valid one; see `owner_of`.
 
         Raises:
             HttpError: 403, a key is required and is missing, invalid or of a lower scope; 429, too many requests with
@@ -350,6 +353,7 @@ class Authenticator:
             if outside or body_key:
                 raise HttpError(403, "Invalid API key")
             raise HttpError(403, "An API key is required: get one from the operator of this server.")
+        return _owner(key)
 
     def check_scope(self, request: Request, scope: str) -> None:
         """Check the scope of a request whose key was checked, where the body decides about the scope.
@@ -371,8 +375,7 @@ class Authenticator:
             request: The request, which was checked.
             body_key: Key from the body, if there is one.
         """
-        key = self._find(_key_outside_body(request) or body_key)
-        return "" if key is None else key.sha256[:16]
+        return _owner(self._find(_key_outside_body(request) or body_key))
 
     def _find(self, key: str | None) -> Key | None:
         return self._keys.find(key) if key else None
@@ -387,6 +390,11 @@ def _key_outside_body(request: Request) -> str | None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     in_header = key.strip() if scheme.lower() in _AUTHORIZATION_SCHEMES else ""
     return in_header or request.query_params.get("api_key") or None
+
+
+def _owner(key: Key | None) -> str:
+    """Return a name for the owner of a key, from which the key cannot be found."""
+    return "" if key is None else key.sha256[:16]
 
 
 def _key_client(key: Key) -> tuple[str, object]:

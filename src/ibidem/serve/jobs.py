@@ -14,11 +14,13 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,6 @@ from ibidem.text import Corpus, Pair, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ibidem.serve.limits import Limits
 
@@ -89,14 +90,24 @@ class Upload:
 
     Attributes:
         path: Path of the local copy, in a folder of its own.
-        lock: The lock of that folder, which this process holds; the operating system releases it if the process ends.
-        size: Bytes that count against the limit on stored bytes.
+        size: Bytes that count against a limit on stored bytes.
+    """
+
+    path: Path
+    size: int = 0
+
+
+@dataclass(kw_only=True)
+class ImportUpload(Upload):
+    """A file to be imported.
+
+    Attributes:
+        lock: The lock of its folder, which this process holds; the operating system releases it if the process ends.
         started: Whether the file belongs to a job.
     """
 
     path: Path
     lock: FileLock
-    size: int = 0
     started: bool = False
 
 
@@ -153,7 +164,7 @@ class Jobs:
                 except (Timeout, OSError):
                     continue  # another server on the same memory has this import
                 job = _read_job(place, memory)
-                upload = Upload(place / (job.file if job else "file"), lock)
+                upload = ImportUpload(path=place / (job.file if job else "file"), lock=lock)
                 if job is not None:
                     self._jobs[job.id] = job
                 if job is None or (job.state == "running" and not upload.path.is_file()):
@@ -181,7 +192,7 @@ class Jobs:
         return self._jobs[id]
 
     @contextlib.contextmanager
-    def receive(self, memory: str, name: str) -> Iterator[Upload]:
+    def receive(self, memory: str, name: str) -> Iterator[ImportUpload]:
         """Provide a folder for a file that is being sent; it is removed if sending fails.
 
         The file does not count as an import until `start`, so that slow clients do not block others. `grow` limits the
@@ -200,7 +211,7 @@ class Jobs:
         self._check_running()
         place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
         make_directory(place)
-        upload = Upload(place / safe_name(name), FileLock(place / LOCK, fallback_to_soft=False))
+        upload = ImportUpload(path=place / safe_name(name), lock=FileLock(place / LOCK, fallback_to_soft=False))
         upload.lock.acquire(timeout=0)
         try:
             yield upload
@@ -209,7 +220,7 @@ class Jobs:
                 self._remove(upload)
             raise
 
-    def grow(self, upload: Upload, size: int) -> None:
+    def grow(self, upload: ImportUpload, size: int) -> None:
         """Count bytes before they are written.
 
         Args:
@@ -225,7 +236,7 @@ class Jobs:
             self._stored_bytes += size
         upload.size += size
 
-    def start(self, memory: str, upload: Upload) -> Job:
+    def start(self, memory: str, upload: ImportUpload) -> Job:
         """Import a complete file, and remove it afterwards; the job is on disk when the function returns.
 
         Args:
@@ -287,16 +298,16 @@ class Jobs:
             if job.state != "running" and job.memory in self._folders:
                 shutil.rmtree(self._folders[job.memory] / WORK / (_FOLDER + id), ignore_errors=True)
 
-    def _remove(self, upload: Upload) -> None:
+    def _remove(self, upload: ImportUpload) -> None:
         shutil.rmtree(upload.path.parent, ignore_errors=True)
         upload.lock.release()
         self._give_back(upload)
 
-    def _give_back(self, upload: Upload) -> None:
+    def _give_back(self, upload: ImportUpload) -> None:
         with self._lock:
             self._stored_bytes -= upload.size
 
-    def _run(self, job: Job, upload: Upload) -> None:
+    def _run(self, job: Job, upload: ImportUpload) -> None:
         try:
             state, message = self._import(job, upload.path)
         except _ServerClosedError:
@@ -403,6 +414,24 @@ def _read_job(folder: Path, memory: str) -> Job | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return job if job.state in ("running", "done", "failed", "cancelled") else None
+
+
+@contextlib.contextmanager
+def new_upload(name: str) -> Iterator[Upload]:
+    """Make a temporary folder for a file that a client sends; it is removed if the block fails.
+
+    Args:
+        name: The client's name of the file.
+
+    Yields:
+        The upload, whose file does not exist yet.
+    """
+    upload = Upload(Path(tempfile.mkdtemp(prefix="ibidem-")) / safe_name(name))
+    try:
+        yield upload
+    except BaseException:
+        shutil.rmtree(upload.path.parent, ignore_errors=True)
+        raise
 
 
 def safe_name(name: str) -> str:

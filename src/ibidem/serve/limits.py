@@ -28,6 +28,11 @@ class Limits:
         import_seconds: Seconds spent on reading an imported file, without the time for learning.
         glossaries: Glossaries that clients may store.
         glossary_terms: Terms of a glossary that a client sends.
+        document_bytes: Bytes of an uploaded document.
+        document_characters: Characters of all texts of a document.
+        document_keep_seconds: Seconds after which a translated document is removed.
+        documents: Documents that the server stores, translated or not.
+        client_documents: Documents of one API key that are being translated.
         body_seconds: Seconds in which a body must arrive.
         rate: Requests a second of one key, or of one address if there is no key.
         burst: Requests that a client may send at once before `rate` applies.
@@ -58,6 +63,11 @@ class Limits:
     import_seconds: float = 300.0
     glossaries: int = 200
     glossary_terms: int = 10_000
+    document_bytes: int = 1 << 24
+    document_characters: int = 1_000_000
+    document_keep_seconds: float = 3_600.0
+    documents: int = 64
+    client_documents: int = 4
     body_seconds: float = 30.0
     rate: float = 20.0
     burst: int = 200

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from multipart import PushMultipartParser, parse_options_header
@@ -23,16 +25,20 @@ if TYPE_CHECKING:
 
     from ibidem.decode import Splitting
     from ibidem.glossary import Glossary
+    from ibidem.serve.jobs import Upload
     from ibidem.serve.limits import Limits
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Store: TypeAlias = Callable[["Upload", BinaryIO, bytes], Awaitable[None]]
+"""Counts and writes a part of an uploaded file."""
 
 _MAX_FIELDS = 2_000
 # 256 kilobits a second, so that a large file can be sent over a slow line.
 _MIN_BYTES_PER_SECOND = 1 << 15
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_MAX_FORM_BYTES = 1 << 16
 _MAX_PART_HEADER_BYTES = 4_096
 _MAX_PART_HEADERS = 8
 _TEXT_ENCODINGS = ("utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1")
@@ -127,6 +133,73 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     if not isinstance(fields, dict):
         raise HttpError(400, "Invalid body: expected a JSON object.")
     return Body(fields, typed=True)
+
+
+@asynccontextmanager
+async def read_upload(
+    request: Request, limits: Limits, receive: Callable[[str], AbstractContextManager[Upload]], store: Store
+) -> AsyncIterator[tuple[Body, Upload]]:
+    """Read a multipart form with a file, which is written to the disk as it arrives.
+
+    Args:
+        request: The request.
+        limits: The limits on size and time.
+        receive: Provides the place of the file by its name; the place is given up if the form is not complete.
+        store: Writes a part of the file.
+
+    Yields:
+        The fields and the file, once.
+
+    Raises:
+        HttpError: 400, the body is no such form; and the errors of `stream_body`.
+    """
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != _MULTIPART:
+        raise HttpError(400, "Invalid body: expected a form (multipart/form-data) with a file.")
+    _, options = parse_options_header(content_type)
+    fields: list[tuple[str, str]] = []
+    limit = limits.document_bytes + _MAX_FORM_BYTES
+    with ExitStack() as stack:
+        upload: Upload | None = None
+        copy: BinaryIO | None = None
+        part, in_file, value = None, False, b""
+        try:
+            parser = stack.enter_context(
+                PushMultipartParser(
+                    options.get("boundary", ""),
+                    max_header_size=_MAX_PART_HEADER_BYTES,
+                    max_header_count=_MAX_PART_HEADERS,
+                    max_segment_count=_MAX_FIELDS,
+                    max_segment_size=limit,
+                    strict=True,
+                )
+            )
+            async for block in stream_body(request, limit, limits.body_seconds):
+                for event in parser.parse(block):
+                    if event is None:
+                        if not in_file and part is not None:
+                            fields.append((part.name, value.decode(_check_charset(part.charset))))
+                    elif isinstance(event, bytes | bytearray):
+                        if in_file and upload is not None and copy is not None:
+                            await store(upload, copy, bytes(event))
+                        elif len(value) + len(event) > _MAX_FORM_BYTES:
+                            raise ValueError("a field is too long")
+                        else:
+                            value += event
+                    else:
+                        part, value = event, b""
+                        in_file = event.filename is not None
+                        if in_file:
+                            if upload is not None:
+                                raise ValueError("two files")
+                            upload = stack.enter_context(receive(event.filename))
+                            copy = stack.enter_context(upload.path.open("wb"))
+        except ValueError:
+            raise HttpError(400, "Invalid body: expected a form (multipart/form-data) with one file.") from None
+        if upload is None or copy is None or not parser.closed:
+            raise HttpError(400, "Invalid request: missing file parameter")
+        copy.close()
+        yield Body(_collect(fields), typed=False), upload
 
 
 def parse_fields(model: type[Model], body: Body) -> Model:

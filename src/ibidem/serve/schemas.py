@@ -234,7 +234,7 @@ class FrontendSettings(BaseModel):
 
     apiKeys: bool = Field(description="Whether requests need an API key")  # noqa: N815
     charLimit: int = Field(description="Most characters of a request")  # noqa: N815
-    filesTranslation: bool = Field(description="Always false: files are not translated")  # noqa: N815
+    filesTranslation: bool = Field(description="Always true: documents are translated")  # noqa: N815
     frontendTimeout: int = Field(description="Milliseconds that a page waits after typing before it translates")  # noqa: N815
     keyRequired: bool = Field(description="Whether requests need an API key")  # noqa: N815
     language: LanguagePair = Field(description="Languages of the server")
@@ -242,7 +242,7 @@ class FrontendSettings(BaseModel):
     learnsInto: str | None = Field(  # noqa: N815
         default=None, description="Name of the memory that receives suggestions; missing if there is none"
     )
-    supportedFilesFormat: list[str] = Field(description="Always empty")  # noqa: N815
+    supportedFilesFormat: list[str] = Field(description="Endings of the documents that are translated")  # noqa: N815
 
 
 class Health(BaseModel):
@@ -527,6 +527,72 @@ class JobInfo(BaseModel):
     message: str = Field(description="Result in words; empty while the import is running")
 
 
+class DocumentInfo(BaseModel):
+    """A document; `share` grows from 0 to 1 while it is translated."""
+
+    id: str = Field(description="Id of the document, for its path")
+    file: str = Field(description="Name of the file")
+    state: Literal["queued", "running", "done", "failed", "cancelled"] = Field(description="State of the translation")
+    share: float = Field(description="Fraction that is translated, from 0 to 1")
+    characters: int = Field(description="Characters of all texts; 0 until the file is read")
+    message: str = Field(description="Result in words; empty while the document is translated")
+    failures: list[dict[str, Any]] = Field(
+        description="Texts without a translation, such as those that lost a placeholder, with the reason"
+    )
+
+
+class TranslateFileRequest(BaseModel):
+    """LibreTranslate's form with a file, extended by `memories`."""
+
+    source: str = Field(default="auto", description="Source language of the server, or `auto`")
+    target: str | None = Field(default=None, description="Target language of the server")
+    api_key: ApiKey = None
+    memories: Memories = None
+
+
+class TranslateFileResponse(BaseModel):
+    """The address of a translated file."""
+
+    translatedFileUrl: str = Field(description="Address of the translation, which is removed after a time")  # noqa: N815
+
+
+class DeeplDocumentRequest(BaseModel):
+    """DeepL's form with a document."""
+
+    target_lang: str = Field(description="Target language of the server, such as `EN` or `EN-GB`")
+    source_lang: str | None = Field(default=None, description="Source language of the server. Default: the server's")
+    filename: str | None = Field(default=None, description="Name of the file, if the file has none in the form")
+    output_format: str | None = Field(default=None, description="Refused unless it is the format of the document")
+    translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
+    glossary_id: str | None = Field(default=None, description="Refused: glossaries are not supported")
+    formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
+    auth_key: ApiKey = None
+
+
+class DeeplDocument(BaseModel):
+    """The id and the key of a document that was sent."""
+
+    document_id: str = Field(description="Id of the document, for its path")
+    document_key: str = Field(description="Key of the document, which further requests must send")
+
+
+class DeeplDocumentKey(BaseModel):
+    """The key of a document."""
+
+    document_key: str = Field(description="Key of the document, as the server returned it")
+    auth_key: ApiKey = None
+
+
+class DeeplDocumentStatus(BaseModel):
+    """The state of a document."""
+
+    document_id: str = Field(description="Id of the document")
+    status: Literal["queued", "translating", "done", "error"] = Field(description="State of the translation")
+    seconds_remaining: int | None = Field(default=None, description="Estimate, while the document is translated")
+    billed_characters: int | None = Field(default=None, description="Characters of the source, if it is done")
+    error_message: str | None = Field(default=None, description="What happened and what to do, if it failed")
+
+
 def json_response(content: BaseModel | Sequence[BaseModel], status: int = 200) -> JSONResponse:
     """Convert models to a response without fields that are None, as the APIs expect it.
 
@@ -569,6 +635,25 @@ def describe_body(model: type[BaseModel], *, form: bool = True) -> dict[str, Any
     schema = {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
+
+
+def describe_file(field: str | None = None, model: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` for a body with a file.
+
+    Args:
+        field: Name of the file's field in a form; None if the body is the file itself.
+        model: Schema of the other fields of the form.
+
+    Returns:
+        A dictionary with the key `requestBody`.
+    """
+    binary: dict[str, Any] = {"type": "string", "format": "binary"}
+    if field is None or model is None:
+        return {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": binary}}}}
+    fields = model.model_json_schema()
+    fields["properties"] = {field: binary, **fields["properties"]}
+    fields["required"] = [field, *fields.get("required", [])]
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": fields}}}}
 
 
 def make_routes(app: FastAPI) -> APIRouter:

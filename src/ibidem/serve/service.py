@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ibidem.decode import find_lines
 from ibidem.errors import UsageError
 from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
+from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import BusyError, HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
@@ -39,6 +40,9 @@ Outcome = TypeVar("Outcome")
 _IO_THREADS = 8
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
+_CHECK_SECONDS = 0.2
+# Lines of a document may take this many times as long as those of a request, for which a person waits.
+_PATIENCE = 10
 # Splitting this many characters takes less time than a change of threads.
 _INLINE_SPLIT_CHARACTERS = 2_000
 
@@ -132,6 +136,7 @@ class Service:
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
         self.audit = AuditLog(settings.audit)
+        self.documents = Documents(self.translate_lines, (engine.source, engine.target), limits)
         self.jobs = Jobs(
             self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
         )
@@ -153,6 +158,7 @@ class Service:
         The server calls this when all requests are answered or their time for shutting down is over.
         """
         self.jobs.close()
+        self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)
         for pool in (self._io_pool, self._markup_pool):
             pool.shutdown(wait=True)
@@ -298,6 +304,35 @@ class Service:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
         found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
         return _fill_all(layouts, found)
+
+    def translate_lines(self, options: RequestOptions, lines: list[str], check: Callable[[], None]) -> list[str]:
+        """Translate lines in a thread that may wait, such as one that translates a document.
+
+        Args:
+            options: The memories.
+            lines: Single lines, few enough for one request.
+            check: Called several times a second while the lines wait; it raises an exception to end the work.
+
+        Returns:
+            One translation for each line.
+
+        Raises:
+            HttpError: The translation took too long, or the server is shutting down.
+        """
+        layouts = self.engine.split(lines, options, None)
+        while True:
+            check()
+            try:
+                future = self._submit(options, layouts, time.monotonic() + _PATIENCE * self.limits.request_seconds)
+                try:
+                    while not future.done():
+                        wait([future], timeout=_CHECK_SECONDS)
+                        check()
+                finally:
+                    future.cancel()
+                return [found.text for found in _fill_all(layouts, future.result())]
+            except BusyError:
+                time.sleep(_CHECK_SECONDS)
 
     async def translate_markup(
         self,

@@ -5,7 +5,7 @@ A reader of a format builds a `Document` with a `DocumentBuilder`. `fill` transl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +49,9 @@ class Segment:
         locked: Why a LOCKED segment must not change.
         printf: As in `Request`.
         keep_lines: As in `Request`.
+        accelerators: As in `Request`.
         untranslatable: Why the source cannot be translated, "" if it can.
+        place: Where the source is, in words, if lines mean nothing in the format; "" for the line.
     """
 
     number: int
@@ -62,7 +64,9 @@ class Segment:
     locked: str = ""
     printf: bool = False
     keep_lines: bool = True
+    accelerators: bool = True
     untranslatable: str = ""
+    place: str = ""
 
 
 class Edit(NamedTuple):
@@ -319,11 +323,18 @@ class Failure:
         line: The line of the source, from 1.
         source: The source without codes.
         reason: Why there is no translation, or why it is suspicious, in words.
+        place: As in `Segment`.
     """
 
     line: int
     source: str
     reason: str
+    place: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as a JSON object; `place` is left out if it is empty."""
+        place = {"place": self.place} if self.place else {}
+        return {"line": self.line, **place, "source": self.source, "reason": self.reason}
 
 
 @dataclass
@@ -363,7 +374,8 @@ class FillReport:
     def lines(self) -> Iterator[str]:
         """Yield a line for each failure, with its place and its reason."""
         for failure in self.failed:
-            yield f"{self.name}, line {failure.line}: not translated: {failure.reason}"
+            place = failure.place or f"line {failure.line}"
+            yield f"{self.name}, {place}: not translated: {failure.reason}"
 
     def warning_lines(self) -> Iterator[str]:
         """Yield a line for each suspicious translation, with its place and the reason."""
@@ -378,8 +390,8 @@ class FillReport:
             "segments": self.segments,
             "translated": self.translated,
             "kept": self.kept,
-            "failed": [asdict(failure) for failure in self.failed],
-            "suspicious": [asdict(found) for found in self.suspicious],
+            "failed": [failure.to_json() for failure in self.failed],
+            "suspicious": [found.to_json() for found in self.suspicious],
         }
 
 
@@ -455,7 +467,9 @@ def _fill_batch(
     report: FillReport,
 ) -> None:
     possible = [segment for segment in segments if not segment.untranslatable]
-    requests = [Request(segment.source, segment.printf, segment.keep_lines) for segment in possible]
+    requests = [
+        Request(segment.source, segment.printf, segment.keep_lines, segment.accelerators) for segment in possible
+    ]
     results = dict(zip((segment.number for segment in possible), translate_pieces(requests, translate), strict=True))
     for segment in segments:
         result = results.get(segment.number, Untranslated(segment.untranslatable))
@@ -470,6 +484,6 @@ def _fill_batch(
             reason = result.reason
         except ValueError as error:
             reason = str(error)
-        report.failed.append(Failure(segment.location, plain_text(segment.source), reason))
+        report.failed.append(Failure(segment.location, plain_text(segment.source), reason, segment.place))
         if document.clear_failed:
             targets[segment.number] = b""

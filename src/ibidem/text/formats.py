@@ -12,11 +12,24 @@ from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError, UsageError
 from ibidem.text.catalogue import read_mo
+from ibidem.text.csv import read_csv, read_csv_document
+from ibidem.text.html import read_html_document
 from ibidem.text.jsonl import JSONL_WRITER, read_jsonl, read_jsonl_document
 from ibidem.text.language import Languages
-from ibidem.text.plain import TSV_WRITER, read_plain_document, read_tsv, read_tsv_document
+from ibidem.text.markdown import read_markdown_document
+from ibidem.text.office import read_docx_document, read_odt_document, read_xlsx, read_xlsx_document
+from ibidem.text.plain import TSV_WRITER, read_plain_document, read_text_document, read_tsv, read_tsv_document
 from ibidem.text.po import read_po, read_po_document
+from ibidem.text.resources import (
+    read_android_document,
+    read_json_document,
+    read_properties_document,
+    read_resx_document,
+    read_strings_document,
+    read_yaml_document,
+)
 from ibidem.text.stream import COMPRESSED_ENDINGS, STDIN, Stream
+from ibidem.text.subtitles import read_subtitle_document
 from ibidem.text.tmx import TMX_WRITER, read_tmx, read_tmx_document
 from ibidem.text.xliff import read_xliff, read_xliff_document
 
@@ -48,6 +61,11 @@ class Format:
     writer: PairWriter | None = None
     reads_stdin: bool = True
     declares_languages: bool = True
+
+
+def _replaced(read: Callable[[bytes, str], Document], *endings: str) -> Format:
+    """Return a format of documents whose texts are replaced, in one language."""
+    return Format(endings, read_document=lambda data, name, *_: read(data, name))
 
 
 FORMATS = {
@@ -82,6 +100,33 @@ FORMATS = {
         lambda data, name, _, mark_fuzzy: read_po_document(data, name, mark_fuzzy=mark_fuzzy),
     ),
     "mo": Format((".mo", ".gmo"), read_mo, reads_stdin=False),
+    "csv": Format(
+        (".csv",),
+        read_csv,
+        lambda data, name, languages, _: read_csv_document(data, name, languages),
+        declares_languages=False,
+    ),
+    "docx": _replaced(read_docx_document, ".docx", ".docm", ".dotx"),
+    "xlsx": Format(
+        (".xlsx", ".xlsm"),
+        read_xlsx,
+        lambda data, name, *_: read_xlsx_document(data, name),
+        reads_stdin=False,
+        declares_languages=False,
+    ),
+    "odt": _replaced(read_odt_document, ".odt", ".ott", ".odp"),
+    "html": _replaced(read_html_document, ".html", ".htm", ".xhtml"),
+    "markdown": _replaced(read_markdown_document, ".md", ".markdown"),
+    "subtitles": _replaced(read_subtitle_document, ".srt", ".vtt"),
+    "json": _replaced(read_json_document, ".json", ".arb"),
+    "yaml": Format(
+        (".yaml", ".yml"), read_document=lambda data, name, languages, _: read_yaml_document(data, name, languages)
+    ),
+    "android": _replaced(read_android_document, "strings.xml"),
+    "strings": _replaced(read_strings_document, ".strings"),
+    "properties": _replaced(read_properties_document, ".properties"),
+    "resx": _replaced(read_resx_document, ".resx", ".resw"),
+    "text": _replaced(read_text_document),
     "plain": Format(read_document=lambda data, name, *_: read_plain_document(data, name)),
 }
 """The formats by name. Two plain text files with aligned lines are a corpus too, see `Corpus`."""
@@ -99,6 +144,7 @@ def find_format(path: str, formats: dict[str, Format]) -> str | None:
     )
 
 
+_TEXT_ENDING = ".txt"
 _DOCUMENT_FORMATS = {name: format for name, format in FORMATS.items() if format.read_document}
 
 
@@ -128,6 +174,28 @@ def format_of(path: str | os.PathLike[str], stated: str | None = None) -> str | 
     if name.endswith(FORMATS["mo"].endings):
         raise UsageError(f"{path}: a compiled catalogue cannot be filled in. Give its .po file (msgunfmt makes one).")
     return stated or find_format(name, _DOCUMENT_FORMATS)
+
+
+def find_document_format(path: str | os.PathLike[str]) -> str | None:
+    """Return the format of a document by its ending, where a plain text (`.txt`) is a document of paragraphs.
+
+    Args:
+        path: The path or the name of the document.
+
+    Returns:
+        The name of the format, None if the ending names none.
+
+    Examples:
+        >>> find_document_format("a.txt"), find_document_format("a.docx"), find_document_format("a.pdf")
+        ('text', 'docx', None)
+    """
+    name = str(path).lower()
+    return "text" if name.endswith(_TEXT_ENDING) else find_format(name, _DOCUMENT_FORMATS)
+
+
+def document_endings() -> list[str]:
+    """Return the endings of the documents that can be translated, in alphabetical order."""
+    return sorted([_TEXT_ENDING, *(ending for format in _DOCUMENT_FORMATS.values() for ending in format.endings)])
 
 
 def open_document(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
 from ibidem.text.document import DocumentBuilder, Edit, read_lines
 from ibidem.text.inline import plain_text
 from ibidem.text.pair import Dropped, PairWriter, Unit
+from ibidem.text.replacement import ReplacementBuilder, TextFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +65,34 @@ def read_plain_document(data: bytes, name: str) -> Document:
         number = builder.add((line.text,), line.number, locked="" if line.text.strip() else "a blank line")
         builder.edits.append(Edit(line.start, line.end, (number,), (number,)))
     return builder.build(name, "plain text", data, encode_line, clear_failed=True)
+
+
+_PARAGRAPH = re.compile(r"(?:^.*\S.*$\n?)+", re.MULTILINE)
+
+
+def read_text_document(data: bytes, name: str) -> Document:
+    """Read a text whose paragraphs, which blank lines separate, are replaced by their translations.
+
+    Lines that were wrapped inside a sentence are translated as one and wrapped again; other lines stay apart. A
+    paragraph that cannot be translated stays as it is.
+
+    Args:
+        data: The file, in UTF-8, or UTF-16 with a byte order mark.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If the file is not text, or not in UTF-8.
+    """
+    file, builder = TextFile(data, name), ReplacementBuilder(name=name)
+
+    def encode(pieces: Pieces) -> bytes:
+        return file.encode(plain_text(pieces))
+
+    for found in _PARAGRAPH.finditer(file.text):
+        source = found[0].rstrip("\r\n")
+        span = file.span(found.start(), found.start() + len(source))
+        builder.replace(data, span, (source,), file.line_of(found.start()), encode)
+    return builder.build_replaced(name, "text", data)
 
 
 def encode_line(_: Segment, pieces: Pieces) -> bytes:

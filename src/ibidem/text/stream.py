@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import shutil
 import stat
 import sys
@@ -273,6 +274,45 @@ class Stream:
         )
 
 
+_SIGNATURES = {
+    b"PK\x03\x04": "a zip archive or an office document (DOCX, XLSX, ODT)",
+    b"\xd0\xcf\x11\xe0": "an old or encrypted office document (DOC, XLS)",
+    b"%PDF-": "a PDF",
+    b"{\\rtf": "an RTF document",
+    b"\x1f\x8b": "a gzip file",
+    b"\xfd7zXZ": "an xz file",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"SQLite format 3": "a database",
+    b"\x7fELF": "a program",
+}
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF_16_TEXT = re.compile(rb"(?:[\t\n\r -~]\0){8}|(?:\0[\t\n\r -~]){8}")
+
+
+def refuse_binary(head: bytes, name: str) -> None:
+    """Refuse bytes that are not text.
+
+    Args:
+        head: The beginning of a file.
+        name: The name of the file, for messages.
+
+    Raises:
+        TextError: If the bytes begin like a known binary format, or are UTF-16.
+
+    Examples:
+        >>> refuse_binary("Grüße".encode(), "a.txt")
+    """
+    kind = next((kind for mark, kind in _SIGNATURES.items() if head.startswith(mark)), None)
+    if kind is not None:
+        known = "Give it with the ending of its format, or save" if head.startswith(b"PK") else "Save"
+        raise TextError(f"{name}: it is {kind}, not text. {known} it as text in UTF-8 (from a spreadsheet: CSV UTF-8).")
+    if head.startswith(_UTF_16_MARKS) or _UTF_16_TEXT.search(head):
+        raise TextError(f"{name}: it is UTF-16. Convert it to UTF-8 first: iconv -f utf-16 -t utf-8 OLD > NEW")
+
+
 def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str:
     """Decode one line of a file, without its end and without the byte order mark of the first line.
 
@@ -283,8 +323,10 @@ def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str
         remedy: The advice for a byte that is not UTF-8.
 
     Raises:
-        TextError: If the line is not UTF-8.
+        TextError: If the line is not UTF-8, or not text.
     """
+    if number == 1:
+        refuse_binary(raw, name)
     body = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1:
         body = body.removeprefix(BYTE_ORDER_MARK)

@@ -358,3 +358,14 @@ def test_the_number_of_codes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(placeholders, "MAX_MARKS", 3)
     assert text_of("{0} {1} {2}", list) == "{0} {1} {2}"
     assert one("{0} {1} {2} {3}", list) == Untranslated("more than 3 codes and placeholders")
+
+
+def test_entities_of_another_format_become_characters() -> None:
+    """A memory that was learnt from HTML may contain entities."""
+    assert translate_pieces([Request(("Datei %s",))], lambda _: ["Mary&#8217;s&nbsp;file %s"]) == [
+        ("Mary’s\xa0file %s",)
+    ]
+    kept = translate_pieces([Request(("Datei&nbsp;%s",))], lambda _: ["file&nbsp;%s"])
+    assert kept == [("file&nbsp;%s",)]
+    [markup] = translate_pieces([Request(("Datei %s",))], lambda _: ["&lt;b&gt; %s"])
+    assert isinstance(markup, Untranslated)

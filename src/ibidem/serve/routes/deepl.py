@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ibidem.serve.service import Service
 
 _CHARACTER_LIMIT = 1_000_000_000_000
-_ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
+ACCEPTED_FORMALITIES = (None, "", "default", "prefer_more", "prefer_less")
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -58,7 +58,7 @@ def make_routes(service: Service) -> APIRouter:
         named_glossaries = [name for name in (body.glossary_id, *(body.glossary_ids or ())) if name]
         if len(named_glossaries) > 1:
             raise HttpError(400, "Invalid request: one glossary at most; join them to one.")
-        if body.formality not in _ACCEPTED_FORMALITIES:
+        if body.formality not in ACCEPTED_FORMALITIES:
             raise HttpError(400, "'formality' is not supported for given 'target_lang'.")
         check_languages((engine.source, engine.target), body.source_lang, body.target_lang)
         named = None if body.translation_memory_id is None else [body.translation_memory_id]

@@ -37,6 +37,7 @@ from ibidem.serve.schemas import (
     json_response,
 )
 from ibidem.serve.service import pair_lines
+from ibidem.text import document_endings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,7 +172,7 @@ def make_routes(service: Service) -> APIRouter:
             FrontendSettings(
                 apiKeys=service.authenticator.required,
                 charLimit=service.limits.characters,
-                filesTranslation=False,
+                filesTranslation=True,
                 frontendTimeout=500,
                 keyRequired=service.authenticator.required,
                 language=LanguagePair(
@@ -180,7 +181,7 @@ def make_routes(service: Service) -> APIRouter:
                 ),
                 suggestions=service.suggestion_memory is not None,
                 learnsInto=service.suggestion_memory,
-                supportedFilesFormat=[],
+                supportedFilesFormat=document_endings(),
             )
         )
 

@@ -21,19 +21,13 @@ from ibidem.serve.schemas import (
     RemoveResponse,
     ReplacedPair,
     describe_body,
+    describe_file,
     json_response,
 )
 
 if TYPE_CHECKING:
     from ibidem.serve.jobs import Job
     from ibidem.serve.service import Service
-
-_FILE_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
 
 
 def make_routes(service: Service) -> APIRouter:
@@ -94,11 +88,13 @@ def make_routes(service: Service) -> APIRouter:
         "/memories/{name}/import",
         response_model=JobInfo,
         status_code=202,
-        openapi_extra=_FILE_BODY,
+        openapi_extra=describe_file(),
         summary="Import a file",
     )
     async def import_file(request: Request, name: str, file: str) -> Response:
-        """The body is the file. Its name `file` gives the format: TMX, XLIFF, PO, MO, TSV or JSONL, also .gz and .xz.
+        """The body is the file. Its name `file` gives the format: TMX, XLIFF, PO, MO, TSV, CSV, XLSX or JSONL.
+
+        The ending .gz or .xz may follow.
 
         A key must be in the header or the query. The import continues after a restart of the server.
         """

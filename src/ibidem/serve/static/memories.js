@@ -52,7 +52,7 @@ function row(memory) {
 }
 
 function importer(memory) {
-  const file = make("input", { type: "file", class: "visually-hidden", tabindex: "-1", accept: ".tmx,.xlf,.xliff,.po,.tsv,.jsonl,.gz,.xz",
+  const file = make("input", { type: "file", class: "visually-hidden", tabindex: "-1", accept: ".tmx,.xlf,.xliff,.po,.mo,.tsv,.csv,.xlsx,.jsonl,.gz,.xz",
     "aria-label": `Import a file into ${memory.name}` });
   const button = make("button", { type: "button" }, "Import a file");
   const bar = make("progress", { max: "1", "aria-label": `Importing into ${memory.name}`, hidden: true });

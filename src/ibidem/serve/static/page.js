@@ -2,6 +2,7 @@
 
 import { key, send } from "./api.js";
 import { endCorrection, learn, startCorrection } from "./correction.js";
+import { showFormats, startDocuments } from "./documents.js";
 import { $, make, showError, showKeyForm, showStatus } from "./dom.js";
 import { moveFocus, pin, showEvidence, unpin, wordAt } from "./evidence.js";
 import { listGlossaries } from "./glossaries.js";
@@ -28,6 +29,7 @@ async function start() {
     $("source").lang = source.code;
     for (const id of ["target", "translation", "base"]) $(id).lang = target.code;
     $("source").maxLength = state.settings.charLimit;
+    showFormats();
     $("key-button").hidden = !state.settings.keyRequired;
     $("examples").replaceChildren(...(EXAMPLES[source.code] ?? []).map((text) => {
       const button = make("button", { type: "button", lang: source.code }, text);
@@ -91,4 +93,5 @@ document.addEventListener("keydown", (event) => {
   if (!$("correction").hidden) endCorrection();
   else unpin();
 });
+startDocuments();
 start();

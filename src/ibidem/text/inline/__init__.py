@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ibidem.text.inline.layout import has_letters
 from ibidem.text.inline.placeholders import Code, Pieces, Role, is_blank, plain_text
 from ibidem.text.inline.protection import Request, Translate, Untranslated, translate_pieces
 
@@ -12,6 +13,7 @@ __all__ = [
     "Role",
     "Translate",
     "Untranslated",
+    "has_letters",
     "is_blank",
     "plain_text",
     "translate_pieces",

@@ -19,7 +19,8 @@ from ibidem.text.inline.accelerators import Accelerator, take_accelerator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*')*+>|<!--(?:[^-<]|-(?!->))*+-->"""
+# The second form is a tag with a quote that is not closed.
+_TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"<]*"|'[^'<]*')*+>|</?[A-Za-z][^<>\s]*+>|<!--(?:[^-<]|-(?!->))*+-->"""
 _BRACES = (
     r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|\{\$[^{}\n]*\$\}"  # {{ user }}, {% tag %}, {$ user $}
     r"|[$#%@]?\{(?:[^{}\s]*|\s*[\w.]++\s*(?:[,:|!][^{}\n]*)?)\}"  # {0}, {name}, ${name}, {count, number}

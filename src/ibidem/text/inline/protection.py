@@ -11,6 +11,7 @@ Each block of a text is translated up to three times, until the translation is v
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,10 @@ _MARK_SPACE = re.compile(f"({MARK.pattern}) ")
 _SPACE_MARK = re.compile(f" ({MARK.pattern})")
 _WIDE_SPACE = re.compile(r"\s{2}")
 _MAX_VERBATIM = 100
+# Entities of characters without a meaning in markup.
+_ENTITY = re.compile(
+    r"&(?:nbsp|shy|hellip|[lr][sd]quo|[mn]dash|bdquo|sbquo|[A-Za-z](?:uml|acute|grave|circ)|szlig|#[0-9]{2,6});"
+)
 
 Translate: TypeAlias = Callable[[list[str]], Sequence[str]]
 """Translates single lines, in order."""
@@ -52,11 +57,13 @@ class Request:
         pieces: The text and its codes.
         printf: Whether the text is a format string, in which every `%` begins a placeholder.
         keep_lines: Whether line breaks count; if not, white space is collapsed, as in indented XML.
+        accelerators: Whether the text may be a label of a user interface with an accelerator.
     """
 
     pieces: Pieces
     printf: bool = False
     keep_lines: bool = True
+    accelerators: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ class _Part:
         if isinstance(result, Untranslated):
             self.problem = self.problem or result.reason
             return
-        translation = _remove_added_spaces(self.marked, self.text, result)
+        translation = _remove_added_spaces(self.marked, self.text, _replace_added_entities(self.marked, result))
         problem = find_problem(self.marked, self.text, translation, printf=self.printf)
         if problem is None:
             self.translation = translation
@@ -133,7 +140,7 @@ def _start(request: Request) -> _Job | Untranslated:
     if ICU.search(plain_text(request.pieces)):
         return Untranslated("an ICU message with several texts in one (plural, select) is left to a person")
     try:
-        marked = mark(request.pieces, printf=request.printf)
+        marked = mark(request.pieces, printf=request.printf, accelerators=request.accelerators)
     except ValueError as error:
         return Untranslated(str(error))
     parts = split(marked, keep_lines=request.keep_lines)
@@ -256,6 +263,13 @@ def _restore_marks(translation: str, shown: Mapping[int, str]) -> str | Untransl
     if wrong is not None:
         return Untranslated(f"{wrong} is missing" if found[wrong] == 0 else f"{wrong} occurs {found[wrong]} times")
     return pattern.sub(lambda match: character_of(numbers[match[0]]) if match[0] in numbers else match[0], translation)
+
+
+def _replace_added_entities(marked: Marked, translation: str) -> str:
+    """Replace entities by characters if the source has none; a memory of another format may contain them."""
+    if "&" not in translation or any(_ENTITY.fullmatch(found.text) for found in marked.marks):
+        return translation
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), translation)
 
 
 def _remove_added_spaces(marked: Marked, source: str, translation: str) -> str:

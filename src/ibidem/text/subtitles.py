@@ -1,0 +1,126 @@
+"""Subtitles: SRT and WebVTT. The lines of a subtitle are translated as one text and broken again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ibidem.errors import TextError
+from ibidem.text.inline import Code, Role, plain_text
+from ibidem.text.replacement import ReplacementBuilder, TextFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ibidem.text.document import Document
+    from ibidem.text.inline import Pieces
+
+_TIMING = re.compile(r"\s*(?:[0-9]+:)?[0-9]{1,2}:[0-9]{1,2}[.,][0-9]{1,3}\s*-->")
+_CODE = re.compile(r"<[^<>\n]*>|\{[^{}\n]*\}")
+_NAME = re.compile(r"</?([A-Za-z]+)")
+_SPEAKER = re.compile(r"\s*[-–—]\s*\S")
+_SKIPPED = ("NOTE", "STYLE", "REGION")
+_MARKUP = str.maketrans({"<": "&lt;", "&": "&amp;"})
+
+
+def read_subtitle_document(data: bytes, name: str) -> Document:
+    """Read a file of subtitles as a document whose texts are replaced by their translations.
+
+    Args:
+        data: The file, in UTF-8, or UTF-16 with a byte order mark.
+        name: Its name, for messages.
+
+    Raises:
+        TextError: If the file has no subtitles, or is not in UTF-8.
+    """
+    file = TextFile(data, name)
+    is_vtt = file.text.startswith("WEBVTT")
+    builder = ReplacementBuilder(name=name)
+    cues = 0
+    for start, end, lines in _find_cues(file.text):
+        cues += 1
+        span, line = file.span(start, end), file.line_of(start)
+        dialogue = len(lines) > 1 and all(_SPEAKER.match(one) for one in lines)
+        source = ("\n" if dialogue else " ").join(one.strip() for one in lines)
+        builder.replace(data, span, _read_codes(source), line, _encoder(file, len(lines), is_vtt, dialogue))
+    if not cues and file.text.strip():
+        raise TextError(f"{name}: no line with the time of a subtitle (00:00:01,000 --> 00:00:02,000). Check the file.")
+    return builder.build_replaced(name, "WebVTT" if is_vtt else "SRT", data)
+
+
+def _find_cues(text: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield the places and the lines of the text of each subtitle."""
+    place = 0
+    timed = skipped = False
+    start, lines = 0, list[str]()
+    end = 0
+    for raw in [*text.split("\n"), ""]:
+        line = raw.removesuffix("\r")
+        if not line.strip():
+            if lines and not skipped:
+                yield start, end, lines
+            timed = skipped = False
+            lines = []
+        elif _TIMING.match(line):
+            timed = True
+        elif timed:
+            if not lines:
+                start = place
+            lines.append(line)
+            end = place + len(line)
+        elif line.startswith(_SKIPPED):
+            skipped = True
+        place += len(raw) + 1
+
+
+def _read_codes(text: str) -> Pieces:
+    """Return the text with its tags, positions and times as codes."""
+    pieces: list[str | Code] = []
+    opened: dict[str, list[int]] = {}
+    last = 0
+    for number, found in enumerate(_CODE.finditer(text)):
+        pieces.append(text[last : found.start()])
+        last = found.end()
+        name = _NAME.match(found[0])
+        if name and not found[0].startswith("</"):
+            opened.setdefault(name[1], []).append(len(pieces))
+        elif name and opened.get(name[1]):
+            opening = opened[name[1]].pop()
+            first = pieces[opening]
+            pieces[opening] = Code(str(first.text if isinstance(first, Code) else first), Role.OPEN, f"tag {number}")
+            pieces.append(Code(found[0], Role.CLOSE, f"tag {number}"))
+            continue
+        pieces.append(Code(found[0]))
+    pieces.append(text[last:])
+    return tuple(piece for piece in pieces if piece != "")
+
+
+def _encoder(file: TextFile, count: int, is_vtt: bool, dialogue: bool) -> Callable[[Pieces], bytes]:
+    def encode(pieces: Pieces) -> bytes:
+        if "-->" in plain_text(pieces):
+            raise ValueError("--> was added")
+        written = "".join(piece.text if isinstance(piece, Code) else _escape(piece, is_vtt) for piece in pieces)
+        lines = written.split("\n") if dialogue else _break(written, count)
+        return file.encode(file.newline.join(line.strip() for line in lines if line.strip()))
+
+    return encode
+
+
+def _escape(text: str, is_vtt: bool) -> str:
+    """Escape the characters of markup; references that the source has stay in the text."""
+    return re.sub(r"&(?!#?\w+;)|<", lambda found: found[0].translate(_MARKUP), text) if is_vtt else text
+
+
+def _break(text: str, count: int) -> list[str]:
+    """Break a text into lines of similar length, without breaking a code."""
+    words = re.findall(r"(?:<[^<>]*>|\{[^{}]*\}|\S)+", text)
+    lines: list[str] = []
+    for left in range(count, 0, -1):
+        width = (sum(map(len, words)) + len(words)) / left
+        line: list[str] = []
+        size = 0.0
+        while words and (left == 1 or not line or size + len(words[0]) / 2 <= width):
+            size += len(words[0]) + 1
+            line.append(words.pop(0))
+        lines.append(" ".join(line))
+    return lines

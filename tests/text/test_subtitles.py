@@ -1,0 +1,47 @@
+"""SRT and WebVTT."""
+
+from __future__ import annotations
+
+import pytest
+
+from ibidem.errors import TextError
+from ibidem.text.subtitles import read_subtitle_document
+
+from .samples import filled
+from .translators import shout
+
+TIME = "00:00:01,000 --> 00:00:02,500"
+
+
+def translated(text: str, name: str = "a.srt") -> str:
+    written, report = filled(read_subtitle_document(text.encode(), name), shout)
+    assert report.failed == []
+    return written.decode()
+
+
+def test_lines_of_a_subtitle_are_one_text() -> None:
+    document = read_subtitle_document(f"1\n{TIME}\neine lange zeile\nund noch eine\n".encode(), "a.srt")
+    assert [segment.source for segment in document.segments] == [("eine lange zeile und noch eine",)]
+    assert (
+        translated(f"1\n{TIME}\neine lange zeile\nund noch eine\n\n")
+        == f"1\n{TIME}\nEINE LANGE ZEILE\nUND NOCH EINE\n\n"
+    )
+    spoken = f"1\r\n{TIME}\r\n- ja.\r\n- nein!\r\n\r\n2\r\n{TIME}\r\n{{\\an8}}<i>oben hier</i>"
+    assert translated(spoken) == spoken.replace("ja", "JA").replace("nein", "NEIN").replace("oben hier", "OBEN HIER")
+
+
+def test_webvtt_keeps_notes_styles_and_settings() -> None:
+    text = (
+        "WEBVTT - titel\n\nNOTE\nbleibt\n\nSTYLE\n::cue { color: red }\n\nkapitel\n00:01.000 --> 00:02.000 align:left\n"
+        "<v Anna>hallo <00:01.500>du &amp; ich</v>\n"
+    )
+    expected = text.replace("hallo", "HALLO").replace("du ", "DU ").replace(" ich", " ICH")
+    assert translated(text, "a.vtt") == expected
+
+
+def test_wrong_files() -> None:
+    with pytest.raises(TextError, match=r"a\.srt: no line with the time of a subtitle"):
+        read_subtitle_document(b"nur text\n", "a.srt")
+    document = read_subtitle_document(f"1\n{TIME}\nhallo\n".encode(), "a.srt")
+    _, report = filled(document, lambda texts: [f"{text} --> x" for text in texts])
+    assert [failure.reason for failure in report.failed] != []
