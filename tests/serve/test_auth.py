@@ -222,6 +222,8 @@ SCOPED: list[tuple[str, str, str, object]] = [
     ("write", "POST", "/v2/glossaries", {"name": "x", "entries": "a\tb", "source_lang": "de", "target_lang": "en"}),
     ("write", "DELETE", "/v2/glossaries/unknown", None),
     ("write", "DELETE", "/v3/glossaries/unknown", None),
+    ("read", "POST", "/documents?file=a.unknown", None),
+    ("read", "GET", "/documents/unknown", None),
     ("admin", "DELETE", "/memories/mine/pairs", {"origin": "unknown.tsv"}),
     ("admin", "GET", "/metrics", None),
 ]
@@ -230,7 +232,8 @@ SCOPED: list[tuple[str, str, str, object]] = [
 def test_every_scope_is_refused_what_it_does_not_cover(tiny: Any, folder: Path) -> None:
     """Also with the key in the body, which is read before it is known."""
     store = KeyStore([Key(hash_key(scope), scope) for scope in SCOPES])
-    service = make_service(make_translator(tiny, folder), replace(OPEN, keys_required=True), store)
+    settings = replace(OPEN, keys_required=True, glossaries=folder.parent / "glossaries")
+    service = make_service(make_translator(tiny, folder), settings, store)
     with running(service) as url:
         client = Client(url)
         for needed, method, path, body in SCOPED:

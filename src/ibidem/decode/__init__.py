@@ -2,6 +2,7 @@
 
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
+from ibidem.decode.document_translation import translate_document
 from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Term, Token, Word
 from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
 from ibidem.decode.logits_processor import MemoryLogitsProcessor
@@ -15,7 +16,7 @@ from ibidem.decode.scorer import (
     combine_scorers,
 )
 from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
-from ibidem.decode.translator import Translator, UnmetTerm, Work, translate_document
+from ibidem.decode.translator import Translator, UnmetTerm, Work
 
 __all__ = [
     "BaseScorer",

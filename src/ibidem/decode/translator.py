@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -27,13 +25,12 @@ from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, che
 from ibidem.errors import UsageError
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
-from ibidem.progress import Progress, silent
-from ibidem.text import FillReport, FillSettings, check_languages, check_translation, fill, open_document, open_output
+from ibidem.text import check_translation
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-    from typing import BinaryIO
 
     from ibidem.combine import Combiner
     from ibidem.decode.beam_search import Check
@@ -588,50 +585,3 @@ class Translator:
 
 def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:
     warn(first + number, message)
-
-
-def translate_document(
-    translator: Translator,
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | BinaryIO,
-    *,
-    format: str | None = None,
-    settings: FillSettings | None = None,
-    mark_fuzzy: bool = True,
-    progress: Progress = silent,
-) -> FillReport:
-    """Write a document with the translations that it lacks.
-
-    Args:
-        translator: The translator.
-        path: The document; "-" for standard input.
-        output: The path to write to, which may be that of the document, or an open binary file.
-        format: The format of the document; by default that of its extension.
-        settings: Which segments to translate, and how.
-        mark_fuzzy: Whether to mark the translations in a PO file as fuzzy.
-        progress: Called as the work proceeds.
-
-    Returns:
-        What was translated, kept and lost.
-
-    Raises:
-        UsageError: If the model does not state its languages.
-        TextError: If the document cannot be read, or names other languages than the model's.
-
-    Examples:
-        >>> report = translate_document(Translator(memory="memories/it"), "de.xlf", "en.xlf")  # doctest: +SKIP
-    """
-    source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
-    if source is None or target is None:
-        raise UsageError(
-            f"The model {translator.model.name} does not name its languages: set them with "
-            "--source-language and --target-language."
-        )
-    document = open_document(path, format=format, source_language=source, target_language=target, mark_fuzzy=mark_fuzzy)
-    check_languages(document, source, target)
-    with ExitStack() as stack:
-        # The output is opened first, so that a missing folder is reported before the work and not after it.
-        file = stack.enter_context(open_output(output)) if isinstance(output, str | os.PathLike) else output
-        targets, report = fill(document, translator.translate, settings, progress=progress)
-        file.writelines(document.write(targets))
-    return report

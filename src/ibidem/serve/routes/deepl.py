@@ -8,6 +8,15 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
+from ibidem.serve.deepl_schemas import (
+    DeeplLanguage,
+    DeeplMemories,
+    DeeplMemory,
+    DeeplRequest,
+    DeeplResponse,
+    DeeplTranslation,
+    DeeplUsage,
+)
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.request import (
     RequestOptions,
@@ -17,18 +26,7 @@ from ibidem.serve.request import (
     language_name,
     read_fields,
 )
-from ibidem.serve.schemas import (
-    DEEPL_ERRORS,
-    DeeplLanguage,
-    DeeplMemories,
-    DeeplMemory,
-    DeeplRequest,
-    DeeplResponse,
-    DeeplTranslation,
-    DeeplUsage,
-    describe_body,
-    json_response,
-)
+from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
 
 if TYPE_CHECKING:
     from ibidem.serve.service import Service

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 
+from ibidem.serve.deepl_schemas import DeeplDocument, DeeplDocumentKey, DeeplDocumentRequest, DeeplDocumentStatus
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.request import (
     RequestOptions,
@@ -24,10 +25,6 @@ from ibidem.serve.routes.deepl import ACCEPTED_FORMALITIES
 from ibidem.serve.schemas import (
     DEEPL_ERRORS,
     ERRORS,
-    DeeplDocument,
-    DeeplDocumentKey,
-    DeeplDocumentRequest,
-    DeeplDocumentStatus,
     DocumentInfo,
     TranslateFileRequest,
     TranslateFileResponse,

@@ -9,10 +9,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response
 
 from ibidem.glossary import write_terms
-from ibidem.serve.glossaries import GlossaryStore, StoredGlossary, Terms
-from ibidem.serve.http_error import HttpError
-from ibidem.serve.schemas import (
-    DEEPL_ERRORS,
+from ibidem.serve.deepl_schemas import (
     GlossaryDictionaries,
     GlossaryDictionary,
     GlossaryDictionaryInfo,
@@ -25,9 +22,10 @@ from ibidem.serve.schemas import (
     MultilingualGlossaryInfo,
     MultilingualGlossaryInfos,
     MultilingualGlossaryRequest,
-    describe_body,
-    json_response,
 )
+from ibidem.serve.glossaries import GlossaryStore, StoredGlossary, Terms
+from ibidem.serve.http_error import HttpError
+from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
