@@ -414,6 +414,8 @@ def json_response(content: BaseModel | Sequence[BaseModel], status: int = 200) -
 
 
 _REFERENCE = "#/components/schemas/{model}"
+# The schemas of all described bodies by name; FastAPI does not know them.
+_BODIES: dict[str, type[BaseModel]] = {}
 _STATUSES = {
     400: "The request is invalid",
     403: "The API key is missing or invalid, or the page is of another origin",
@@ -440,6 +442,7 @@ def describe_body(model: type[BaseModel], *, form: bool = True) -> dict[str, Any
     Returns:
         A dictionary with the key `requestBody`.
     """
+    _BODIES[model.__name__] = model
     schema = {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, schema)}}
@@ -503,7 +506,7 @@ def make_document(app: FastAPI) -> dict[str, Any]:
             for body in content.values():
                 name = body["schema"].get("$ref", "").rpartition("/")[2]
                 if name and name not in parts:
-                    schema = globals()[name].model_json_schema(ref_template=_REFERENCE)
+                    schema = _BODIES[name].model_json_schema(ref_template=_REFERENCE)
                     parts.update(schema.pop("$defs", {}))
                     parts[name] = schema
     return document
