@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
-from ibidem.combine import AdaptiveCombiner, ContextualCombiner, EntryTable, FixedCombiner, load_combiner
+from ibidem.combine import (
+    AdaptiveCombiner,
+    ContextualCombiner,
+    ContextualNetwork,
+    EntryTable,
+    FixedCombiner,
+    load_combiner,
+    load_entry_table,
+)
 from ibidem.decode import Translator
 from ibidem.errors import MismatchError, TextError, UsageError
 from ibidem.evaluate import score
@@ -24,8 +35,9 @@ from ibidem.learn import (
     tune_fixed,
 )
 from ibidem.learn.combiner_training import mixture_loss
-from ibidem.learn.tuning import read_dev, sample_dev
+from ibidem.learn.tuning import read_dev, sample_dev, tune_contextual
 from ibidem.memory import Memory, load_values
+from ibidem.progress import silent
 from ibidem.retrieve import open_index
 from ibidem.text import Corpus
 
@@ -78,6 +90,41 @@ def test_both_combiners_are_stored_as_they_were_chosen(memory: Memory, dev: Corp
     assert report["loss_adaptive_validation"] == pytest.approx(loss, rel=1e-5)
     assert isinstance(load_combiner(tuned, context=False), AdaptiveCombiner)
     assert isinstance(load_combiner(tuned), ContextualCombiner)
+
+
+def test_few_sampled_pairs_change_the_general_combiner_little(
+    memory: Memory, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With half of the trusted pairs, the weights lie halfway between the general and the trained ones."""
+    sampled = sample_dev(memory, 10)
+    examples = gather_examples(
+        tiny,
+        open_index(memory, None, tiny.device),
+        load_entry_table(memory, tiny.device),
+        sampled.sources,
+        sampled.targets,
+        4,
+        hidden=sampled.hidden,
+    )
+    torch.manual_seed(0)
+    general = ContextualNetwork(4, examples.typical_distance()).requires_grad_(False)
+    monkeypatch.setattr(tiny, "general", memory.path)
+    monkeypatch.setattr(
+        "ibidem.learn.tuning.load_general_combiner", lambda _: ContextualCombiner(copy.deepcopy(general))
+    )
+    monkeypatch.setattr("ibidem.learn.tuning.is_general", lambda *_: True)
+
+    def tuned(trusted: int) -> torch.Tensor:
+        contextual = replace(BRIEF, updates=100, trusted_pairs=trusted)
+        settings = TuneSettings(k=4, metak=QUICK, contextual=contextual)
+        found = tune_contextual(examples, tiny, memory, settings, sampled=True, progress=silent)
+        assert found is not None
+        return torch.nn.utils.parameters_to_vector(found.combiner.network.parameters())
+
+    start = torch.nn.utils.parameters_to_vector(general.parameters())
+    assert not torch.allclose(tuned(1), start, atol=1e-4)
+    assert torch.allclose(tuned(20), (tuned(1) + start) / 2, atol=1e-6)
+    assert torch.equal(tuned(1), tuned(10))
 
 
 def test_tuning_is_deterministic(memory: Memory, tiny: BaseModel) -> None:

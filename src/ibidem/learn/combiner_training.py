@@ -336,6 +336,9 @@ class ContextualSettings:
             trained ones: it keeps the weight of the memory low in text that is not the memory's.
         sampled_shift: What is subtracted from the base model's score without a dev set. Likelihood gives the base model
             more weight than is best for translations, the more so where the domain is unknown.
+        trusted_pairs: Without a dev set, the number of sampled pairs from which on the trained weights are used as they
+            are. With fewer pairs they are averaged with the general ones in proportion: a small memory is often one
+            document, and its pairs resemble each other more than they resemble new text.
         seed: The seed of initialisation, split and batches.
     """
 
@@ -350,6 +353,7 @@ class ContextualSettings:
     held_out: float = 0.15
     general_share: float = 0.6
     sampled_shift: float = 0.5
+    trusted_pairs: int = 2000
     seed: int = 0
 
 

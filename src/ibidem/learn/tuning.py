@@ -323,11 +323,13 @@ def tune_contextual(
     if start is None:
         return trained
     network = trained.combiner.network
+    general_share = settings.contextual.general_share
     if sampled:
         with torch.no_grad():
             network.base.bias.sub_(settings.contextual.sampled_shift)
-    else:
-        network = average_networks(start, network, settings.contextual.general_share)
+        pairs = len(torch.unique(examples.sentences))
+        general_share = max(0.0, 1 - pairs / settings.contextual.trusted_pairs)
+    network = average_networks(start, network, general_share)
     return replace(trained, combiner=ContextualCombiner(network))
 
 
