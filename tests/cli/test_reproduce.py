@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def test_the_list_of_rows(ibidem, tmp_path: Path) -> None:
     answer = ibidem("reproduce", "pruning", "--list", "--results", tmp_path / "results")
     assert answer.code == 0
-    assert len(answer.lines) == 6 * 6 * 3
+    assert len(answer.lines) == 7 * 6 * 3
     assert all("(no data folder was given)" in line for line in answer.lines)
     only = ibidem("reproduce", "pruning", "--list", "--results", tmp_path, "--only", "spatial", "--seeds", "2")
     assert len(only.lines) == 6

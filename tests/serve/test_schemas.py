@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ibidem.serve import Limits, ServeSettings, make_service, running, schemas
+from ibidem.serve import Limits, ServeSettings, deepl_schemas, make_service, running, schemas
 
 from .conftest import Client
 
@@ -25,7 +25,7 @@ def test_a_list_of_invalid_items_has_one_error() -> None:
         (schemas.TranslateRequest, {"q": wrong}),
         (schemas.TranslateRequest, {"q": "a", "memories": wrong}),
         (schemas.TranslateRequest, {"q": "a", "memories": {str(number): "x" for number in range(2_000)}}),
-        (schemas.DeeplRequest, {"text": wrong, "target_lang": "EN"}),
+        (deepl_schemas.DeeplRequest, {"text": wrong, "target_lang": "EN"}),
         (schemas.AddRequest, {"pairs": wrong}),
         (schemas.RemoveRequest, {"ids": wrong}),
     ):
