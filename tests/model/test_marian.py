@@ -113,6 +113,7 @@ def change(name: str, **fields: Any) -> Callable[[Path], None]:
         change("config", d_model="512"),
         change("config", d_model=256),
         change("config", encoder_layers=5),
+        change("config", max_position_embeddings=1 << 40),
         change("config", eos_token_id=...),
         change("config", quantization_config={"bits": 4}),
         change("config", auto_map={"AutoModel": "code.Model"}),

@@ -57,6 +57,8 @@ _USUAL_TOKENIZER: dict[str, Any] = {
 _TOKENIZER_FIELDS = {*_USUAL_TOKENIZER, "source_lang", "target_lang", "model_max_length"}
 # Files with which transformers would read the tokenizer differently.
 _OTHER_TOKENIZER_FILES = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json", "target_vocab.json")
+# Position embeddings are computed before the weights are checked, so a forged number must not fill the memory.
+_MAX_POSITIONS = 1 << 16
 _GENERATION_FIELDS = (
     "bad_words_ids",
     "decoder_start_token_id",
@@ -282,6 +284,7 @@ def _is_usual(folder: Path, config: dict[str, Any], settings: dict[str, Any]) ->
     return (
         all(config.get(name) == value for name, value in _USUAL.items())
         and all(isinstance(config[name], int) for name in _SIZES)
+        and config["max_position_embeddings"] <= _MAX_POSITIONS
         and config.get("decoder_vocab_size", config["vocab_size"]) == config["vocab_size"]
         and config["activation_function"] in _ACTIVATIONS
         and isinstance(config["scale_embedding"], bool)
