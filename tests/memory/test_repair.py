@@ -210,6 +210,21 @@ def test_older_committed_ends_are_mended_without_a_loss(case: Case) -> None:
     assert pairs_of(Memory.open(case.path)) == expected
 
 
+def test_damaged_committed_ends_are_copied_from_a_backup(case: Case, tmp_path: Path) -> None:
+    """Also if pairs were added after the backup; the ends of another generation are not used."""
+    back_up(case.path, tmp_path / "backup")
+    record(case.path, one(9))
+    expected = pairs_of(Memory.open(case.path))
+    flip(case.path / ENDS)
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert ([row.file for row in done.mended], done.lost, done.left) == ([ENDS, ENDS], [], [])
+    assert pairs_of(Memory.open(case.path)) == expected
+    Memory.open(case.path).sealed()
+    flip(case.path / ENDS)
+    done = repair_folder(case.path, source=tmp_path / "backup")
+    assert (done.mended, [row.file for row in done.left]) == ([], [ENDS])
+
+
 def test_command_reports_what_is_left(case: Case) -> None:
     (case.path / JOURNAL).unlink()
     result = CliRunner().invoke(app, ["repair", "-m", str(case.path)])

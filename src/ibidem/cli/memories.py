@@ -30,6 +30,7 @@ _NAMES = {
 }
 _HIDDEN_INFO = ("size", "dimension")
 _LONGEST = 300
+_NOT_IN_BACKUP = "The backup does not have these files as they were; try another one"
 
 
 def inspect(memory: options.MemoryPath, json: options.Json = False) -> None:
@@ -134,7 +135,8 @@ def repair(
             print(f"{memory}: sound, nothing to repair")
     if done.left:
         advice = "" if accept_loss else "; --accept-loss drops damaged journal records and snapshots"
-        note(f"A backup can replace these files: give it with --from{advice}.")
+        remedy = "A backup can replace these files: give it with --from" if source is None else _NOT_IN_BACKUP
+        note(f"{remedy}{advice}.")
         raise typer.Exit(1)
 
 

@@ -178,6 +178,10 @@ def _copy_back(folder: Path, manifest: Manifest, source: Path) -> list[Damage]:
         mend(files_of_artefacts(folder, kept))
     for record, kept in segments.values():
         mend(files_of_segment(folder, kept, record))
+    if _readable_ends(folder) is None and _has_ends_of(source, manifest):
+        _copy_damaged(folder / ENDS)
+        _replace_by(folder / ENDS, source / ENDS)
+        done.append(Damage(ENDS, f"it was copied from {source}; later changes are taken from the journals"))
     ends = _readable_ends(folder)
     for number, end in ({} if ends is None else ends.journals).items():
         path, copy = journal_path(folder, number), journal_path(source, number)
@@ -190,6 +194,14 @@ def _copy_back(folder: Path, manifest: Manifest, source: Path) -> list[Damage]:
                 replace_file(path, copy.read_bytes()[: end.bytes])
                 done.append(Damage(path.relative_to(folder).as_posix(), f"it was copied from {source}"))
     return done
+
+
+def _has_ends_of(source: Path, manifest: Manifest) -> bool:
+    """Return whether a backup has the committed ends of this generation; another one has other journals."""
+    try:
+        return load_manifest(source / MANIFEST).generation == manifest.generation and _readable_ends(source) is not None
+    except MemoryFolderError:
+        return False
 
 
 def _matches(path: Path, size: int | None, sha256: str) -> bool:
