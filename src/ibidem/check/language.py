@@ -59,8 +59,9 @@ _MAX_CHARACTERS = 600
 # A text needs words worth this much, and this many times as much as the second language.
 _LEAST = 1.5
 _MARGIN = 2.0
-_LEAST_OTHER = 3.0
-_MARGIN_OTHER = 3.0
+# A third language needs so many different words that neither of the two languages has.
+_LEAST_FOREIGN = 3
+_MARGIN_FOREIGN = 3.0
 _SCRIPT_SHARE = 0.6
 _LEAST_LETTERS = 4
 
@@ -128,20 +129,24 @@ def recognize_language(text: str, expected: str, other: str) -> Side:
         if languages is not None and enough:
             return Side(expected if expected in languages else other if other in languages else script, script.title())
     scores: dict[str, float] = {}
+    foreign_words = 0
     # A word counts once: a format such as %s may be repeated.
-    words = dict.fromkeys(_WORD.findall(text.lower())[:_MAX_WORDS])
-    for word in words:
-        for language, weight in _WEIGHTS.get(word, _NO_WEIGHTS).items():
+    for word in dict.fromkeys(_WORD.findall(text.lower())[:_MAX_WORDS]):
+        weights = _WEIGHTS.get(word, _NO_WEIGHTS)
+        for language, weight in weights.items():
             scores[language] = scores.get(language, 0.0) + weight
+        foreign_words += len(word) > 1 and bool(weights) and expected not in weights and other not in weights
         if _UMLAUTS.search(word):
             scores["de"] = scores.get("de", 0.0) + 0.5
     if not scores:
         return UNCERTAIN
     best = max(scores, key=lambda language: scores[language])
-    rest = max((score for language, score in scores.items() if language != best), default=0.0)
-    known = best in (expected, other)
-    least, margin = (_LEAST, _MARGIN) if known else (_LEAST_OTHER, _MARGIN_OTHER)
-    return Side(best, best) if scores[best] >= least and scores[best] >= margin * rest else UNCERTAIN
+    if best in (expected, other):
+        rest = max((score for language, score in scores.items() if language != best), default=0.0)
+        return Side(best, best) if scores[best] >= _LEAST and scores[best] >= _MARGIN * rest else UNCERTAIN
+    known = max(scores.get(expected, 0.0), scores.get(other, 0.0))
+    certain = foreign_words >= _LEAST_FOREIGN and foreign_words >= _MARGIN_FOREIGN * known
+    return Side(best, best) if certain else UNCERTAIN
 
 
 _NO_WEIGHTS: dict[str, float] = {}

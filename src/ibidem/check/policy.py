@@ -46,7 +46,7 @@ def guard(
     settings: CheckSettings | None = None,
     progress: Progress = silent,
 ) -> CheckReport | None:
-    """Check a corpus before it is learnt, and apply a policy to its bad pairs.
+    r"""Check a corpus before it is learnt, and apply a policy to its bad pairs.
 
     Args:
         corpus: The parallel text. With the policy "fix" it gets a filter, so that its next iterations repair bad pairs

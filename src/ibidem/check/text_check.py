@@ -44,6 +44,8 @@ _CONTEXT_WORDS = 4
 # Of a file that is refused, this share of the pairs that can be judged has the defect, and at least so many.
 _REFUSED_SHARE = 0.5
 _LEAST_JUDGED = 8
+# Real corpora have a few such pairs, which do not harm.
+_WARNED_SHARE = 0.005
 
 
 @dataclass(frozen=True)
@@ -195,9 +197,10 @@ class TextCheck:
         dense = self._alignment.pairs == self.pairs
         shifted = set(shifted_pairs(self._alignment.find_parts())) if dense else set()
         rejected = self._repetitions.rejected()
+        exchanged = self._is_certain(SWAPPED)
 
         def make() -> PairFilter:
-            return _Filter(self._rules, self._leaks, shifted, rejected, self.settings.memory_pairs)
+            return _Filter(self._rules, self._leaks, shifted, rejected, exchanged, self.settings.memory_pairs)
 
         return make
 
@@ -217,18 +220,24 @@ class TextCheck:
         if len(examples) < self.settings.examples:
             examples.append(make_example(pair.origin, pair.location, pair.source, pair.target))
 
+    def _is_certain(self, kind: Kind) -> bool:
+        """Return whether a file with so many pairs of a kind is refused."""
+        judged = self._judged[kind]
+        return kind.refused and judged >= _LEAST_JUDGED and self._counts[kind] > _REFUSED_SHARE * judged
+
     def _describe(self, kind: Kind) -> Finding:
         count = self._counts[kind]
         judged = self._judged[kind] if kind.refused else self.pairs
         seen = self._alignment.pairs
-        certain = kind.refused and judged >= _LEAST_JUDGED and count > _REFUSED_SHARE * judged
+        certain = self._is_certain(kind)
         if kind not in (DUPLICATE, CONTRADICTION, LEAKAGE) and not kind.refused:
             judged = seen
         of = f" of {judged:,} that can be judged" if kind.refused else f" of {judged:,}"
         message = f"{count:,}{of} {kind.what} ({count / max(judged, 1):.1%})."
         if certain:
             message += " " + _REMEDIES.get(kind.name, "Check that the right files are given.")
-        action = Action.REFUSE if certain else kind.action
+        rare = kind is not LEAKAGE and count < _WARNED_SHARE * judged
+        action = Action.REFUSE if certain else Action.NOTE if rare else kind.action
         return Finding(kind.name, action, count, judged, message, kind.fix, self._examples.get(kind, []))
 
     def _describe_alignment(self) -> Iterator[Finding]:
@@ -267,7 +276,7 @@ _REMEDIES = {
     LANGUAGE.name: "Check the files, or choose the languages with a model for them.",
     MOJIBAKE.name: "The file was converted with the wrong encoding: export it again as UTF-8.",
 }
-_LEFT_OUT = {kind: kind.name for kind in (COPIED, LANGUAGE, LENGTH, NO_WORDS)}
+_LEFT_OUT = (COPIED, LANGUAGE, LENGTH, NO_WORDS)
 
 
 class _Filter:
@@ -279,12 +288,14 @@ class _Filter:
         leaks: Callable[[Pair], bool],
         shifted: set[int],
         rejected: set[bytes],
+        exchanged: bool,
         memory_pairs: int,
     ) -> None:
         self._rules = rules
         self._leaks = leaks
         self._shifted = shifted
         self._rejected = rejected
+        self._exchanged = exchanged
         self._seen: set[bytes] = set()
         self._memory_pairs = memory_pairs
         self._number = -1
@@ -297,19 +308,23 @@ class _Filter:
         both = _digest(pair.source) + _digest(pair.target)
         if both in self._rejected and len(pair.source.split()) >= _CONTEXT_WORDS:
             return CONTRADICTION.name
-        if both in self._seen:
-            return DUPLICATE.name
-        if len(self._seen) < self._memory_pairs:
-            self._seen.add(both)
         if self._leaks(pair):
             return LEAKAGE.name
         pair = repair(pair)
         if has_mojibake(pair):
             return MOJIBAKE.name
-        kinds = self._rules.judge(pair).kinds
-        if SWAPPED in kinds:
-            return replace(pair, source=pair.target, target=pair.source)
-        return next((_LEFT_OUT[kind] for kind in kinds if kind in _LEFT_OUT), pair)
+        judgement = self._rules.judge(pair)
+        # In a file whose sides are exchanged, so are those of the pairs without evidence.
+        if SWAPPED in judgement.kinds or (self._exchanged and SWAPPED not in judgement.judged):
+            pair = replace(pair, source=pair.target, target=pair.source)
+        elif reason := next((kind.name for kind in judgement.kinds if kind in _LEFT_OUT), None):
+            return reason
+        both = _digest(pair.source) + _digest(pair.target)
+        if both in self._seen:
+            return DUPLICATE.name
+        if len(self._seen) < self._memory_pairs:
+            self._seen.add(both)
+        return pair
 
 
 def check_texts(

@@ -71,7 +71,7 @@ def is_copy(source: str, translation: str) -> bool:
         translation: Its translation.
 
     Examples:
-        >>> is_copy("Die Datei wurde gelöscht.", "Die Datei wurde gelöscht.")
+        >>> is_copy("Die Datei wurde nicht gefunden.", "Die Datei wurde nicht gefunden.")
         True
     """
     return _check_copy(source, translation) is not None
