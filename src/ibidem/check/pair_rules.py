@@ -86,7 +86,7 @@ class PairRules:
         """
         source, target = pair.source[:_MAX_CHARACTERS], pair.target[:_MAX_CHARACTERS]
         found: list[Kind] = []
-        judged: list[Kind] = [MOJIBAKE]
+        judged: list[Kind] = [] if source.isascii() and target.isascii() else [MOJIBAKE]
         if _MOJIBAKE.search(source) or _MOJIBAKE.search(target):
             found.append(MOJIBAKE)
         if not _has_letters(source) or not _has_letters(target):
