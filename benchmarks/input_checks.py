@@ -1,6 +1,7 @@
 """Measure which defects the check of parallel text finds, and how often it reports one in clean text.
 
     python benchmarks/input_checks.py DATA [--pairs 5000] [--sample 300] [--output FILE]
+    python benchmarks/input_checks.py DATA --whole [--output FILE]
 
 DATA has folders of German-English text, `SET/train.de.xz` and `SET/train.en.xz`. Of each set, consecutive pairs from a
 seeded place are checked as they are, then with each defect put into 1 %, 10 % and 100 % of the pairs: random ones, or
@@ -10,6 +11,9 @@ the parts found.
 
 With `--sample`, the base model scores pairs of the clean text, of text with exchanged sides, of random pairs, and of
 its own translations of the sources (greedy), and the shares that its three findings report are measured.
+
+`--whole` checks the whole training text of each set as `ibidem learn` does, with the dev set: every finding in it is a
+false alarm, or a defect of the set itself.
 """
 
 from __future__ import annotations
@@ -24,13 +28,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ibidem.check import CheckReport, CheckSettings, TextCheck, check_sample
+from ibidem.check import CheckReport, CheckSettings, TextCheck, check_sample, check_texts
 from ibidem.check.alignment import Alignment
 from ibidem.check.pair_rules import PairRules
 from ibidem.check.text_check import Sampled
 from ibidem.decode import SearchSettings, Translator
 from ibidem.evaluate import describe_machine
-from ibidem.text import Pair
+from ibidem.text import Corpus, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +53,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="pairs that the model scores; 0: texts only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--whole", action="store_true", help="check whole sets as they are")
     arguments = parser.parse_args()
+    if arguments.whole:
+        whole = {name: check_whole(arguments.data / name) for name in (*SETS, "general")}
+        print(json.dumps(whole, indent=1, ensure_ascii=False))
+        if arguments.output:
+            write(arguments.output, f"--whole --seed {arguments.seed}", {"whole": whole})
+        return
     rows: dict[str, Any] = {}
     for name in SETS:
         pairs = read_pairs(arguments.data / name, arguments.pairs, arguments.seed)
@@ -65,21 +76,44 @@ def main() -> None:
             likelihood[name] = measure_model(model, pairs, arguments.sample, arguments.seed)
             print(name, json.dumps(likelihood[name]), flush=True)
     if arguments.output:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        command = f"python benchmarks/input_checks.py DATA --pairs {arguments.pairs} --sample {arguments.sample}"
-        result = {
-            "provenance": {
-                "command": f"{command} --seed {arguments.seed} --output FILE",
-                "commit": commit.stdout.strip(),
-                "seed": str(arguments.seed),
-                "signature": "no BLEU",
-                "machine": describe_machine(),
-            },
-            "texts": rows,
-            "summary": summarize(rows),
-            "likelihood": likelihood,
-        }
-        arguments.output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        options = f"--pairs {arguments.pairs} --sample {arguments.sample} --seed {arguments.seed}"
+        result = {"texts": rows, "summary": summarize(rows), "likelihood": likelihood}
+        write(arguments.output, options, result)
+
+
+def write(path: Path, options: str, result: dict[str, Any]) -> None:
+    """Write results with their provenance."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    provenance = {
+        "command": f"python benchmarks/input_checks.py DATA {options} --output FILE",
+        "commit": commit.stdout.strip(),
+        "seed": options.rpartition(" ")[2],
+        "signature": "no BLEU",
+        "machine": describe_machine(),
+    }
+    path.write_text(json.dumps({"provenance": provenance, **result}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def check_whole(folder: Path) -> dict[str, Any]:
+    """Check the training text of a set with the settings of `ibidem learn`."""
+    dev = [folder / f"dev.{language}.xz" for language in ("de", "en")]
+    held_out = list(Corpus(dev)) if dev[0].exists() else []
+    started = time.process_time()
+    report, _ = check_texts(Corpus([folder / "train.de.xz", folder / "train.en.xz"]), held_out=held_out)
+    return {
+        "pairs": report.read,
+        "verdict": report.verdict,
+        "complete": report.complete,
+        "seconds": round(time.process_time() - started, 1),
+        "findings": {
+            one.name: {
+                "count": one.count,
+                "percent": round(100 * one.count / one.judged, 2),
+                "action": one.action.value,
+            }
+            for one in report.findings
+        },
+    }
 
 
 def read_pairs(folder: Path, count: int, seed: int) -> list[Pair]:
