@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 COMMANDS = (
     *(
+        "check",
         "learn",
         "adapt",
         "translate",
@@ -42,6 +43,7 @@ PACKAGES = (
     "native",
     "text",
     "model",
+    "check",
     "memory",
     "glossary",
     "compact",

@@ -43,6 +43,7 @@ class Memory(memory.Memory):
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
+        bad_pairs: str = "stop",
         settings: LearnSettings | None = None,
         progress: Progress = silent,
     ) -> Memory:
@@ -59,6 +60,8 @@ class Memory(memory.Memory):
             source_language: The source language of a multilingual model.
             target_language: The target language of a multilingual model.
             source_prefix: Text before every source, such as T5's task.
+            bad_pairs: What to do about certain defects of the text, such as exchanged languages: "stop", "fix" or
+                "keep"; see `ibidem.check.guard`.
             settings: The settings of all stages.
             progress: Receives the progress.
 
@@ -69,14 +72,16 @@ class Memory(memory.Memory):
             UsageError: An argument or a setting is invalid.
             ModelError: The model cannot be loaded.
             MismatchError: The folder holds a memory of another model, corpus or seed.
-            TextError: A corpus cannot be read, or has no usable pair.
+            TextError: A corpus cannot be read, has no usable pair, or has a certain defect and `bad_pairs` is "stop".
 
         Examples:
             >>> memory = Memory.learn(train="it.tmx", dev="dev.tsv", path="memories/it")  # doctest: +SKIP
         """
+        from ibidem.check import check_policy, guard
         from ibidem.learn import learn
         from ibidem.model import BaseModel, load_model
 
+        check_policy(bad_pairs)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             base = model
@@ -92,6 +97,7 @@ class Memory(memory.Memory):
             )
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
+        guard(corpus, bad_pairs, held_out=dev_corpus or (), progress=progress)
         learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
         return cls.open(learnt.path)
 
@@ -233,6 +239,7 @@ def open_corpus(
     *,
     format: str | None = None,
     catalogue_language: str | None = None,
+    encoding: str | None = None,
 ) -> Corpus:
     """Open a corpus in the languages of a model.
 
@@ -241,6 +248,7 @@ def open_corpus(
         model: The model.
         format: The format of the files; by default that of their endings.
         catalogue_language: The language of the msgstr entries of a PO or MO file.
+        encoding: The encoding of text that is neither UTF-8 nor UTF-16, such as "cp1252".
 
     Raises:
         UsageError: The format requires languages, and the model does not name its own.
@@ -252,6 +260,7 @@ def open_corpus(
         target_language=model.tokens.target_language or "en",
         format=format,
         catalogue_language=catalogue_language,
+        encoding=encoding,
     )
     if corpus.declares_languages and None in (model.tokens.source_language, model.tokens.target_language):
         raise UsageError(

@@ -27,6 +27,10 @@ class TextError(IbidemError):
     """Raised when a file of parallel text cannot be read; the message names the file and the line."""
 
 
+class EncodingError(TextError):
+    """Raised when text is not in UTF-8 and its encoding is not known."""
+
+
 class GlossaryError(IbidemError):
     """Raised when a glossary is invalid, or its file cannot be read or written."""
 

@@ -36,6 +36,7 @@ def learn(
     ] = "general",
     prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
     format: options.Format = None,
+    bad_pairs: options.BadPairs = "stop",
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -47,9 +48,12 @@ def learn(
     The stages are extract, cluster, compact, tune, prune and index. All other settings: `ibidem settings learn`.
     """
     from ibidem.api import open_corpus
+    from ibidem.check import check_policy, guard
+    from ibidem.cli.check import note_findings
     from ibidem.learn import LearnSettings
     from ibidem.learn import learn as run
 
+    check_policy(bad_pairs)
     defaults = LearnSettings()
     settings = replace(
         defaults,
@@ -76,8 +80,12 @@ def learn(
         source_prefix=machine.source_prefix,
     ).load()
     language = text.catalogue_language
-    corpus = open_corpus(train, base, format=text.format, catalogue_language=language)
-    dev_corpus = open_corpus(dev, base, format=text.dev_format, catalogue_language=language) if dev else None
+    known = {"catalogue_language": language, "encoding": text.encoding}
+    corpus = open_corpus(train, base, format=text.format, **known)
+    dev_corpus = open_corpus(dev, base, format=text.dev_format, **known) if dev else None
+    with shown_progress() as progress:
+        checked = guard(corpus, bad_pairs, held_out=dev_corpus or (), progress=progress)
+    note_findings(checked, bad_pairs)
     with shown_progress() as progress:
         memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
     note(corpus.counts.describe())

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
+from ibidem.check import POLICIES
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
 from ibidem.serve.request import stream_body
@@ -91,14 +92,19 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Import a file",
     )
-    async def import_file(request: Request, name: str, file: str) -> Response:
+    async def import_file(request: Request, name: str, file: str, bad_pairs: str = "stop") -> Response:
         """The body is the file. Its name `file` gives the format: TMX, XLIFF, PO, MO, TSV, CSV, XLSX or JSONL.
 
         The ending .gz or .xz may follow.
 
+        The file is checked before it is learnt. `bad_pairs` is `stop` (certain defects such as exchanged languages make
+        the import fail, others are reported in its message), `fix` (bad pairs are repaired or left out) or `keep`.
+
         A key must be in the header or the query. The import continues after a restart of the server.
         """
         service.authenticator.check(request, scope="write")
+        if bad_pairs not in POLICIES:
+            raise HttpError(400, f"Invalid request: bad_pairs is one of {', '.join(POLICIES)}")
         if name not in writers.names:
             raise HttpError(404, "There is no memory of this name, or the server is read-only.")
         with service.jobs.receive(name, file) as upload:
@@ -106,7 +112,7 @@ def make_routes(service: Service) -> APIRouter:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
                     service.jobs.grow(upload, len(part))
                     await service.run_in_thread(copy.write, part)
-            job = await service.run_in_thread(service.jobs.start, name, upload)
+            job = await service.run_in_thread(service.jobs.start, name, upload, bad_pairs)
             service.audit.write("import", name, request, job=job.id, bytes=upload.size)
         return json_response(_describe(job), 202)
 
