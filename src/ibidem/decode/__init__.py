@@ -2,6 +2,14 @@
 
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
+from ibidem.decode.confidence import (
+    FEATURES,
+    GENERAL_CONFIDENCE,
+    ConfidenceEstimator,
+    ConfidenceModel,
+    load_confidence,
+    load_general_confidence,
+)
 from ibidem.decode.document_translation import translate_document
 from ibidem.decode.explain import CitedPair, Explanation, Neighbour, Term, Token, Word
 from ibidem.decode.loaded_memory import LoadedMemory, load_memory_scorer, load_model_for
@@ -19,11 +27,15 @@ from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
 from ibidem.decode.translator import Translator, UnmetTerm, Work
 
 __all__ = [
+    "FEATURES",
+    "GENERAL_CONFIDENCE",
     "BaseScorer",
     "BeamSearcher",
     "BestTokens",
     "Check",
     "CitedPair",
+    "ConfidenceEstimator",
+    "ConfidenceModel",
     "EnsembleScorer",
     "Explanation",
     "Hypothesis",
@@ -47,6 +59,8 @@ __all__ = [
     "beam_search",
     "combine_scorers",
     "find_lines",
+    "load_confidence",
+    "load_general_confidence",
     "load_memory_scorer",
     "load_model_for",
     "never_stop",

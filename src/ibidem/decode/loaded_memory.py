@@ -388,7 +388,7 @@ class LoadedMemory:
     def _make_scorer(self, memory: Memory, known: IndexParts, tuned: Combiner | None) -> Scorer:
         tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
         parts, added = [*known.sealed, *tail], [*known.added, *tail]
-        typical = _typical_distance(memory)
+        typical = estimate_typical_distance(memory)
         if not parts or not (tuned or typical):
             return BaseScorer()
         if tuned is None:
@@ -437,11 +437,14 @@ def _is_small(memory: Memory) -> bool:
     return memory.entries < EXACT_BELOW
 
 
-def _typical_distance(memory: Memory) -> float:
+def estimate_typical_distance(memory: Memory) -> float:
     """Estimate the mean squared distance between two of the memory's keys from a sample.
 
     Few keys come from few sentences and lie closer together than keys of many sentences, so with few keys the distance
     of the text is used that the compactor was trained on, or a known one of the shipped model.
+
+    Args:
+        memory: The memory.
     """
     sealed, length = memory.search_keys, _SAMPLE // _RUNS
     if sealed.size >= _SAMPLE:
