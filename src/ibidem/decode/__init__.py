@@ -1,5 +1,16 @@
 """Beam search over model, index and combiner, and the `Translator`."""
 
+from ibidem.decode.assessment import (
+    AssessedSegment,
+    AssessedTranslation,
+    RecordedTranslations,
+    SegmentMatch,
+    assess_segments,
+    check_min_confidence,
+    encode_sources,
+    join_confidences,
+    translate_and_assess,
+)
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
 from ibidem.decode.beams import Hypothesis
 from ibidem.decode.confidence import (
@@ -29,6 +40,8 @@ from ibidem.decode.translator import Translator, UnmetTerm, Work
 __all__ = [
     "FEATURES",
     "GENERAL_CONFIDENCE",
+    "AssessedSegment",
+    "AssessedTranslation",
     "BaseScorer",
     "BeamSearcher",
     "BestTokens",
@@ -45,9 +58,11 @@ __all__ = [
     "Neighbour",
     "OverlayScorer",
     "Piece",
+    "RecordedTranslations",
     "Retrieved",
     "Scorer",
     "SearchSettings",
+    "SegmentMatch",
     "Splitting",
     "Term",
     "TextLayout",
@@ -56,13 +71,18 @@ __all__ = [
     "UnmetTerm",
     "Word",
     "Work",
+    "assess_segments",
     "beam_search",
+    "check_min_confidence",
     "combine_scorers",
+    "encode_sources",
     "find_lines",
+    "join_confidences",
     "load_confidence",
     "load_general_confidence",
     "load_memory_scorer",
     "load_model_for",
     "never_stop",
+    "translate_and_assess",
     "translate_document",
 ]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ibidem.decode import FEATURES, ConfidenceEstimator, ConfidenceModel, LoadedMemory, Translator
+from ibidem.decode import (
+    FEATURES,
+    ConfidenceEstimator,
+    ConfidenceModel,
+    LoadedMemory,
+    Translator,
+    load_general_confidence,
+)
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -25,10 +32,15 @@ if TYPE_CHECKING:
 LEAST_SENTENCES = 40
 """With fewer sentences no model is fitted."""
 
+NEAR_GENERAL = 10.0
+"""How strongly the weights of a memory's model are kept near the general ones; see `fit_confidence`."""
+
 _BATCH = 32
 _UPDATES = 4_000
 _TOLERANCE = 1e-10
-_QUOTES = str.maketrans({**dict.fromkeys("„“”«»‟", '"'), **dict.fromkeys("‚‘’‹›`´", "'"), "–": "-", "—": "-", "…": "..."})
+_QUOTES = str.maketrans(
+    {**dict.fromkeys("„“”«»‟", '"'), **dict.fromkeys("‚‘’‹›`´", "'"), "–": "-", "—": "-", "…": "..."}
+)
 _SPACE_BEFORE = re.compile(r"\s+(?=[.,;:!?)\]}'\"])")
 
 
@@ -159,3 +171,54 @@ def fit_confidence(
     # Rounded, so that the file does not depend on the last bits.
     rounded = tuple(float(f"{weight:.6g}") for weight in plain)
     return ConfidenceModel(rounded, float(f"{weights[-1] - plain @ mean:.6g}"), dict(info or {}))
+
+
+def tune_confidence(
+    memory: Memory,
+    model: BaseModel,
+    index: Index,
+    combiner: Combiner,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    hidden: Sequence[range] | None,
+    sentences: int,
+    progress: Progress = silent,
+) -> ConfidenceModel | None:
+    """Fit the model of confidence of a memory on a dev set, near the general one.
+
+    Args:
+        memory: The memory.
+        model: Its base model.
+        index: The index to search.
+        combiner: The combiner that translates.
+        sources: The sources of the dev set.
+        references: Their references.
+        hidden: For each sentence its own entries, if the dev set is from the memory: the entries of all chosen
+            sentences are hidden, which are those of at most a tenth of the pairs.
+        sentences: The most sentences to translate.
+        progress: Receives the number of sentences that are done.
+
+    Returns:
+        The model; None with fewer than LEAST_SENTENCES.
+    """
+    most = sentences if hidden is None else min(sentences, memory.active_pairs // 10)
+    count = min(most, len(sources))
+    if count < LEAST_SENTENCES:
+        return None
+    chosen = np.sort(np.random.default_rng(memory.manifest.seed).permutation(len(sources))[:count]).tolist()
+    own = None if hidden is None else np.concatenate([np.arange(hidden[i].start, hidden[i].stop) for i in chosen])
+    scorer = LoadedMemory(memory, model, combiner=combiner, index=index, hidden=own).scorer
+    examples = collect_confidence_examples(
+        model, scorer, [sources[i] for i in chosen], [references[i] for i in chosen], progress=progress
+    )
+    if len(examples.unedited) < LEAST_SENTENCES:
+        return None
+    info: dict[str, object] = {
+        "sentences": len(examples.unedited),
+        "unedited": int(examples.unedited.sum()),
+        "from_memory": hidden is not None,
+    }
+    start = load_general_confidence(model)
+    strength = 1.0 if start is None else NEAR_GENERAL
+    return fit_confidence(examples.features, examples.unedited, start=start, strength=strength, info=info)

@@ -1,4 +1,4 @@
-"""Matches of a text among the stored sources, as translation memories show them: exact ones and fuzzy ones in percent."""
+"""Matches of a text among the stored sources, exact and fuzzy ones in percent, as translation memories show them."""
 
 from __future__ import annotations
 

@@ -223,7 +223,8 @@ class NativeBeams:
             positions = tuple(i for i, one in enumerate(skipped) if one) if any(skipped) else ()
             # The end of sentence has evidence but is not counted.
             steps = count + int(count < self._longest and entries[count] != _UNWRITTEN)
-            evidence = Evidence(*columns[:steps].T.copy(), entries[:steps].copy())
+            log_probs, base, weights, distances = columns[:steps].T.copy()
+            evidence = Evidence(log_probs, base, weights, distances, entries[:steps].copy())
             return Finished(tokens[:count], score.value, bool(cut.value), positions, evidence)
 
         found = []
