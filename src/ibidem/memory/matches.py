@@ -47,7 +47,7 @@ def similarity(one: str, other: str) -> int:
 
     Examples:
         >>> similarity("Die Datei ist leer.", "Die Datei ist voll.")
-        84
+        78
         >>> similarity("Die Datei  ist leer.", "Die Datei ist leer.")
         100
     """

@@ -446,7 +446,7 @@ _SYNTAX_2 = InlineSyntax(_is_code_2, _role_2)
 
 def _read_unit_2(unit: Element, inherited: _Inherited, builder: _Builder, xml: XmlFile, _: str | None) -> None:
     notes = tuple(note.text() for group in unit.children("notes") for note in group.children("note"))
-    assessed = []
+    assessed, first = [], len(builder.edits)
     for segment in unit.children("segment"):
         source, target = segment.child("source"), segment.child("target")
         if source is None:
@@ -475,7 +475,8 @@ def _read_unit_2(unit: Element, inherited: _Inherited, builder: _Builder, xml: X
             builder.confidence[number] = partial(_write_confidence_2, xml, xml.tag(source.opening), id, text)
             assessed.append(confidence_part(number))
     if assessed:
-        builder.edits.append(_place_matches(unit, xml, assessed))
+        # Before the edits of the segments, of which the first may begin at the same place.
+        builder.edits.insert(first, _place_matches(unit, xml, assessed))
 
 
 def _place_matches(unit: Element, xml: XmlFile, parts: Sequence[int]) -> Edit:
