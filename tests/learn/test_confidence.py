@@ -135,7 +135,7 @@ def memory(tmp_path: Path, learnt: Memory) -> Memory:
     return Memory.open(shutil.copytree(learnt.path, tmp_path / "memory"))
 
 
-def test_tuning_stores_the_confidence(memory: Memory, tiny: BaseModel, sentences, tmp_path: Path) -> None:
+def test_tuning_stores_the_confidence(memory: Memory, tiny: BaseModel, sentences) -> None:
     rows = [s for s in sentences if len(s.german) < 60][:60]
     dev = DevSet([s.german for s in rows], [s.english for s in rows], "dev", None)
     tuned = tune(memory, tiny, dev, settings=QUICK)

@@ -107,7 +107,8 @@ FORMATS = {
     b"<trans-unit><source>gut</source></trans-unit><trans-unit><source>schlecht</source></trans-unit>"
     b"</body></file></xliff>",
     "b.xlf": b'<xliff version="2.0" srcLang="de" trgLang="en"><file><unit>'
-    b'<segment id="1"><source>gut</source></segment><segment id="2"><source>schlecht</source></segment></unit></file></xliff>',
+    b'<segment id="1"><source>gut</source></segment>'
+    b'<segment id="2"><source>schlecht</source></segment></unit></file></xliff>',
     "a.html": b"<p>gut</p>\n<p>schlecht</p>\n",
     "a.md": b"gut\n\nschlecht\n",
     "a.tsv": b"gut\nschlecht\n",

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 LEAST_SENTENCES = 40
 """With fewer sentences no model is fitted."""
 
-NEAR_GENERAL = 10.0
+NEAR_GENERAL = 30.0
 """How strongly the weights of a memory's model are kept near the general ones; see `fit_confidence`."""
 
+# Few translations of a dev set have these features, so their weights are kept near what is expected of them.
+_PRIOR = {"suspicious": -1.5, "cut": -2.0}
 _BATCH = 32
 _UPDATES = 4_000
 _TOLERANCE = 1e-10
@@ -133,7 +135,7 @@ def fit_confidence(
     Args:
         features: [n, m] the features.
         unedited: [n] whether the translation needed no edit.
-        start: The other model; None for weights of 0.
+        start: The other model; None for weights of 0, but for rare features of which a sign of faults is expected.
         strength: How strongly the weights are kept near it.
         info: What the model was fitted on.
     """
@@ -142,7 +144,7 @@ def fit_confidence(
     scale = np.where(deviation > 1e-9, deviation, 1.0)
     inputs = np.column_stack([(features - mean) / scale, np.ones(len(features))])
     labels = unedited.astype(np.float64)
-    known = np.zeros(len(FEATURES)) if start is None else np.array(start.weights)
+    known = np.array([_PRIOR.get(name, 0.0) for name in FEATURES] if start is None else start.weights)
     rate = (labels.sum() + 0.5) / (len(labels) + 1)
     bias = np.log(rate / (1 - rate)) if start is None else start.bias + known @ mean
     prior = np.append(known * scale, bias)
