@@ -58,7 +58,7 @@ def test_alternatives_are_those_of_the_translator(translator: Translator) -> Non
     assert [list(one.alternatives) for one in found] == translator.alternatives([TEXT, ""], 3)
 
 
-def test_matches_of_stored_sentences(translator: Translator, learnt: Memory, sentences) -> None:
+def test_matches_of_stored_sentences(translator: Translator, learnt: Memory) -> None:
     pair = next(learnt.sentences())
     found = translate_and_assess(translator, [pair.source + "\nxyz"], matches=3)[0]
     best = found.segments[0].matches[0]

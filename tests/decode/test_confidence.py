@@ -25,6 +25,7 @@ from ibidem.decode import (
 from ibidem.decode.confidence import NearestPair, describe_translation
 from ibidem.decode.explain import force_evidence
 from ibidem.errors import DamagedMemoryError, ModelError
+from ibidem.learn import MemoryWriter
 from ibidem.memory import CONFIDENCE_ARTEFACT, Memory, back_up
 from ibidem.native import Evidence, native
 
@@ -43,12 +44,9 @@ needs_native = pytest.mark.skipif(native() is None, reason="only native beams re
 @pytest.fixture(scope="module")
 def scorers(learnt: Memory, tiny: BaseModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scorer]:
     """Scorers of all kinds: one native step, several parts, several memories, none."""
-    from ibidem.learn import MemoryWriter
-
     loaded = LoadedMemory(learnt, tiny)
     grown = Path(shutil.copytree(learnt.path, tmp_path_factory.mktemp("grown") / "memory"))
-    with MemoryWriter(grown, tiny) as writer:
-        writer.add([("Die Datei fehlt noch.", "The file is still missing.")])
+    MemoryWriter(grown, tiny).add_pair("Die Datei fehlt noch.", "The file is still missing.")
     overlay = LoadedMemory(Memory.open(grown), tiny)
     return {
         "base": BaseScorer(),
@@ -210,11 +208,9 @@ def test_a_memory_has_its_own_confidence_and_others_the_general_one(
     assert translator.estimator.model_for(translator.scorer) == ZEROS
     assert translator.estimator.model_for(BaseScorer()) == general
     # It survives additions, removals, sealing and backups.
-    from ibidem.learn import MemoryWriter
-
-    with MemoryWriter(own.path, tiny) as writer:
-        added = writer.add([("Noch ein Satz.", "Another sentence.")]).added
-        writer.remove(added)
+    writer = MemoryWriter(own.path, tiny)
+    writer.add_pair("Noch zwei Sätze.", "Two more sentences.")
+    writer.remove([writer.add_pair("Noch ein Satz.", "Another sentence.").id])
     assert load_confidence(Memory.open(own.path).sealed()) == ZEROS
     back_up(own.path, tmp_path / "copy")
     assert load_confidence(Memory.open(tmp_path / "copy")) == ZEROS
