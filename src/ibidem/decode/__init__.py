@@ -9,6 +9,7 @@ from ibidem.decode.assessment import (
     check_min_confidence,
     encode_sources,
     join_confidences,
+    match_pieces,
     translate_and_assess,
 )
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
@@ -82,6 +83,7 @@ __all__ = [
     "load_general_confidence",
     "load_memory_scorer",
     "load_model_for",
+    "match_pieces",
     "never_stop",
     "translate_and_assess",
     "translate_document",
