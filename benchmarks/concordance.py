@@ -74,7 +74,7 @@ def choose_queries(sources: list[str]) -> dict[str, tuple[str, str]]:
 def store(path: Path, sources: list[str], targets: list[str]) -> Memory:
     """Store pairs in a memory with keys of one dimension and random source vectors."""
     random = np.random.default_rng(0)
-    memory = Memory.create(path, ModelIdentity("none", "none", 1, 1, "de", "en"))
+    memory = Memory.create(path, ModelIdentity("none", "none", "none", 1, 2, "de", "en"))
     with memory.edit() as edit:
         for first in range(0, len(sources), 100_000):
             some = sources[first : first + 100_000]

@@ -119,7 +119,7 @@ def test_a_search_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 0 < part.total < 40
 
 
-LETTERS = st.text(st.sampled_from("aAäÄ b.\u0130"), max_size=6)
+LETTERS = st.text(st.sampled_from("aAäÄ kK.\u0130\u212a"), max_size=6)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -304,6 +304,8 @@ class ConfidenceEstimator:
             memory = scorer.memories[place]
             assert memory is not None
             pair = memory.sentence(number)
+            if 2 * min(len(source), len(pair.source)) < max(len(source), len(pair.source)):
+                continue  # it is less similar than counts
             if (percent := similarity(source, pair.source)) > best.percent:
                 best = NearestPair(percent, pair.target)
         return best

@@ -32,6 +32,9 @@ MAX_WORDS = 16
 """The most words of a query that are searched for."""
 
 _WORD = re.compile(r"\w+")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+# The Kelvin sign, the only other character whose lower case is in ASCII.
+_KELVIN = "\u212a".encode()
 # The bytes that are folded at once.
 _BLOCK_BYTES = 1 << 20
 
@@ -99,10 +102,14 @@ def search_pairs(
 
 
 class _Matcher(NamedTuple):
-    """A test for folded texts: `rarest` is the part to look for first, and `test` checks a text that has it."""
+    """A test for folded texts: `rarest` is the part to look for first, and `test` checks a text that has it.
+
+    `ascii` is the longest part of `rarest` in ASCII, which can be looked for in UTF-8.
+    """
 
     rarest: str
     test: Callable[[str], bool]
+    ascii: bytes
 
 
 def _matcher(query: str, mode: str) -> _Matcher:
@@ -111,14 +118,19 @@ def _matcher(query: str, mode: str) -> _Matcher:
         phrase = " ".join(fold(query).split())
         if not phrase:
             raise UsageError("The query is empty: give a word or a phrase.")
-        return _Matcher(phrase, lambda text: phrase in text)
+        return _Matcher(phrase, lambda text: phrase in text, _longest_ascii(phrase))
     words = list(dict.fromkeys(_WORD.findall(fold(query))))
     if not words:
         raise UsageError("The query has no word: give one, or search for a phrase.")
     if len(words) > MAX_WORDS:
         raise UsageError(f"The query has {len(words)} words: give at most {MAX_WORDS}.")
     tests = [re.compile(rf"(?<!\w){re.escape(word)}") for word in words]
-    return _Matcher(max(words, key=len), lambda text: all(test.search(text) for test in tests))
+    rarest = max(words, key=len)
+    return _Matcher(rarest, lambda text: all(test.search(text) for test in tests), _longest_ascii(rarest))
+
+
+def _longest_ascii(text: str) -> bytes:
+    return max(_NOT_ASCII.split(text), key=len).encode()
 
 
 def fold(text: str) -> str:
@@ -171,6 +183,9 @@ def _scan(segment: Segment, name: str, start: int, stop: int, matches: _Matcher)
     offsets: NDArray[np.int64] = segment.source_offsets if name == "sources" else segment.target_offsets
     first, last = int(offsets[start]), int(offsets[stop])
     whole = segment.array(name).read(first, last).tobytes()
+    # Much faster than decoding, and enough for most blocks if the word is rare.
+    if matches.ascii not in whole.lower() and _KELVIN not in whole:
+        return
     text = fold(whole.decode("utf-8", "surrogatepass"))
     place = text.find(matches.rarest)
     if place < 0:
