@@ -58,7 +58,7 @@ def test_confidence_of_lines(ibidem: Run, learnt: Memory) -> None:
         assert result["translation"] == text
         assert shown == ("" if result["confidence"] is None else f"{result['confidence']:.4f}")
         for segment in result["segments"]:
-            assert 0 < segment["confidence"] < 1
+            assert 0 <= segment["confidence"] < 1
             assert len(segment["matches"]) <= 2
     assert len(results[2]["segments"]) == 2
 
@@ -100,7 +100,7 @@ def test_documents_with_a_least_confidence(ibidem: Run, learnt: Memory, tmp_path
     assert target.read_bytes() == source.read_bytes()
     report = json.loads(ibidem("translate", *options).out)
     assert (report["translated"], report["left_out"]) == (1, [])
-    assert 0 < report["confidence"] < 1
+    assert 0 <= report["confidence"] < 1
     assert target.read_bytes() != source.read_bytes()
 
 
@@ -110,5 +110,5 @@ def test_explain_shows_confidence_and_matches(ibidem: Run, learnt: Memory) -> No
     assert "needs no edit with a probability of" in text
     assert "100% " in text
     result = json.loads(ibidem("explain", "-m", learnt.path, *QUICK, "--matches", 1, "--json", source).out)
-    assert 0 < result["confidence"] < 1
+    assert 0 <= result["confidence"] < 1
     assert result["matches"][0][0]["percent"] == 100

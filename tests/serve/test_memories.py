@@ -439,6 +439,6 @@ def test_searches_of_strangers(writer: Client, path: str, status: int) -> None:
 
 
 def test_a_search_needs_a_key(tiny: Any, folder: Path) -> None:
-    with served(make_translator(tiny, folder), OPEN, "secret") as (client, _):
+    with served(make_translator(tiny, folder), replace(OPEN, keys_required=True), "secret") as (client, _):
         assert client.get("/memories/mine/search?q=a").status in (401, 403)
         assert client.get("/memories/mine/search?q=a&api_key=secret").status == 200
