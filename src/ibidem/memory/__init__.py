@@ -3,6 +3,7 @@
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
@@ -30,15 +31,18 @@ from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
+from ibidem.memory.matches import Match, find_matches, similarity
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
 from ibidem.memory.repair import Repair, repair_folder
+from ibidem.memory.search import SearchResult, search_pairs
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
 __all__ = [
     "ADAPTIVE_COMBINER_ARTEFACT",
     "COMPACTOR_ARTEFACT",
+    "CONFIDENCE_ARTEFACT",
     "CONTEXTUAL_COMBINER_ARTEFACT",
     "FIXED_COMBINER_ARTEFACT",
     "INDEX_ARTEFACT",
@@ -56,9 +60,11 @@ __all__ = [
     "KeyView",
     "Layout",
     "Manifest",
+    "Match",
     "Memory",
     "ModelIdentity",
     "Repair",
+    "SearchResult",
     "SegmentData",
     "SegmentRecord",
     "SourceProjection",
@@ -68,6 +74,7 @@ __all__ = [
     "check_complete",
     "check_identity",
     "encode_document",
+    "find_matches",
     "has_valid_checksum",
     "link_file",
     "load_values",
@@ -78,7 +85,9 @@ __all__ = [
     "rename",
     "repair_folder",
     "replace_file",
+    "search_pairs",
     "serials_of",
+    "similarity",
     "temporary_path",
     "verify_folder",
     "writer_lock",

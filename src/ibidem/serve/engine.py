@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.decode import Translator, combine_scorers, never_stop
+from ibidem.decode import Translator, combine_scorers, encode_sources, join_confidences, never_stop
 from ibidem.errors import UsageError
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ibidem.decode import Check, Explanation, Hypothesis, Scorer, Splitting, TextLayout
     from ibidem.model import BaseModel
@@ -29,11 +32,15 @@ class PieceTranslation(NamedTuple):
         translation: The best translation.
         alternatives: Further translations, best first.
         explanation: The explanation, if the request has the option `explain`.
+        confidence: The probability that the best translation needs no edit; None if it is unknown.
+        vectors: The source vector for each memory, if the request has the option `with_vectors`.
     """
 
     translation: str
     alternatives: tuple[str, ...] = ()
     explanation: Explanation | None = None
+    confidence: float | None = None
+    vectors: Mapping[str, NDArray[np.int8]] = {}
 
 
 class Engine:
@@ -135,9 +142,20 @@ class Engine:
         if options.explain:
             explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)
         texts = [self._decode_hypotheses(parts) for parts in found]
+        confidences = translator.estimator.estimate(scorer, layouts, found, check)
+        vectors: dict[str, NDArray[np.int8]] = {}
+        if options.with_vectors:
+            memories = {name: self.memories[name].memory for name, _ in options.memories}
+            vectors = encode_sources(translator.model, memories, [layout.pieces[0] for layout in layouts])
         return [
-            PieceTranslation(best, tuple(others), explanation)
-            for (best, *others), explanation in zip(texts, explanations, strict=True)
+            PieceTranslation(
+                best,
+                tuple(others),
+                explanations[number],
+                join_confidences(confidences[number]),
+                {name: of_memory[number] for name, of_memory in vectors.items()},
+            )
+            for number, (best, *others) in enumerate(texts)
         ]
 
     def _decode_hypotheses(self, parts: list[list[Hypothesis]]) -> list[str]:

@@ -86,6 +86,12 @@ class TranslateRequest(BaseModel):
     glossary: str | None = Field(
         default=None, description="Id or name of the glossary to use, or `none`. Default: that of the server, if any"
     )
+    matches: int = Field(
+        default=0, ge=0, le=20, description="Return this many stored pairs whose sources are like each sentence"
+    )
+    min_confidence: float = Field(
+        default=0.0, ge=0, le=1, description="Leave sentences empty whose confidence is lower than this"
+    )
 
 
 class DetectedLanguage(BaseModel):
@@ -179,6 +185,30 @@ class TranslationWarning(BaseModel):
     message: str = Field(description="Why the sentence is suspicious")
 
 
+class MatchingPair(CitedPair):
+    """A sentence pair of a memory whose source is like a sentence."""
+
+    percent: int = Field(description="Similarity of the sources from 50 to 100; 100 for an equal one only")
+
+
+class TranslatedSegment(BaseModel):
+    """A sentence of a text, text[source_start:source_end], and its translation, translation[start:end]."""
+
+    start: int = Field(description="First character of the sentence in the translation")
+    end: int = Field(description="End of the sentence in the translation")
+    source_start: int = Field(description="First character of the sentence in the text")
+    source_end: int = Field(description="End of the sentence in the text")
+    confidence: float | None = Field(
+        default=None, description="Probability that the translation needs no edit; missing if unknown"
+    )
+    left_empty: bool | None = Field(
+        default=None, description="True if the translation is left out, as its confidence is too low"
+    )
+    matches: list[MatchingPair] | None = Field(
+        default=None, description="Stored pairs whose sources are like the sentence, best first, if requested"
+    )
+
+
 class TranslateResponse(BaseModel):
     """LibreTranslate's response; each field is a list if `q` is one."""
 
@@ -194,6 +224,13 @@ class TranslateResponse(BaseModel):
     )
     warnings: list[TranslationWarning] | list[list[TranslationWarning]] | None = Field(
         default=None, description="Suspicious sentences of each text; missing if there are none"
+    )
+    confidence: float | list[float | None] | None = Field(
+        default=None,
+        description="Probability that each text needs no edit: the product over its sentences; missing if unknown",
+    )
+    segments: list[TranslatedSegment] | list[list[TranslatedSegment]] | None = Field(
+        default=None, description="The sentences of each text with their confidence; missing for HTML"
     )
 
 
@@ -286,6 +323,24 @@ class MemoryList(BaseModel):
     """All memories of the server."""
 
     memories: list[MemoryInfo] = Field(description="The memories in the order of the server")
+
+
+class FoundPair(BaseModel):
+    """A sentence pair that a search found."""
+
+    id: int = Field(description="Id of the pair in the memory")
+    source: str = Field(description="Source sentence")
+    target: str = Field(description="Target sentence")
+    origin: str = Field(description="File that the pair was learnt from, without its folder")
+    location: int = Field(description="Line in this file, or number of the entry; 0 if unknown")
+
+
+class SearchResponse(BaseModel):
+    """The pairs that a search found, the newest first."""
+
+    pairs: list[FoundPair] = Field(description="The requested pairs")
+    total: int = Field(description="Number of all pairs that match, as far as they were searched")
+    complete: bool = Field(description="Whether all pairs were searched within the time limit")
 
 
 class NewPair(BaseModel):
@@ -383,6 +438,9 @@ class DocumentInfo(BaseModel):
     message: str = Field(description="Result in words; empty while the document is translated")
     failures: list[dict[str, Any]] = Field(
         description="Texts without a translation, such as those that lost a placeholder, with the reason"
+    )
+    confidence: float | None = Field(
+        default=None, description="Mean confidence of the translated texts; missing if unknown"
     )
 
 

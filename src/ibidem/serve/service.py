@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ibidem.decode import find_lines
+from ibidem.decode import SegmentMatch, assess_segments, find_lines, join_confidences
 from ibidem.errors import UsageError
+from ibidem.memory import SearchResult, find_matches, search_pairs
 from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.documents import Documents
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ibidem.decode import Explanation, Splitting, TextLayout
+    from ibidem.decode import AssessedSegment, Explanation, Splitting, TextLayout
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
@@ -41,6 +43,8 @@ _IO_THREADS = 8
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
 _CHECK_SECONDS = 0.2
+_MATCH_SECONDS = 10.0
+_SEARCH_SECONDS = 10.0
 # Lines of a document may take this many times as long as those of a request, for which a person waits.
 _PATIENCE = 10
 # Splitting this many characters takes less time than a change of threads.
@@ -79,6 +83,24 @@ class Suspicion(NamedTuple):
     message: str
 
 
+class SearchQuery(NamedTuple):
+    """A search in the pairs of a memory; see `ibidem.memory.search_pairs`.
+
+    Attributes:
+        query: Words or a phrase.
+        side: "source", "target" or "both".
+        mode: "words" or "phrase".
+        limit: The most pairs to return.
+        offset: The number of pairs to leave out before them.
+    """
+
+    query: str
+    side: str
+    mode: str
+    limit: int
+    offset: int
+
+
 class TextTranslation(NamedTuple):
     """The translation of a text.
 
@@ -88,6 +110,8 @@ class TextTranslation(NamedTuple):
         explanations: The explanation of each piece, if the request has the option `explain`.
         starts: The offset in `text` of each piece.
         suspicions: The suspicious parts.
+        confidence: The probability that the text needs no edit; None if it is unknown.
+        segments: The pieces with their confidence and the stored pairs that match them.
     """
 
     text: str
@@ -95,6 +119,8 @@ class TextTranslation(NamedTuple):
     explanations: Sequence[Explanation] = ()
     starts: Sequence[int] = ()
     suspicions: Sequence[Suspicion] = ()
+    confidence: float | None = None
+    segments: Sequence[AssessedSegment] = ()
 
 
 class Service:
@@ -279,6 +305,9 @@ class Service:
         texts: Sequence[str],
         options: RequestOptions,
         splitting: Splitting | None = None,
+        *,
+        matches: int = 0,
+        min_confidence: float = 0.0,
     ) -> list[TextTranslation]:
         """Translate texts sentence by sentence, as `ibidem translate` does.
 
@@ -287,6 +316,8 @@ class Service:
             texts: Texts of any number of lines.
             options: Memories and outputs.
             splitting: Where to split the texts; None for the setting of the server.
+            matches: The most matching pairs of each sentence; `options.with_vectors` must be set for fuzzy ones.
+            min_confidence: Sentences of a lower confidence are left empty.
 
         Returns:
             One translation for each text.
@@ -303,9 +334,58 @@ class Service:
         else:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
         found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
-        return _fill_all(layouts, found)
+        near = await self.run_in_thread(self._find_matches, options, layouts, found, matches) if matches else None
+        return _fill_all(layouts, found, min_confidence, near)
 
-    def translate_lines(self, options: RequestOptions, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def _find_matches(
+        self, options: RequestOptions, layouts: Sequence[TextLayout], found: Sequence[PieceTranslation], limit: int
+    ) -> list[tuple[SegmentMatch, ...]]:
+        """Find the stored pairs that match each piece; pieces after the time limit have none."""
+        memories = {name: self.engine.memories[name].memory.pinned() for name, _ in options.memories}
+        stored = {name: memory.source_vectors() for name, memory in memories.items()}
+        deadline = time.monotonic() + _MATCH_SECONDS
+        pieces = [piece for layout in layouts for piece in layout.pieces]
+        rows: list[tuple[SegmentMatch, ...]] = []
+        for piece, part in zip(pieces, found, strict=True):
+            if time.monotonic() > deadline:
+                rows.append(())
+                continue
+            near = [
+                SegmentMatch(name, match)
+                for name, memory in memories.items()
+                for match in find_matches(memory, piece.text, part.vectors.get(name), limit, stored[name])
+            ]
+            rows.append(tuple(nlargest(limit, near, key=lambda one: one.match.percent)))
+        return rows
+
+    async def search(self, name: str, query: SearchQuery) -> SearchResult:
+        """Search the pairs of a memory.
+
+        Args:
+            name: Name of the memory.
+            query: What to search for.
+
+        Returns:
+            The pairs that match.
+
+        Raises:
+            HttpError: 404, there is no memory of this name; 400, the query is invalid.
+        """
+        if name not in self.engine.memories:
+            raise HttpError(404, "There is no memory of this name.")
+
+        def search() -> SearchResult:
+            memory = self.engine.memories[name].memory.pinned()
+            return search_pairs(memory, **query._asdict(), seconds=_SEARCH_SECONDS)
+
+        try:
+            return await self.run_in_thread(search)
+        except UsageError as error:
+            raise HttpError(400, f"Invalid request: {error}") from error
+
+    def translate_lines(
+        self, options: RequestOptions, lines: list[str], check: Callable[[], None]
+    ) -> list[TextTranslation]:
         """Translate lines in a thread that may wait, such as one that translates a document.
 
         Args:
@@ -330,7 +410,7 @@ class Service:
                         check()
                 finally:
                     future.cancel()
-                return [found.text for found in _fill_all(layouts, future.result())]
+                return _fill_all(layouts, future.result())
             except BusyError:
                 time.sleep(_CHECK_SECONDS)
 
@@ -410,15 +490,31 @@ class Service:
         return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
 
 
-def _fill_all(layouts: Sequence[TextLayout], found: Sequence[PieceTranslation]) -> list[TextTranslation]:
+def _fill_all(
+    layouts: Sequence[TextLayout],
+    found: Sequence[PieceTranslation],
+    min_confidence: float = 0.0,
+    matches: Sequence[tuple[SegmentMatch, ...]] | None = None,
+) -> list[TextTranslation]:
     """Put the translations of all pieces into the layouts of their texts."""
     parts = iter(found)
-    return [_fill(layout, [next(parts) for _ in layout.pieces]) for layout in layouts]
+    near = iter([()] * len(found) if matches is None else matches)
+    return [
+        _fill(layout, [next(parts) for _ in layout.pieces], min_confidence, [next(near) for _ in layout.pieces])
+        for layout in layouts
+    ]
 
 
-def _fill(layout: TextLayout, parts: Sequence[PieceTranslation]) -> TextTranslation:
+def _fill(
+    layout: TextLayout,
+    parts: Sequence[PieceTranslation],
+    min_confidence: float,
+    matches: Sequence[tuple[SegmentMatch, ...]],
+) -> TextTranslation:
     """Put the translations of pieces into the layout of their text."""
-    text, starts = layout.fill([part.translation for part in parts])
+    known = [part.confidence for part in parts]
+    text, segments = assess_segments(layout, [part.translation for part in parts], known, min_confidence, matches)
+    starts = [segment.start for segment in segments]
     count = max((len(part.alternatives) for part in parts), default=0)
     alternatives = [
         layout.fill([(part.translation, *part.alternatives)[min(number, len(part.alternatives))] for part in parts])[0]
@@ -426,11 +522,11 @@ def _fill(layout: TextLayout, parts: Sequence[PieceTranslation]) -> TextTranslat
     ]
     explanations = [part.explanation for part in parts if part.explanation is not None]
     suspicions = [
-        Suspicion(start, start + len(part.translation), message)
-        for piece, part, start in zip(layout.pieces, parts, starts, strict=True)
-        if (message := check_translation(piece.text, part.translation))
+        Suspicion(segment.start, segment.end, message)
+        for piece, part, segment in zip(layout.pieces, parts, segments, strict=True)
+        if not segment.left_empty and (message := check_translation(piece.text, part.translation))
     ]
-    return TextTranslation(text, alternatives, explanations, starts, suspicions)
+    return TextTranslation(text, alternatives, explanations, starts, suspicions, join_confidences(known), segments)
 
 
 async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:

@@ -28,6 +28,7 @@ from ibidem.learn.provenance import UNPRUNED, contents, digest, extracted, given
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
@@ -56,6 +57,7 @@ _DEPENDENT_ARTEFACTS = (
     INDEX_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     ADAPTIVE_COMBINER_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
 )
 METHODS = ("general", "network", "pca", "svd", "none")

@@ -26,6 +26,7 @@ from ibidem.serve.request import (
     language_name,
     read_fields,
 )
+from ibidem.serve.routes.libretranslate import round_confidence
 from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ def make_routes(service: Service) -> APIRouter:
             DeeplResponse(
                 translations=[
                     DeeplTranslation(
-                        detected_source_language=engine.source.upper(), text=one.text, billed_characters=len(text)
+                        detected_source_language=engine.source.upper(),
+                        text=one.text,
+                        billed_characters=len(text),
+                        confidence=round_confidence(one.confidence) if body.show_confidence else None,
                     )
                     for text, one in zip(body.text, found, strict=True)
                 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 
@@ -77,10 +77,16 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Send a document",
     )
-    async def send(request: Request, file: str, memories: str = _ALL) -> Response:
+    async def send(
+        request: Request,
+        file: str,
+        memories: str = _ALL,
+        min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
+    ) -> Response:
         """The body is the document; the ending of its name `file` gives the format.
 
-        `memories` are names with commas between them, `*` for all of them.
+        `memories` are names with commas between them, `*` for all of them. Texts of a lower confidence than
+        `min_confidence` are left out, and listed in `failures`.
 
         A key must be in the header or the query.
         """
@@ -90,7 +96,7 @@ def make_routes(service: Service) -> APIRouter:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, limits.document_bytes, limits.body_seconds):
                     await store(upload, copy, part)
-            job = documents.start(upload, owner, options)
+            job = documents.start(upload, owner, options, min_confidence=min_confidence)
         return json_response(_describe(job), 202)
 
     @router.get("/documents/{id}", response_model=DocumentInfo, tags=["Documents"], responses=ERRORS, summary="State")

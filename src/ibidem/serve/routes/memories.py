@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
@@ -16,15 +16,18 @@ from ibidem.serve.schemas import (
     ERRORS,
     AddRequest,
     AddResponse,
+    FoundPair,
     JobInfo,
     MemoryList,
     RemoveRequest,
     RemoveResponse,
     ReplacedPair,
+    SearchResponse,
     describe_body,
     describe_file,
     json_response,
 )
+from ibidem.serve.service import SearchQuery
 
 if TYPE_CHECKING:
     from ibidem.serve.jobs import Job
@@ -45,6 +48,31 @@ def make_routes(service: Service) -> APIRouter:
         """All memories with their sizes and weights."""
         service.authenticator.check(request)
         return json_response(MemoryList(memories=await service.run_in_thread(writers.list_memories)))
+
+    @router.get("/memories/{name}/search", response_model=SearchResponse, summary="Search the pairs of a memory")
+    async def search(
+        request: Request,
+        name: str,
+        q: str,
+        side: Literal["source", "target", "both"] = "both",
+        mode: Literal["words", "phrase"] = "words",
+        limit: Annotated[int, Query(ge=0, le=100)] = 20,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        """All `words` in any order, or the `phrase` as it stands; upper and lower case are alike."""
+        service.authenticator.check(request)
+        found = await service.search(name, SearchQuery(q, side, mode, limit, offset))
+        pairs = [
+            FoundPair(
+                id=pair.id,
+                source=pair.source,
+                target=pair.target,
+                origin=file_name(pair.origin),
+                location=pair.location,
+            )
+            for pair in found.pairs
+        ]
+        return json_response(SearchResponse(pairs=pairs, total=found.total, complete=found.complete))
 
     @router.post(
         "/memories/{name}/pairs",
