@@ -32,6 +32,7 @@ from ibidem.memory.lookup import KeyView, load_values
 from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdentity, SegmentRecord
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.relocation import move_folder
 from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
@@ -72,6 +73,7 @@ __all__ = [
     "link_file",
     "load_values",
     "make_directory",
+    "move_folder",
     "numbers_among",
     "remove_file",
     "remove_pairs",
