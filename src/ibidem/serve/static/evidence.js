@@ -1,10 +1,11 @@
 // The evidence for a word (the passages of the memories that it comes from) and for its sentence.
 
 import { startCorrection } from "./correction.js";
-import { $, count, make, makeButton } from "./dom.js";
+import { $, make, makeButton } from "./dom.js";
 import { state } from "./state.js";
 
 const SHOWN = 4; // passages above the button "Show all"
+const SIMILAR = 0.01; // weight from which a passage is mentioned outside the details
 const hint = [...$("evidence-body").childNodes];
 
 let pinned = null; // the number of the pinned word
@@ -38,11 +39,12 @@ function describe(word, passages) {
   const agreeing = passages.filter((passage) => passage.agrees).length;
   if (/^from the glossary /.test(word.summary)) return `From the glossary ${word.summary.slice("from the glossary ".length)}.`;
   if (!passages.length) return "The memory has no similar passage: this word comes from the base model.";
-  const similar = `${agreeing} of ${count(passages.length, "similar passage")} ${passages.length === 1 ? "agrees" : "agree"}`;
-  return word.memory_share >= 0.5 ? `${similar}: this word comes mostly from the memory.` : `${similar}; this word comes mostly from the base model.`;
+  const several = `${agreeing} of ${passages.length} similar passages ${agreeing === 1 ? "agrees" : "agree"}`;
+  const one = agreeing ? "The one similar passage agrees" : "The one similar passage has another word";
+  return `${passages.length === 1 ? one : several}. The word comes mostly from the ${word.memory_share >= 0.5 ? "memory" : "base model"}.`;
 }
 
-// Joins the retrieved entries of a word by the pairs that they come from.
+// Joins the retrieved entries of a word by the pairs that they come from, without those that have no influence.
 function findPassages(word, pairs) {
   const found = new Map();
   for (const token of word.tokens) {
@@ -54,7 +56,8 @@ function findPassages(word, pairs) {
       found.set(neighbour.pair, passage);
     }
   }
-  return [...found.values()].map((passage) => ({ ...passage, agrees: passage.votes >= 0 })).sort((a, b) => b.weight - a.weight);
+  return [...found.values()].filter((passage) => passage.weight >= SIMILAR)
+    .map((passage) => ({ ...passage, agrees: passage.votes >= 0 })).sort((a, b) => b.weight - a.weight);
 }
 
 function citePassages(passages) {

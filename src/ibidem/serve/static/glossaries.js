@@ -31,7 +31,8 @@ export async function listGlossaries() {
 async function refresh() {
   forget();
   await listGlossaries();
-  await Promise.all([translate(), listTrash()]);
+  translate();
+  await listTrash();
 }
 
 function row(glossary) {

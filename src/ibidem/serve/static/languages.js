@@ -41,9 +41,6 @@ function show() {
   const reason = possible ? "" : `This server does not translate from ${languageName(target)} to ${languageName(source)}.`;
   $("swap-reason").textContent = reason;
   $("swap").title = reason || "Swap the languages";
-  $("source-title").textContent = languageName(source);
-  $("memory-title").textContent = languageName(target);
-  $("base-title").textContent = `${languageName(target)} without memory`;
   $("source").lang = source;
   for (const id of ["correction", "translation", "base"]) $(id).lang = target;
   changed();

@@ -26,7 +26,8 @@ export async function listMemories() {
 async function refresh() {
   forget();
   await listMemories();
-  await Promise.all([translate(), listTrash()]);
+  translate();
+  await listTrash();
 }
 
 export function showMemories() {

@@ -131,7 +131,11 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("resize", fitSource);
 
+// In a narrow window the evidence is drawn over the foot of the page, only while the translation is in view.
+new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !entry.isIntersecting && innerWidth <= 1200)).observe($("workspace"));
+
 startViews();
+fitSource();
 chooseLanguages(() => {
   showExamples();
   listGlossaries().catch(showError);

@@ -24,15 +24,13 @@ export function showSentences() {
     const gap = state.text.slice(place, segment.start) || (index ? " " : "");
     if (gap) parts.push(make("span", { class: "gap" }, gap));
     place = segment.end;
-    const changed = changedWords(segment);
     const words = [];
     const text = Array.from(segment.translation); // offsets count code points, not UTF-16 units
     let offset = 0;
     for (const [at, word] of segment.words.entries()) {
       if (!word.text) continue;
       words.push(text.slice(offset, word.start).join(""));
-      const button = make("button", { type: "button", class: changed.has(at) ? "word changed" : "word",
-        "aria-label": changed.has(at) ? `${word.text}, changed by the memory` : null }, word.text);
+      const button = make("button", { type: "button", class: "word" }, word.text);
       button.dataset.number = `${index} ${at}`;
       button.tabIndex = number === 0 ? 0 : -1;
       number += 1;
@@ -42,7 +40,8 @@ export function showSentences() {
     words.push(text.slice(offset).join(""));
     const from = make("button", { type: "button", class: "from", lang: state.source, title: "Edit the source" }, segment.source);
     from.addEventListener("click", () => editSource(segment));
-    const sentence = make("span", { class: segment.pending ? "sentence pending" : "sentence" }, from, make("span", { class: "to" }, ...words), sure(segment));
+    const kind = segment.unknown ? "sentence unknown" : segment.pending ? "sentence pending" : "sentence";
+    const sentence = make("span", { class: kind }, from, make("span", { class: "to" }, ...words), sure(segment));
     sentence.dataset.sentence = index;
     parts.push(sentence);
   }
@@ -50,10 +49,30 @@ export function showSentences() {
   if (rest && state.segments.length) parts.push(make("span", { class: "gap" }, rest));
   $("translation").replaceChildren(...parts);
   showConfidence();
-  showLegend();
-  showBase();
+  showChanges();
   showMirror();
   showViews();
+}
+
+// Marks the words that the memory changed, as soon as the translation without it is known.
+export function showChanges() {
+  const changed = state.segments.map(changedWords);
+  for (const button of document.querySelectorAll("#translation .word")) {
+    const [sentence, number] = button.dataset.number.split(" ").map(Number);
+    const marked = changed[sentence].has(number);
+    button.classList.toggle("changed", marked);
+    const label = describe(state.segments[sentence].words[number], marked);
+    if (label) button.setAttribute("aria-label", label);
+    else button.removeAttribute("aria-label");
+  }
+  showLegend();
+  showBase();
+  if (linked !== null) showSentenceEvidence(linked);
+}
+
+function describe(word, changed) {
+  if (word.summary.startsWith("from the glossary ")) return `${word.text}, ${word.summary}`;
+  return changed ? `${word.text}, changed by the memory` : null;
 }
 
 function sure(segment) {
@@ -174,6 +193,7 @@ function showViews() {
   $("panes").classList.toggle("by-sentence", rows || $("correction").classList.contains("several"));
   $("panes").classList.toggle("marked", isOn("marks"));
   $("base-pane").hidden = !isOn("compare");
+  $("memory-title").textContent = rows ? "Text and translation" : "Translation";
 }
 
 export { showViews };

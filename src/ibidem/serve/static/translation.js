@@ -4,7 +4,7 @@ import { explain, send } from "./api.js";
 import { $, makeButton, showKeyForm, showStatus } from "./dom.js";
 import { unpin, updateEvidence } from "./evidence.js";
 import { detect } from "./languages.js";
-import { showSentences, showMirror } from "./sentences.js";
+import { showChanges, showMirror, showSentences } from "./sentences.js";
 import { selectedMemories, state } from "./state.js";
 
 const PAUSE = 250; // milliseconds between the last key and the request
@@ -66,12 +66,12 @@ export async function translate() {
     const share = (done, total) => {
       if (mine.signal.aborted) return;
       showProgress(done, total);
-      if (total > GROUP) show(text, spans, sources, withMemory, null);
+      if (total > GROUP) show(text, spans, sources, withMemory);
     };
     await fetchSentences(known.memory, sources, { ...withMemory, explain: true, matches: MATCHES }, withMemory, mine, share);
     if (mine.signal.aborted) return;
     hideProblem();
-    show(text, spans, sources, withMemory, null);
+    show(text, spans, sources, withMemory);
     setBusy(false, { base: true });
     detect(text, mine);
     const without = { ...options, memories: [], glossary: "none" };
@@ -80,7 +80,8 @@ export async function translate() {
     }
     await fetchSentences(known.base, sources, without, without, mine, () => {});
     if (mine.signal.aborted) return;
-    show(text, spans, sources, withMemory, without);
+    for (const segment of state.segments) segment.base = result(known.base, without, segment.source).translation;
+    showChanges();
   } catch (error) {
     if (error.name === "AbortError" || mine.signal.aborted) return;
     if (error.status === 403 && state.settings.keyRequired) showKeyForm();
@@ -158,14 +159,15 @@ async function fetchSentences(cache, sources, body, options, signal, share) {
   share(done, sources.length);
 }
 
-function show(text, spans, sources, options, without) {
-  const before = new Map(state.segments.map((segment) => [segment.source, segment.base]));
+function show(text, spans, sources, options) {
+  const before = new Map(state.segments.map((segment) => [segment.source, segment]));
   state.text = text;
   state.segments = spans.map((span, number) => {
     const source = sources[number];
     const found = result(known.memory, options, source);
-    const base = without ? result(known.base, without, source)?.translation : before.get(source);
-    return { ...span, source, pending: !found, ...(found ?? { translation: "…", words: [], pairs: [], warnings: [], confidence: NaN, matches: [] }), base };
+    const base = before.get(source)?.base;
+    const empty = { translation: source, unknown: true, words: [], pairs: [], warnings: [], confidence: NaN, matches: [] };
+    return { ...(found ?? before.get(source) ?? empty), ...span, source, pending: !found, base };
   });
   state.translation = join(text, state.segments);
   showSentences();

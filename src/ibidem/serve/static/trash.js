@@ -46,7 +46,8 @@ export async function restore(item) {
     const { name } = await send("POST", `${path(item)}/restore`, {});
     forget();
     await Promise.all([listMemories(), listGlossaries()]);
-    await Promise.all([translate(), listTrash()]);
+    translate();
+    await listTrash();
     showStatus(`Restored ${name}.`);
   } catch (error) {
     showError(error);
