@@ -64,10 +64,11 @@ class Page:
         self.driver = driver
         driver.get_log("browser")
         driver.set_window_size(1300, 900)
+        if added := getattr(driver, "added_script", None):
+            driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
         script = {"source": FETCH % json.dumps(answers or {})}
-        added = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
+        driver.added_script = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
         driver.get(url)
-        driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
     def __getitem__(self, name: str) -> Any:
         return self.driver.find_element(By.ID, name)
@@ -105,10 +106,15 @@ class Page:
 
     def paste(self, text: str) -> None:
         """Write a long text at once, and wait for its translation."""
+        before = len(self.sent("/segments"))
+        self.put(text)
+        self.wait(lambda: len(self.sent("/segments")) > before, "the start")
+        self.wait_until_idle()
+
+    def put(self, text: str) -> None:
+        """Put a text into the source field at once."""
         script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
         self.run(script, self["source"], text)
-        self.wait(lambda: self.run("return document.getElementById('memory-pane').ariaBusy") == "true", "the start")
-        self.wait_until_idle()
 
     def sent(self, path: str) -> list[Any]:
         """The bodies of requests to a path."""

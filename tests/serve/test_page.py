@@ -251,6 +251,7 @@ def test_choice_of_a_glossary(driver: Any) -> None:
         assert [option.text for option in page.all("#glossary option")][2] == "house terms (1 term)"
         word = next(word for word in page.all("#translation .word") if word.text == "tenant")
         assert word.get_attribute("aria-label") == "tenant, from the glossary house terms"
+        page.wait_until_idle()
         page.all("#glossary option")[1].click()
         page.wait_for_translation(page["base"].text)
         assert "tenant" not in page["translation"].text

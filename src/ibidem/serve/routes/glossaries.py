@@ -102,12 +102,7 @@ def _add_files(router: APIRouter, service: Service) -> None:
             raise HttpError(400, "Invalid request: a glossary is a file with the ending .csv, .tsv or .tbx")
         terms = Terms(engine.source, engine.target, content, format, header=True)
 
-        def apply() -> StoredGlossary:
-            stored = store.create(name or path.stem, [terms], owner)
-            service.audit.write("create", stored.first.name, request, kind="glossary", id=stored.id)
-            return stored
-
-        stored = await service.run_in_thread(apply)
+        stored = await service.run_in_thread(_create, service, request, name or path.stem, [terms], owner)
         return json_response(
             StoredGlossaryInfo(
                 id=stored.id,
@@ -145,7 +140,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
         """The glossary is on disk when the response is sent. Only the key that created it can delete it."""
         body = await service.read(request, GlossaryRequest, scope="write")
         owner = service.authenticator.owner_of(request, body.auth_key)
-        stored = await service.run_in_thread(store.create, body.name, [_terms(body)], owner)
+        stored = await service.run_in_thread(_create, service, request, body.name, [_terms(body)], owner)
         return json_response(_describe(store, stored), 201)
 
     @router.get("/v2/glossaries", response_model=GlossaryInfos, summary="List the glossaries")
@@ -196,7 +191,8 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         """The glossary is on disk when the response is sent. Only the key that created it can change it."""
         body = await service.read(request, MultilingualGlossaryRequest, scope="write")
         terms = [_terms(one) for one in body.dictionaries]
-        stored = await service.run_in_thread(store.create, body.name, terms, owner_of(request, body.auth_key))
+        owner = owner_of(request, body.auth_key)
+        stored = await service.run_in_thread(_create, service, request, body.name, terms, owner)
         return json_response(_describe_all(store, stored), 201)
 
     @router.get("/v3/glossaries", response_model=MultilingualGlossaryInfos, summary="List the glossaries")
@@ -276,6 +272,12 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         pair = (primary_language(source_lang), primary_language(target_lang))
         await service.run_in_thread(store.delete, id, owner_of(request), pair)
         return Response(status_code=204)
+
+
+def _create(service: Service, request: Request, name: str, terms: list[Terms], owner: str) -> StoredGlossary:
+    stored = service.glossaries.create(name, terms, owner)
+    service.audit.write("create", stored.first.name, request, kind="glossary", id=stored.id)
+    return stored
 
 
 async def _delete(service: Service, request: Request, id: str) -> None:
