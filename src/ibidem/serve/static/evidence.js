@@ -4,8 +4,10 @@ import { startCorrection } from "./correction.js";
 import { $, make, makeButton } from "./dom.js";
 import { state } from "./state.js";
 
-const SHOWN = 4; // passages above the button "Show all"
+const SHOWN = 3; // passages above the button "Show all"
+const MARKED = 0.2; // share of the largest weight from which an entry of a passage is marked
 const SIMILAR = 0.01; // weight from which a passage is mentioned outside the details
+export const FROM_GLOSSARY = "from the glossary "; // the beginning of the summary of such words
 const hint = [...$("evidence-body").childNodes];
 
 let pinned = null; // the number of the pinned word
@@ -37,7 +39,7 @@ export function showEvidence(button) {
 
 function describe(word, passages) {
   const agreeing = passages.filter((passage) => passage.agrees).length;
-  if (/^from the glossary /.test(word.summary)) return `From the glossary ${word.summary.slice("from the glossary ".length)}.`;
+  if (word.summary.startsWith(FROM_GLOSSARY)) return `From the glossary ${word.summary.slice(FROM_GLOSSARY.length)}.`;
   if (!passages.length) return "The memory has no similar passage: this word comes from the base model.";
   const several = `${agreeing} of ${passages.length} similar passages ${agreeing === 1 ? "agrees" : "agree"}`;
   const one = agreeing ? "The one similar passage agrees" : "The one similar passage has another word";
@@ -49,15 +51,23 @@ function findPassages(word, pairs) {
   const found = new Map();
   for (const token of word.tokens) {
     for (const neighbour of token.neighbours) {
-      const passage = found.get(neighbour.pair) ?? { pair: pairs[neighbour.pair], spans: [], weight: 0, votes: 0 };
-      passage.spans.push([neighbour.start, neighbour.end]);
+      const passage = found.get(neighbour.pair) ?? { pair: pairs[neighbour.pair], entries: [], weight: 0, agreeing: 0 };
+      passage.entries.push(neighbour);
       passage.weight += neighbour.weight / word.tokens.length;
-      passage.votes += neighbour.agrees ? 1 : -1;
+      if (neighbour.agrees) passage.agreeing += neighbour.weight / word.tokens.length;
       found.set(neighbour.pair, passage);
     }
   }
-  return [...found.values()].filter((passage) => passage.weight >= SIMILAR)
-    .map((passage) => ({ ...passage, agrees: passage.votes >= 0 })).sort((a, b) => b.weight - a.weight);
+  return [...found.values()].filter((passage) => passage.weight >= SIMILAR).map(judge).sort((a, b) => b.weight - a.weight);
+}
+
+// A passage agrees if the entries that agree have most of its weight; the entries that count are marked.
+function judge({ pair, entries, weight, agreeing }) {
+  const agrees = 2 * agreeing >= weight;
+  const same = entries.filter((entry) => entry.agrees === agrees);
+  const most = Math.max(...same.map((entry) => entry.weight));
+  const spans = same.filter((entry) => entry.weight >= MARKED * most).map(({ start, end }) => [start, end]);
+  return { pair, weight, agrees, spans };
 }
 
 function citePassages(passages) {
@@ -146,7 +156,8 @@ export function showSentenceEvidence(number) {
     parts.push(make("p", { class: "sure-line" }, `This sentence needs no edit with a probability of ${percent(segment.confidence)}.`));
   }
   if (segment.base !== undefined && segment.base !== segment.translation) {
-    parts.push(make("h3", {}, "Without memory"), make("p", { class: "without", lang: state.target }, segment.base));
+    const forced = segment.words.some((word) => word.summary.startsWith(FROM_GLOSSARY));
+    parts.push(make("h3", {}, forced ? "Without memory and glossary" : "Without memory"), make("p", { class: "without", lang: state.target }, segment.base));
   }
   if (segment.matches.length) {
     const use = (match) => makeButton("Use", () => startCorrection(number, match.target), { "aria-label": `Use the translation ${match.target}` });

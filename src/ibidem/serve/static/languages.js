@@ -11,8 +11,9 @@ const ENOUGH = 12; // letters, from which a language is detected
 const DETECTED = 1_000; // characters that are sent
 
 let changed = () => {};
+let started = false;
 
-// Calls a function after each change of the languages.
+// Calls a function with the first languages and after each change; its argument is whether they were changed.
 export function chooseLanguages(action) {
   changed = action;
 }
@@ -24,6 +25,7 @@ export function startLanguages() {
   const { source, target } = state.settings.language;
   state.source = find(state.source)?.targets.includes(state.target) ? state.source : source.code;
   state.target = find(state.source)?.targets.includes(state.target) ? state.target : target.code;
+  started = false;
   show();
 }
 
@@ -43,7 +45,8 @@ function show() {
   $("swap").title = reason || "Swap the languages";
   $("source").lang = source;
   for (const id of ["correction", "translation", "base"]) $(id).lang = target;
-  changed();
+  changed(started);
+  started = true;
 }
 
 function set(source, target) {
@@ -86,7 +89,7 @@ export async function detect(text, options) {
   const other = found && found.confidence >= SURE && found.language !== state.source && /^[a-z]{2,3}\b/.test(found.language);
   hint.hidden = !other;
   if (!other) return;
-  hint.replaceChildren(`This text seems to be ${languageName(found.language)}. It is translated as ${languageName(state.source)}. `);
+  hint.replaceChildren(`This text seems to be ${languageName(found.language)}. It is translated as ${languageName(state.source)}.`);
   const targets = find(found.language)?.targets ?? [];
   if (targets.length) {
     const target = targets.includes(state.target) ? state.target : targets[0];

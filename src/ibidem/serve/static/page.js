@@ -136,9 +136,9 @@ new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !en
 
 startViews();
 fitSource();
-chooseLanguages(() => {
+chooseLanguages((changed) => {
   showExamples();
-  listGlossaries().catch(showError);
+  if (changed) listGlossaries().catch(showError);
 });
 startDocuments();
 start();

@@ -1,7 +1,7 @@
 // The sentences of the translation: their words, their sources, and the views (by sentence, marks, comparison).
 
 import { $, make, showStatus } from "./dom.js";
-import { showSentenceEvidence } from "./evidence.js";
+import { FROM_GLOSSARY, showSentenceEvidence } from "./evidence.js";
 import { state } from "./state.js";
 
 const MAX_COMPARED = 400; // words; comparing takes the product of both lengths
@@ -71,7 +71,7 @@ export function showChanges() {
 }
 
 function describe(word, changed) {
-  if (word.summary.startsWith("from the glossary ")) return `${word.text}, ${word.summary}`;
+  if (word.summary.startsWith(FROM_GLOSSARY)) return `${word.text}, ${word.summary}`;
   return changed ? `${word.text}, changed by the memory` : null;
 }
 
@@ -87,7 +87,7 @@ function showConfidence() {
   const low = known.filter((segment) => segment.confidence < LOW).length;
   $("confidence").hidden = !known.length;
   if (known.length === 1) $("confidence").textContent = `Confidence ${Math.round(100 * known[0].confidence)} %`;
-  else $("confidence").textContent = low ? `${low} of ${known.length} sentences to check` : "All sentences likely right";
+  else $("confidence").textContent = low ? `${low} of ${known.length} to check` : "All likely right";
 }
 
 // Returns the numbers of the words that the base model alone did not write.
@@ -193,7 +193,7 @@ function showViews() {
   $("panes").classList.toggle("by-sentence", rows || $("correction").classList.contains("several"));
   $("panes").classList.toggle("marked", isOn("marks"));
   $("base-pane").hidden = !isOn("compare");
-  $("memory-title").textContent = rows ? "Text and translation" : "Translation";
+  $("memory-title").textContent = $("panes").classList.contains("by-sentence") ? "Text and translation" : "Translation";
 }
 
 export { showViews };
