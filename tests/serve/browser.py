@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SECONDS = 30
-# Records the bodies of requests, and answers some paths in place of the server.
+# Clears what another test stored, records the bodies of requests, and answers some paths in place of the server.
 FETCH = """
 window.sent = [];
+if (sessionStorage.getItem("page") !== "%s") {
+  localStorage.clear();
+  sessionStorage.setItem("page", "%s");
+}
 const real = window.fetch;
 window.fetch = (path, options = {}) => {
   window.sent.push([options.method ?? "GET", path, typeof options.body === "string" ? JSON.parse(options.body) : null]);
@@ -66,7 +71,8 @@ class Page:
         driver.set_window_size(1300, 900)
         if added := getattr(driver, "added_script", None):
             driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-        script = {"source": FETCH % json.dumps(answers or {})}
+        token = secrets.token_hex(8)
+        script = {"source": FETCH % (token, token, json.dumps(answers or {}))}
         driver.added_script = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
         driver.get(url)
 

@@ -43,14 +43,26 @@ def page(driver: Any, url: str) -> Page:
 
 
 @pytest.fixture(scope="module")
+def shared_url(tiny: Any, memory: Memory) -> Iterator[str]:
+    """A server for tests that change nothing."""
+    with running(make_service(make_translator(tiny, memory), OPEN)) as address:
+        yield address
+
+
+@pytest.fixture
+def still(driver: Any, shared_url: str) -> Page:
+    return Page(driver, shared_url)
+
+
+@pytest.fixture(scope="module")
 def translations(translator: Translator) -> dict[str, str]:
     """The translations of the sentences before any correction."""
     return {german: translator.translate([german])[0] for german in (GERMAN, NEW)}
 
 
-def test_suspicious_sentences_are_named(page: Page, tiny: Any, folder: Path) -> None:
+def test_suspicious_sentences_are_named(still: Page, translator: Translator) -> None:
     """The tiny model repeats syllables of this text."""
-    translator = make_translator(tiny, folder)
+    page = still
     found: list[str] = []
     expected = translator.translate(["Datei öffnen"], warn=lambda _, message: found.append(message))[0]
     page.write("Datei öffnen")
@@ -159,7 +171,8 @@ def test_a_correction_belongs_to_the_corrected_source(page: Page, folder: Path, 
     assert not Memory.open(folder).find(NEW)
 
 
-def test_evidence_is_cleared_with_the_translation(page: Page, translations: dict[str, str]) -> None:
+def test_evidence_is_cleared_with_the_translation(still: Page, translations: dict[str, str]) -> None:
+    page = still
     page.write(GERMAN)
     page.wait_for_translation(translations[GERMAN])
     page.point_at(page.all("#translation .word")[0])
@@ -210,12 +223,13 @@ def test_texts_are_not_inserted_as_html(page: Page, url: str) -> None:
     assert page.has_no_browser_errors()
 
 
-def test_all_resources_come_from_the_server(page: Page, url: str, translations: dict[str, str]) -> None:
+def test_all_resources_come_from_the_server(still: Page, shared_url: str, translations: dict[str, str]) -> None:
+    page = still
     page.write(GERMAN)
     page.wait_for_translation(translations[GERMAN])
     loaded = page.driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert loaded
-    assert all(address.startswith(url) for address in loaded)
+    assert all(address.startswith(shared_url) for address in loaded)
 
 
 def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str, str]) -> None:
@@ -236,6 +250,7 @@ def test_key_form(driver: Any, tiny: Any, memory: Memory, translations: dict[str
         page.driver.execute_script("sessionStorage.clear()")
 
 
+@pytest.mark.slow
 def test_choice_of_a_glossary(driver: Any) -> None:
     from ibidem.decode import Translator
     from ibidem.glossary import Entry, Glossary
@@ -303,7 +318,8 @@ return [...document.querySelectorAll("button, input, textarea, select, progress,
 """
 
 
-def test_contrast_labels_and_narrow_windows(page: Page, translations: dict[str, str]) -> None:
+def test_contrast_labels_and_narrow_windows(still: Page, translations: dict[str, str]) -> None:
+    page = still
     page.write(GERMAN)
     page.wait_for_translation(translations[GERMAN])
     page.all("#translation .word")[0].click()
@@ -318,7 +334,8 @@ def test_contrast_labels_and_narrow_windows(page: Page, translations: dict[str, 
         assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
 
 
-def test_the_theme_is_stored(page: Page) -> None:
+def test_the_theme_is_stored(still: Page) -> None:
+    page = still
     page.show_in("dark")
     colours = set()
     for name in ("auto", "light", "dark"):
@@ -330,7 +347,8 @@ def test_the_theme_is_stored(page: Page) -> None:
     assert len(colours) == 2, "auto is dark here"
 
 
-def test_a_file_is_translated_and_downloaded(page: Page, tmp_path: Path, translations: dict[str, str]) -> None:
+def test_a_file_is_translated_and_downloaded(still: Page, tmp_path: Path, translations: dict[str, str]) -> None:
+    page = still
     source, broken = tmp_path / "text.md", tmp_path / "broken.docx"
     source.write_text(f"# {GERMAN}\n\n`bleibt`\n", encoding="utf-8")
     broken.write_bytes(b"no archive")
@@ -354,7 +372,8 @@ def test_a_file_is_translated_and_downloaded(page: Page, tmp_path: Path, transla
     assert page.has_no_browser_errors()
 
 
-def test_a_file_is_dropped(page: Page) -> None:
+def test_a_file_is_dropped(still: Page) -> None:
+    page = still
     page.wait_for_start()
     page.driver.execute_script(
         """const data = new DataTransfer();

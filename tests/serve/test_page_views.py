@@ -32,9 +32,10 @@ PAIR = {"id": 3, "source": "Die Datei (öffnen)", "target": "Open it", "origin":
 MATCH = {**PAIR, "memory": "mine", "source": KNOWN[0], "target": "Help", "percent": 92}
 
 
-@pytest.fixture
-def url(tiny: Any, folder: Path) -> Iterator[str]:
-    with running(make_service(make_translator(tiny, folder), OPEN)) as address:
+@pytest.fixture(scope="module")
+def url(tiny: Any, memory: Memory) -> Iterator[str]:
+    """A server for tests that change nothing."""
+    with running(make_service(make_translator(tiny, memory), OPEN)) as address:
         yield address
 
 
@@ -105,7 +106,13 @@ def test_a_long_text(page: Page, translator: Translator) -> None:
     assert page.has_no_browser_errors()
 
 
-def test_sentences_beside_each_other(page: Page, folder: Path, translator: Translator) -> None:
+def test_sentences_beside_each_other(driver: Any, tiny: Any, folder: Path, translator: Translator) -> None:
+    with running(make_service(make_translator(tiny, folder), OPEN)) as address:
+        correct_a_sentence(Page(driver, address), folder, translator)
+
+
+def correct_a_sentence(page: Page, folder: Path, translator: Translator) -> None:
+    page.wait_for_start()
     page.paste(f"{KNOWN[0]} {KNOWN[1]}\n\n{NEW}")
     page["by-sentence"].click()
     assert not page["source"].is_displayed()
@@ -212,7 +219,7 @@ def test_swap_and_hint_of_a_server_with_two_directions(driver: Any, url: str) ->
 
 
 def test_detection_that_has_no_answer(driver: Any, url: str) -> None:
-    for answer in (None, [], [{"language": "de", "confidence": 99}], [{"language": "fr", "confidence": 20}]):
+    for answer in (None, [{"language": "fr", "confidence": 20}]):
         page = Page(driver, url, {"/detect": answer})
         page.wait_for_start()
         page.paste(KNOWN[1])
@@ -229,7 +236,7 @@ def test_confidence_matches_and_search(driver: Any, url: str) -> None:
     explained["words"] = [{**word, "summary": "from the base model: no neighbour"}]
     answers = {
         "/translate": {"translatedText": ["Open"], "segments": [[segment]], "explanation": [explained]},
-        "/memories/mine/search": {"pairs": [PAIR], "total": 1, "complete": True},
+        "/memories/sentences/search": {"pairs": [PAIR], "total": 1, "complete": True},
     }
     page = Page(driver, url, answers)
     page.wait_for_start()
