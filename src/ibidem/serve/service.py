@@ -23,7 +23,7 @@ from ibidem.serve.request import Model, parse_fields, read_fields
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
@@ -175,13 +175,14 @@ class Service:
         state = request.state
         return self.memories.rights(name, state.owner, state.scope, required=self.authenticator.required)
 
-    def usable_memories(self, request: Request) -> dict[str, float]:
-        """Return the default weights of the memories that a request may use.
+    def usable_memories(self, request: Request, weights: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Return the weights of the memories that a request may use.
 
         Args:
             request: The request, whose key was checked.
+            weights: Weights by name; None for the default weights of all memories.
         """
-        weights = self.engine.default_weights
+        weights = self.engine.default_weights if weights is None else weights
         return {name: weight for name, weight in weights.items() if self.rights(request, name) != "none"}
 
     def check_rights(self, request: Request, name: str, needed: Rights) -> None:

@@ -42,6 +42,7 @@ async function start() {
       startSearch();
     }
     if ($("source").value) translate();
+    else clear();
   } catch (error) {
     if (error.status) showError(error);
     else showProblem(explain(error), start);
