@@ -77,16 +77,17 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Send a document",
     )
-    async def send(request: Request, file: str, memories: str = _ALL, glossary: str | None = None) -> Response:
+    async def send(request: Request, file: str, memories: str = _ALL, glossary: str = _ALL) -> Response:
         """The body is the document; the ending of its name `file` gives the format.
 
-        `memories` are names with commas between them, `*` for all of them; `glossary` is an id or a name, or `none`.
+        `memories` are names with commas between them, `*` for all of them; `glossary` is an id or a name, `none`
+        for none, `*` for that of the server.
 
         A key must be in the header or the query.
         """
         owner = service.authenticator.check(request)
         names = None if memories == _ALL else [name for name in memories.split(",") if name]
-        options = options_for(request, names, glossary)
+        options = options_for(request, names, None if glossary == _ALL else glossary)
         with documents.receive(file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, limits.document_bytes, limits.body_seconds):
