@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,11 +84,21 @@ def serve(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
         ),
     ] = None,
+    memories: Annotated[
+        Path | None,
+        typer.Option(
+            "--memories",
+            help="Folder of memories that clients may use, create, rename and delete; all that it has are served. "
+            "Without -m on this machine alone: a folder of the user.",
+            show_default=False,
+        ),
+    ] = None,
     glossaries: Annotated[
         Path | None,
         typer.Option(
             "--glossaries",
-            help="Folder of glossaries that clients may use, create and delete; it is created.",
+            help="Folder of glossaries that clients may use, create and delete; it is created. Its default is like "
+            "that of --memories.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +112,8 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
 
-    A memory whose folder does not exist is created; it is filled by suggestions.
+    A memory whose folder does not exist is created; it is filled by suggestions. Without -m, --memories and keys, the
+    memories and glossaries that are made on the page are kept in a folder of the user.
     """
     from ibidem.serve import Limits
 
@@ -123,6 +135,9 @@ def serve(
             f"Any client that reaches {host} could read and change the memories: make a key with "
             "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
         )
+    if not translator_options.memories and memories is None and is_loopback(host) and not store and not read_only:
+        memories = data_folder() / "memories"
+        glossaries = glossaries or data_folder() / "glossaries"
     settings = ServeSettings(
         limits=limits,
         keys_required=bool(store),
@@ -130,6 +145,7 @@ def serve(
         origins=tuple(allow_origin or ()),
         read_only=read_only,
         suggestion_memory=suggestion_memory,
+        memories=memories,
         glossaries=glossaries,
         audit=audit,
     )
@@ -150,6 +166,18 @@ def serve(
         lambda address: note(f"Serving on {address} - Ctrl+C ends."),
         certificate=None if certificate is None else Certificate(certificate, private_key),
     )
+
+
+def data_folder() -> Path:
+    """Return the folder in which the programs of this user keep data, as the operating system has it."""
+    home = Path.home()
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return base / "ibidem"
 
 
 def _check_extra() -> None:

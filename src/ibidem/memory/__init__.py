@@ -34,6 +34,7 @@ from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdenti
 from ibidem.memory.matches import Match, find_matches, similarity
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
+from ibidem.memory.relocation import move_folder
 from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.search import SearchResult, search_pairs
 from ibidem.memory.source_projection import SourceProjection
@@ -79,6 +80,7 @@ __all__ = [
     "link_file",
     "load_values",
     "make_directory",
+    "move_folder",
     "numbers_among",
     "remove_file",
     "remove_pairs",

@@ -86,7 +86,7 @@ def make_routes(service: Service) -> APIRouter:
 
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
         check_languages((engine.source, engine.target), body.source, body.target)
-        memories = choose_memories(body.memories, engine.default_weights, service.limits.memories)
+        memories = choose_memories(body.memories, service.usable_memories(request), service.limits.memories)
         glossary = service.glossaries.choose(body.glossary)
         options = RequestOptions(memories, body.alternatives, body.explain, glossary, with_vectors=body.matches > 0)
         texts = body.q if isinstance(body.q, list) else [body.q]
@@ -178,8 +178,14 @@ def make_routes(service: Service) -> APIRouter:
         return json_response(Health(status="ok"))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
-    async def frontend_settings() -> Response:
-        """The fields that LibreTranslate sends to its page, and `learnsInto`."""
+    async def frontend_settings(request: Request) -> Response:
+        """The fields that LibreTranslate sends to its page, `learnsInto` and `features`."""
+        routes = {getattr(route, "path", "") for route in request.app.routes}
+        features = {
+            "memories": service.memories.creates,
+            "glossaries": service.glossaries.creates,
+            "search": "/memories/{name}/search" in routes,
+        }
         return json_response(
             FrontendSettings(
                 apiKeys=service.authenticator.required,
@@ -194,6 +200,7 @@ def make_routes(service: Service) -> APIRouter:
                 suggestions=service.suggestion_memory is not None,
                 learnsInto=service.suggestion_memory,
                 supportedFilesFormat=document_endings(),
+                features=[name for name, offered in features.items() if offered],
             )
         )
 
@@ -304,7 +311,8 @@ class PairCache:
             self._numbers[key] = len(self.pairs)
             self.pairs.append(
                 CitedPair(
-                    memory=self._names[pair.memory],
+                    # The memory may have been renamed since its folder was read.
+                    memory=self._names.get(pair.memory) or file_name(pair.memory),
                     id=pair.id,
                     source=pair.source,
                     target=pair.target,
