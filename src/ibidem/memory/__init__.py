@@ -12,7 +12,7 @@ from ibidem.memory.artefacts import (
     serials_of,
 )
 from ibidem.memory.backup import Backup, back_up
-from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
+from ibidem.memory.edit import Edit
 from ibidem.memory.files import (
     TEMPORARY,
     Damage,
@@ -25,6 +25,7 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import check_complete, check_identity, verify_folder
+from ibidem.memory.journal_writer import JournalWriter, remove_pairs
 from ibidem.memory.json_document import encode_document, has_valid_checksum
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
@@ -33,6 +34,7 @@ from ibidem.memory.manifest import ArtefactRecord, Layout, Manifest, ModelIdenti
 from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
 from ibidem.memory.repair import Repair, repair_folder
+from ibidem.memory.sealed import SealedSegment, open_sealed, remove_sealed, seal_segment, unique_path
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
 
@@ -59,6 +61,7 @@ __all__ = [
     "Memory",
     "ModelIdentity",
     "Repair",
+    "SealedSegment",
     "SegmentData",
     "SegmentRecord",
     "SourceProjection",
@@ -73,13 +76,17 @@ __all__ = [
     "load_values",
     "make_directory",
     "numbers_among",
+    "open_sealed",
     "remove_file",
     "remove_pairs",
+    "remove_sealed",
     "rename",
     "repair_folder",
     "replace_file",
+    "seal_segment",
     "serials_of",
     "temporary_path",
+    "unique_path",
     "verify_folder",
     "writer_lock",
 ]
