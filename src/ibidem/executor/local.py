@@ -164,7 +164,7 @@ class LocalExecutor:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = os.environ | dict.fromkeys(_THREADS, str(self._threads))
-        command = [sys.executable, "-m", "ibidem.executor.worker"]
+        command = [sys.executable, "-c", "from ibidem.executor.worker import main; main()"]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert process.stdin is not None

@@ -88,6 +88,3 @@ def _call_pickled(task: bytes) -> object:
 def _refuse(message: str) -> None:
     raise TypeError(message)
 
-
-if __name__ == "__main__":
-    main()

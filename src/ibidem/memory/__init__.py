@@ -27,6 +27,7 @@ from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import check_complete, check_identity, verify_folder
 from ibidem.memory.journal_writer import JournalWriter, remove_pairs
 from ibidem.memory.json_document import encode_document, has_valid_checksum
+from ibidem.memory.json_document import parse as read_document
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
@@ -77,6 +78,7 @@ __all__ = [
     "make_directory",
     "numbers_among",
     "open_sealed",
+    "read_document",
     "remove_file",
     "remove_pairs",
     "remove_sealed",

@@ -21,10 +21,13 @@ from ibidem.memory import INDEX_ARTEFACT, check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from ibidem.learn.jobs import Distribution
+    from ibidem.learn.prune.neighbour_graph import GraphTasks
     from ibidem.memory import Memory
 
 
 STAGE = "prune"
+_SEARCHES = "neighbours"
 STRATEGIES = ("cost-clusters", "redundant", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram", "consistent")
 METHODS = ("greedy", "dbscan", "birch")
@@ -158,6 +161,7 @@ def prune_memory(
     again: bool = False,
     graph: NeighbourGraph | None = None,
     device: torch.device | str = "cpu",
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Remove a share of a memory's entries (the paper's section 3.2).
@@ -175,6 +179,7 @@ def prune_memory(
         again: Prune the remaining entries and the entries added since, even with the same settings.
         graph: The neighbours of every entry, for the strategy redundant and for consistent groups; None searches them.
         device: Where to search and compute.
+        distribution: Searches neighbours in tasks; None searches in this process, with the same result.
         progress: Receives the progress.
 
     Returns:
@@ -210,7 +215,12 @@ def prune_memory(
             write_card(memory)
             return memory
         progress("Pruning", None, before, "entries")
-        entries = _read_entries(memory, settings, graph, torch.device(device), progress)
+        tasks = None
+        if distribution is not None:
+            from ibidem.learn.prune.graph_tasks import graph_tasks
+
+            tasks = graph_tasks(edit, torch.device(device), distribution)
+        entries = _read_entries(memory, settings, graph, torch.device(device), tasks, progress)
         result = prune_entries(entries, settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
@@ -235,6 +245,7 @@ def prune_memory(
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
         memory = edit.commit()
+        edit.clear_workspace(_SEARCHES)
     write_card(memory)
     return memory
 
@@ -274,6 +285,7 @@ def _read_entries(
     settings: PruneSettings,
     graph: NeighbourGraph | None,
     device: torch.device,
+    tasks: GraphTasks | None,
     progress: Progress,
 ) -> PruneEntries:
     """Read or compute what the strategy needs."""
@@ -288,9 +300,9 @@ def _read_entries(
         )
     predictor = neighbours = None
     if settings.strategy == "redundant":
-        predictor = make_predictor(memory, graph, device, progress)
+        predictor = make_predictor(memory, graph, device, progress, tasks)
     elif settings.grouping == "consistent":
-        graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, progress=progress)
+        graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, tasks=tasks, progress=progress)
         neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
     return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, predictor, neighbours)
