@@ -36,7 +36,25 @@ def open_slurm(folder: Path, **options: int) -> Executor:
 def open_ray(_: Path, **options: int) -> Executor:
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
+    import ray
+
+    for left in (2, 1, 0):
+        try:
+            if not ray.is_initialized():  # once for all tests; it may take longer than Ray waits on a busy machine
+                ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+            break
+        except RuntimeError:
+            ray.shutdown()
+            if not left:
+                raise
     return RayExecutor(2, **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stop_ray() -> Iterator[None]:
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
 
 
 @pytest.fixture(

@@ -55,8 +55,7 @@ class RayExecutor:
         self._count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
         self._attempts = attempts
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0}
-        environment = {name: str(cpus) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        self._remote = ray.remote(run_task).options(**options, runtime_env={"env_vars": environment})
+        self._remote = ray.remote(run_task).options(**options)
         self._tasks: dict[Any, tuple[int, Callable[[Any], Any], object, int]] = {}
 
     @property

@@ -87,4 +87,3 @@ def _call_pickled(task: bytes) -> object:
 
 def _refuse(message: str) -> None:
     raise TypeError(message)
-

@@ -97,10 +97,11 @@ def content(path: Path) -> dict[str, Any]:
         name = file.relative_to(path).as_posix()
         if not file.is_file() or name in ("lock", "lock.holder", "README.md", "manifest.previous.json"):
             continue
-        if name == "manifest.json":
+        if name == "manifest.json" or name.startswith("snapshots/"):  # a snapshot is a copy of an earlier manifest
             document = json.loads(file.read_bytes())
             for key in ("checksum", "created", "updated"):
                 document.pop(key)
+            document["snapshots"] = {kept: record["file"] for kept, record in document["snapshots"].items()}
             for notes in document["stages"].values():
                 notes.pop("seconds", None)
             found[name] = document
