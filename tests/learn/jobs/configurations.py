@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,10 @@ from ibidem.model import load_model
 from ibidem.text import Corpus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ibidem.executor import Executor
+    from ibidem.learn.jobs import Context
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
@@ -63,11 +68,32 @@ CONFIGURATIONS = {
 }
 # So that a small memory has several tasks in every stage. They are constants of the arithmetic: all runs need the same.
 BLOCK_ROWS, ROWS_PER_SEARCH = 128, 128
+# The tasks of a tiny model take milliseconds: too little to kill them in between.
+TASK_SECONDS = 0.2
 
 
 def set_block_sizes() -> None:
     compaction.BLOCK_ROWS = BLOCK_ROWS
     neighbour_graph.ROWS_PER_SEARCH = ROWS_PER_SEARCH
+
+
+def slowly(function: Callable[[Any, Context, Path], Mapping[str, Any]], *arguments: Any) -> Mapping[str, Any]:
+    """Run a task after a pause, in which it can be killed."""
+    time.sleep(TASK_SECONDS)
+    return function(*arguments)
+
+
+class SlowExecutor:
+    """Delays every task of an executor."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def submit(self, number: int, function: Callable[[Any], Any], argument: Any) -> None:
+        self._executor.submit(number, function, replace(argument, function=partial(slowly, argument.function)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
 
 
 def distribute(executor: Executor) -> Distribution:
@@ -124,7 +150,8 @@ def main() -> None:
         executor = LocalExecutor(2, threads=1, attempts=20)
     print("ready", flush=True)
     with executor:
-        run(loaded, Path(corpus), Path(path), name, executor, Path(compactor[0]) if compactor else None)
+        slow: Any = SlowExecutor(executor)
+        run(loaded, Path(corpus), Path(path), name, slow, Path(compactor[0]) if compactor else None)
     print("done", flush=True)
 
 
