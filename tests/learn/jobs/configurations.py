@@ -1,8 +1,8 @@
 """Configurations of learning for the tests of jobs, and the content of a memory without its times.
 
-As a script: learn a memory on an executor, as a driver that the tests kill.
+`main` learns a memory on an executor, as a driver that the tests kill.
 
-    python configurations.py MODEL CORPUS MEMORY CONFIGURATION ON [COMPACTOR]
+    python -c "from learn.jobs.configurations import main; main()" MODEL CORPUS MEMORY CONFIGURATION ON [COMPACTOR]
 """
 
 from __future__ import annotations
@@ -154,6 +154,3 @@ def main() -> None:
         run(loaded, Path(corpus), Path(path), name, slow, Path(compactor[0]) if compactor else None)
     print("done", flush=True)
 
-
-if __name__ == "__main__":
-    main()

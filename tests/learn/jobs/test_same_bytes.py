@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from ibidem.model import BaseModel
 
-SCRIPT = Path(configurations.__file__)
+TESTS = Path(__file__).parents[2]
+# Not as a script: workers import the functions of tasks by the name of their module.
+SCRIPT = "from learn.jobs.configurations import main; main()"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -130,9 +132,8 @@ def test_a_killed_driver_resumes_with_sealed_parts(
 ) -> None:
     """The driver is killed when a part is sealed that it has not committed: this part is not made again."""
     path = tmp_path / "memory"
-    command = [sys.executable, str(SCRIPT), str(tiny_folder), str(few), str(path), "none", "local"]
-    tests = str(SCRIPT.parents[2])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *(p for p in sys.path if p)])}
+    command = [sys.executable, "-c", SCRIPT, str(tiny_folder), str(few), str(path), "none", "local"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *(p for p in sys.path if p)])}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     sealed: set[int] = set()
@@ -287,8 +288,7 @@ def test_other_executors_give_the_same_bytes(
         pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
     path = tmp_path / "memory"
     compactor = references.compactor(name)
-    command = [sys.executable, str(SCRIPT), str(tiny_folder), str(few), str(path), name, on]
-    tests = str(SCRIPT.parents[2])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *(p for p in sys.path if p)])}
+    command = [sys.executable, "-c", SCRIPT, str(tiny_folder), str(few), str(path), name, on]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *(p for p in sys.path if p)])}
     subprocess.run([*command, *([str(compactor)] if compactor else [])], env=environment, check=True, timeout=1100)
     assert_same(path, references.get(name))

@@ -26,6 +26,7 @@ from ibidem.learn.cluster.families import (
     gather_points,
     group_by_value,
 )
+from ibidem.learn.limits import LARGEST_INT32, check_count, check_room
 from ibidem.learn.provenance import contents, digest, extracted, is_done, write_card
 from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
@@ -456,6 +457,10 @@ def cluster_memory(
             edit.clear_workspace(STAGE)
             write_card(memory)
             return memory
+        check_room("cluster", memory.entries, memory.path)
+        check_count(
+            "entries", memory.entries, LARGEST_INT32, "cluster smaller memories; the clusters of one have int32 numbers"
+        )
         workspace, run = edit.workspace(STAGE, wanted), None
         if distribution is not None:
             from ibidem.learn.cluster.clustering_tasks import runner

@@ -25,6 +25,7 @@ from ibidem.compact import (
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trainer import TrainedCompactor, train_network
+from ibidem.learn.limits import check_room
 from ibidem.learn.provenance import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
@@ -463,6 +464,7 @@ def compact_memory(
             write_card(memory)
             return memory
         if compactor is None:
+            check_room("compact network" if settings.method == "network" else "compact", memory.entries, memory.path)
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
             coding = fit_key_coding(trained.compactor, memory.keys, device)
         else:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from ibidem.errors import UsageError
+from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.memory import INDEX_ARTEFACT
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import build_index, join, open_base_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 # Neighbours are pruned too: the graph holds more of them, so that k remain.
 _NEIGHBOURS_PER_K = 2
 ROWS_PER_SEARCH = 1 << 15
+# A larger graph is mapped from a file.
+RESIDENT_BYTES = 1 << 30
 
 
 class NeighbourGraph(NamedTuple):
@@ -56,6 +60,7 @@ def build_neighbour_graph(
     *,
     device: torch.device,
     tasks: GraphTasks | None = None,
+    scratch: Path | None = None,
     progress: Progress = silent,
 ) -> NeighbourGraph:
     """Search the `count` nearest other entries of every entry; the result depends on no combiner.
@@ -65,13 +70,14 @@ def build_neighbour_graph(
         count: Neighbours of each entry.
         device: Where to search.
         tasks: Searches in tasks; None searches in this process, with the same result.
+        scratch: A folder for a graph of more than RESIDENT_BYTES, which is then mapped; None keeps any graph in RAM.
         progress: Receives the number of entries that are done.
 
     Returns:
         The graph, with K = `count`.
     """
     size = memory.entries
-    graph = NeighbourGraph(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
+    graph = _allocate(size, count, scratch)
     # Entries of one token probe the same lists: one after the other, they find them in the cache.
     order = np.argsort(memory.values(), kind="stable")
     found: Iterator[tuple[NDArray[np.int64], NeighbourGraph]]
@@ -87,6 +93,23 @@ def build_neighbour_graph(
         done += len(own)
         progress("Finding neighbours", done / size, done, "entries")
     return graph
+
+
+def _allocate(size: int, count: int, scratch: Path | None) -> NeighbourGraph:
+    """Make an empty graph, in RAM or in unnamed files, which end with the process."""
+    if scratch is None or 8 * size * count <= RESIDENT_BYTES:
+        return NeighbourGraph(np.empty((size, count), np.int32), np.empty((size, count), np.float32))
+    try:
+        with tempfile.TemporaryFile(dir=scratch) as entries, tempfile.TemporaryFile(dir=scratch) as distances:
+            return NeighbourGraph(
+                np.memmap(entries, np.int32, "w+", shape=(size, count)),
+                np.memmap(distances, np.float32, "w+", shape=(size, count)),
+            )
+    except OSError as error:
+        raise MemoryFolderError(
+            f"The neighbours of {size:,} entries need {8 * size * count / 1e9:,.0f} GB in {scratch}: {error.strerror}. "
+            "Make room, and run again."
+        ) from error
 
 
 def search_block(index: Index, keys: Keys, own: NDArray[np.int64], count: int, device: torch.device) -> NeighbourGraph:
@@ -115,6 +138,7 @@ def ensure_neighbour_graph(
     *,
     device: torch.device,
     tasks: GraphTasks | None = None,
+    scratch: Path | None = None,
     progress: Progress,
 ) -> NeighbourGraph:
     """Return the `count` nearest neighbours of a given graph, or build the graph where none is given.
@@ -125,13 +149,14 @@ def ensure_neighbour_graph(
         graph: A graph of this memory; None builds one.
         device: Where to search.
         tasks: Searches in tasks; None searches in this process.
+        scratch: A folder for a large graph.
         progress: Receives the number of entries that are done.
 
     Raises:
         UsageError: The given graph belongs to another memory, or holds too few neighbours.
     """
     if graph is None:
-        return build_neighbour_graph(memory, count, device=device, tasks=tasks, progress=progress)
+        return build_neighbour_graph(memory, count, device=device, tasks=tasks, scratch=scratch, progress=progress)
     if graph.entries.shape[0] != memory.entries or graph.entries.shape[1] < count:
         raise UsageError(
             f"The neighbour graph has {graph.entries.shape[1]} neighbours of {graph.entries.shape[0]} entries, but "

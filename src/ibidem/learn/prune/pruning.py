@@ -12,6 +12,7 @@ import torch
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.limits import LARGEST_INT32, STAGE_BYTES, check_count, check_room
 from ibidem.learn.provenance import UNPRUNED, digest, space, stored, write_card
 from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
@@ -214,6 +215,7 @@ def prune_memory(
                 memory = edit.commit()
             write_card(memory)
             return memory
+        _check_limits(memory, settings)
         progress("Pruning", None, before, "entries")
         tasks = None
         if distribution is not None:
@@ -280,6 +282,16 @@ def restore_memory(memory: Memory) -> Memory:
     return memory
 
 
+def _check_limits(memory: Memory, settings: PruneSettings) -> None:
+    """Refuse a memory whose arrays do not fit into RAM or into their types."""
+    kind = settings.strategy if settings.strategy in ("redundant", "spatial") else settings.grouping
+    stage = f"prune {kind}"
+    check_room(stage if stage in STAGE_BYTES else "prune", memory.entries, memory.path)
+    if kind in ("redundant", "consistent"):
+        remedy = "the neighbours of entries have int32 numbers; prune smaller memories, or by cost-clusters of n-grams"
+        check_count("entries", memory.entries, LARGEST_INT32, remedy)
+
+
 def _read_entries(
     memory: Memory,
     settings: PruneSettings,
@@ -302,7 +314,9 @@ def _read_entries(
     if settings.strategy == "redundant":
         predictor = make_predictor(memory, graph, device, progress, tasks)
     elif settings.grouping == "consistent":
-        graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, tasks=tasks, progress=progress)
+        graph = ensure_neighbour_graph(
+            memory, MAX_NEIGHBOURS, graph, device=device, tasks=tasks, scratch=memory.path, progress=progress
+        )
         neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
     return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, predictor, neighbours)

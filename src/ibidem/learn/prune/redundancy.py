@@ -131,7 +131,9 @@ def make_predictor(
             f"{memory.path}` first, or use the strategy cost-clusters."
         )
     count = count_graph_neighbours(combiner.k)
-    graph = ensure_neighbour_graph(memory, count, graph, device=device, tasks=tasks, progress=progress)
+    graph = ensure_neighbour_graph(
+        memory, count, graph, device=device, tasks=tasks, scratch=memory.path, progress=progress
+    )
     return MixturePredictor(
         graph,
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),
