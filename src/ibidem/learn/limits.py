@@ -39,8 +39,8 @@ def check_room(stage: str, entries: int, path: object) -> None:
     if room is not None and needed > room:
         raise UsageError(
             f"{path} has {entries:,} entries, of which the stage {stage} holds about {STAGE_BYTES[stage]} bytes each "
-            f"in RAM: {needed / 1e9:,.0f} GB, and this machine has {room / 1e9:,.0f} GB. Run it on a machine with more, "
-            "leave the stage out, or learn several smaller memories."
+            f"in RAM: {needed / 1e9:,.0f} GB, and this machine has {room / 1e9:,.0f} GB. Run it on a machine with "
+            "more, leave the stage out, or learn several smaller memories."
         )
 
 
