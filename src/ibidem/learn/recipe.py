@@ -17,7 +17,7 @@ from ibidem.learn.compact import (
     uncompact_memory,
 )
 from ibidem.learn.extraction import ExtractSettings, extract
-from ibidem.learn.maintenance import index_digest, index_memory
+from ibidem.learn.maintenance import check_index, index_digest, index_memory
 from ibidem.learn.provenance import UNPRUNED, extracted, stored
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
@@ -296,6 +296,7 @@ def _temporary_index(memory: Memory, model: BaseModel, setting: str | None, thre
     """Build an index of the unpruned keys for tuning only: the memory's own index is built after pruning."""
     if setting is None:
         return None
+    check_index(memory, setting)
     seed = memory.manifest.seed
     built = build_index(memory.search_keys, setting, seed=seed, threads=threads, device=model.device)
     return with_compactor(built, memory, model.device)

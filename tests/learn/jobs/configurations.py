@@ -147,10 +147,9 @@ def main() -> None:
     elif on.startswith("ray"):
         executor = RayExecutor(2, address=on[4:] or None, attempts=20)
     else:
-        executor = LocalExecutor(2, threads=1, attempts=20)
+        executor = LocalExecutor(int(on.partition(":")[2] or 2), threads=1, attempts=20)
     print("ready", flush=True)
     with executor:
         slow: Any = SlowExecutor(executor)
         run(loaded, Path(corpus), Path(path), name, slow, Path(compactor[0]) if compactor else None)
     print("done", flush=True)
-

@@ -132,17 +132,22 @@ def test_a_killed_driver_resumes_with_sealed_parts(
 ) -> None:
     """The driver is killed when a part is sealed that it has not committed: this part is not made again."""
     path = tmp_path / "memory"
-    command = [sys.executable, "-c", SCRIPT, str(tiny_folder), str(few), str(path), "none", "local"]
+    command = [sys.executable, "-c", SCRIPT, str(tiny_folder), str(few), str(path), "none", "local:1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *(p for p in sys.path if p)])}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     sealed: set[int] = set()
     while not sealed and time.monotonic() < deadline and driver.poll() is None:
         time.sleep(0.02)
-        driver.send_signal(signal.SIGSTOP)
-        committed = len(Memory.open(path).manifest.segments) if Memory.exists(path) else 0
-        parts = {int(file.parent.name) for file in path.glob("work/extract-*/0*/part.json")}
-        sealed = {number for number in parts if number >= committed >= 1}
+        if not list((path / "segments").glob("[0-9]*")):
+            continue
+        driver.send_signal(signal.SIGSTOP)  # its worker goes on with its task
+        waited = time.monotonic() + 3
+        while not sealed and time.monotonic() < waited:
+            committed = len(Memory.open(path).manifest.segments)
+            parts = {int(file.parent.name) for file in path.glob("work/extract-*/0*/part.json")}
+            sealed = {number for number in parts if number >= committed >= 1}
+            time.sleep(0.02)
         if not sealed:
             driver.send_signal(signal.SIGCONT)
     driver.kill()
