@@ -13,7 +13,7 @@ from ibidem.memory.artefacts import (
     serials_of,
 )
 from ibidem.memory.backup import Backup, back_up
-from ibidem.memory.edit import Edit, JournalWriter, remove_pairs
+from ibidem.memory.edit import Edit
 from ibidem.memory.files import (
     TEMPORARY,
     Damage,
@@ -26,7 +26,9 @@ from ibidem.memory.files import (
 )
 from ibidem.memory.generations import WORK
 from ibidem.memory.integrity import check_complete, check_identity, verify_folder
+from ibidem.memory.journal_writer import JournalWriter, remove_pairs
 from ibidem.memory.json_document import encode_document, has_valid_checksum
+from ibidem.memory.json_document import parse as read_document
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import LOCK, writer_lock
 from ibidem.memory.lookup import KeyView, load_values
@@ -36,6 +38,7 @@ from ibidem.memory.memory import Memory
 from ibidem.memory.pairs import SegmentData, StoredPair
 from ibidem.memory.relocation import move_folder
 from ibidem.memory.repair import Repair, repair_folder
+from ibidem.memory.sealed import SealedSegment, open_sealed, remove_sealed, seal_segment, unique_path
 from ibidem.memory.search import SearchResult, search_pairs
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.tail import Tail
@@ -65,6 +68,7 @@ __all__ = [
     "Memory",
     "ModelIdentity",
     "Repair",
+    "SealedSegment",
     "SearchResult",
     "SegmentData",
     "SegmentRecord",
@@ -82,15 +86,20 @@ __all__ = [
     "make_directory",
     "move_folder",
     "numbers_among",
+    "open_sealed",
+    "read_document",
     "remove_file",
     "remove_pairs",
+    "remove_sealed",
     "rename",
     "repair_folder",
     "replace_file",
+    "seal_segment",
     "search_pairs",
     "serials_of",
     "similarity",
     "temporary_path",
+    "unique_path",
     "verify_folder",
     "writer_lock",
 ]
