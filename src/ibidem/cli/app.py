@@ -21,6 +21,7 @@ from ibidem.cli import (
     reproduce,
     serve,
     settings,
+    store,
     transform,
     translate,
 )
@@ -135,6 +136,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "verify": memories.verify,
     "backup": memories.backup,
     "repair": memories.repair,
+    "push": store.push,
+    "pull": store.pull,
     "export": memories.export,
     "settings": settings.settings,
     "extract": learn.extract,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ibidem.errors import IbidemError, LockedMemoryError, UsageError
 from ibidem.learn import MemoryWriter
 from ibidem.progress import Progress, silent
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.schemas import MemoryInfo
 from ibidem.text import Counts, Pair, join_lines
 
@@ -54,10 +54,19 @@ class MemoryWriters:
         model: The base model, which computes the entries of new pairs.
         memories: The loaded memories by name.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
     """
 
-    def __init__(self, model: BaseModel, memories: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: BaseModel,
+        memories: Mapping[str, LoadedMemory],
+        *,
+        read_only: bool = False,
+        address: str | None = None,
+    ) -> None:
         self._memories = memories
+        self._address = address
         self._writers = {
             name: MemoryWriter(loaded.memory, model, lock_timeout=_LOCK_SECONDS)
             for name, loaded in memories.items()
@@ -76,10 +85,24 @@ class MemoryWriters:
         """Folders of the memories that can be changed, by name."""
         return {name: writer.memory.path for name, writer in self._writers.items()}
 
+    def check_writable(self, name: str) -> None:
+        """Check that a memory exists and can be changed.
+
+        Args:
+            name: Name of the memory.
+
+        Raises:
+            HttpError: 403, the server is read-only; 404, there is no such memory.
+        """
+        if name not in self._memories:
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        if name not in self._writers:
+            raise ReadOnlyError(self._address)
+
     def list_memories(self) -> list[MemoryInfo]:
         """Describe the current state of all memories."""
         return [
-            self._describe(name, self._writers[name].memory if name in self._writers else loaded.memory)
+            self._describe(name, self._writers[name].memory if name in self._writers else loaded.memory.refresh())
             for name, loaded in self._memories.items()
         ]
 
@@ -217,10 +240,7 @@ class MemoryWriters:
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[MemoryWriter]:
         """Provide the writer of a memory, and convert its errors to messages without the memory's folder."""
-        if name not in self._memories:
-            raise HttpError(404, f"There is no memory {name[:40]}")
-        if name not in self._writers:
-            raise HttpError(403, "This server is read-only.")
+        self.check_writable(name)
         writer = self._writers[name]
         try:
             yield writer

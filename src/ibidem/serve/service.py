@@ -18,16 +18,18 @@ from ibidem.serve.http_error import BusyError, HttpError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_writer import MemoryWriters, Written
+from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, parse_fields, read_fields
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
     from ibidem.decode import Explanation, Splitting, TextLayout
+    from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
@@ -105,12 +107,20 @@ class Service:
         authenticator: Checks keys and rates.
         settings: Settings and limits.
         metrics: Receives counts of the work.
+        replicas: The replicas among the memories, by name; the service closes them.
 
     Raises:
         UsageError: The setting `suggestion_memory` does not name a memory.
     """
 
-    def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Authenticator,
+        settings: ServeSettings,
+        metrics: Metrics,
+        replicas: Mapping[str, Replica] | None = None,
+    ) -> None:
         self.engine = engine
         self.authenticator = authenticator
         self.settings = settings
@@ -125,13 +135,20 @@ class Service:
             request_seconds=limits.request_seconds,
         )
         self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
-        self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
+        self.writers = MemoryWriters(
+            engine.model, engine.memories, read_only=settings.read_only, address=settings.writer
+        )
         if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
             raise UsageError(
                 f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
         self.glossaries = GlossaryStore(
-            settings.glossaries, engine.glossary, limits, (engine.source, engine.target), read_only=settings.read_only
+            settings.glossaries,
+            engine.glossary,
+            limits,
+            (engine.source, engine.target),
+            read_only=settings.read_only,
+            address=settings.writer,
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
@@ -141,6 +158,7 @@ class Service:
             self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
         )
         self.jobs.resume()
+        self.followers = Followers(engine.memories, replicas or {}, limits) if settings.read_only else None
 
     @property
     def limits(self) -> Limits:
@@ -152,11 +170,18 @@ class Service:
         """Name of the memory that receives suggestions, None if there is none."""
         return self.settings.suggestion_memory or next(iter(self.writers.names), None)
 
+    @property
+    def seconds_behind(self) -> float:
+        """Seconds since the memories of a read-only server were up to date; 0 for a writer."""
+        return 0.0 if self.followers is None else self.followers.seconds_behind
+
     def close(self) -> None:
         """End all work: imports stop, and running translations stop at their next decoding step.
 
         The server calls this when all requests are answered or their time for shutting down is over.
         """
+        if self.followers is not None:
+            self.followers.close()
         self.jobs.close()
         self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)

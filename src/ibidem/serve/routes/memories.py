@@ -99,8 +99,7 @@ def make_routes(service: Service) -> APIRouter:
         A key must be in the header or the query. The import continues after a restart of the server.
         """
         service.authenticator.check(request, scope="write")
-        if name not in writers.names:
-            raise HttpError(404, "There is no memory of this name, or the server is read-only.")
+        writers.check_writable(name)
         with service.jobs.receive(name, file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
