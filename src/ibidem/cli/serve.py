@@ -106,8 +106,8 @@ def serve(
         typer.Option(
             "--follow",
             metavar="URL",
-            help="Address of the writer, or folder of object storage, that has memories of the names given with -m: copy "
-            f"them to these folders and follow their changes, read-only. The writer's key is in {_FOLLOW_KEY}.",
+            help="Address of the writer, or folder of object storage, that has memories of the names given with -m: "
+            f"copy them to these folders and follow them, read-only. The writer's key is in {_FOLLOW_KEY}.",
             show_default=False,
         ),
     ] = None,

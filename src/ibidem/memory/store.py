@@ -1,4 +1,4 @@
-"""Copies of a memory in object storage, or on any other file system of fsspec.
+"""Copies of a memory in object storage, or in a folder of another disk.
 
     objects/HASH                files of segments and artefacts, and journals, by sha256
     states/000000000012.json    the view that the twelfth push published, with the sha256 of its journals
@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
-from ibidem.memory.files import BLOCK_BYTES, DamagedFile, blocks_of_file, prepare_file, sync_directory
+from ibidem.memory.files import BLOCK_BYTES, DamagedFile, blocks_of_file
 from ibidem.memory.generations import MANIFEST
 from ibidem.memory.journal import Journal, journal_path
 from ibidem.memory.json_document import encode_document, has_valid_checksum, parse
@@ -29,14 +29,16 @@ from ibidem.memory.view import decode_view, encode_view, files_of, read_bytes, r
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from obstore import GetOptions, GetResult
+    from obstore.store import ObjectStore
+
     from ibidem.memory.view import RecordedFile, View
 
 _FORMAT = 1
 _STATE = r"([0-9]{12})\.json"
 _STATE_BYTES = 1 << 28
 _ATTEMPTS = 20
-# File systems whose mode "create" fails if the file exists, also when two processes create it at the same time.
-_EXCLUSIVE = ("s3", "s3a", "gs", "gcs", "abfs", "az", "file", "local", "memory")
+_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
 
 
 class LostRaceError(MemoryFolderError):
@@ -71,43 +73,51 @@ class _State:
 
 
 class Store:
-    """A memory on a file system of fsspec; it is a source of replicas.
+    """A memory in object storage; it is a source of replicas.
 
     Attributes:
         name: The URL, for messages.
 
-    Raises:
-        UsageError: The URL is unknown to fsspec, or a package for it is missing.
-
     Examples:
-        >>> store = Store("memory://bucket/it")
-        >>> store.name
-        'memory://bucket/it'
+        >>> Store("file:///backups/it").name  # doctest: +SKIP
+        'file:///backups/it'
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
-        """Open the file system; nothing is read.
+    def __init__(self, url: str) -> None:
+        """Open the storage; nothing is read.
+
+        Credentials, region and endpoint come from the environment, as the tools of the storage read them: for S3
+        AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or the role of the machine.
 
         Args:
-            url: The folder of the copies, such as s3://bucket/memories/it.
-            **options: Options of the file system, such as `endpoint_url` for S3.
+            url: The folder of the copies: s3://bucket/memories/it, gs://…, az://…, or a local path or file:// URL.
+
+        Raises:
+            UsageError: The URL is unknown, or the package obstore is missing.
         """
         try:
-            import fsspec
+            import obstore
+            import obstore.exceptions
+            import obstore.store
         except ImportError as error:
-            raise UsageError("Object storage needs fsspec: install it with pip install 'ibidem[store]'.") from error
-        try:
-            # Listings must not come from a cache: other processes publish states.
-            self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
-        except (ImportError, ValueError) as error:
-            raise UsageError(
-                f"{url} cannot be opened ({error}): install the package of its file system, for S3 with "
-                "pip install 'ibidem[store]'."
-            ) from error
-        protocol = self._files.protocol
-        self._protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+            raise UsageError("Object storage needs obstore: install it with pip install 'ibidem[store]'.") from error
+        self._api, self._failures = obstore, obstore.exceptions
         self.name = url
-        self._root = self._root.rstrip("/")
+        local = Path(url.removeprefix("file://")) if url.startswith("file://") or "://" not in url else None
+        self._store: ObjectStore
+        try:
+            if local is not None:
+                self._store = obstore.store.LocalStore(local.absolute(), mkdir=True)
+            else:
+                scheme, _, rest = url.partition("://")
+                if scheme not in _SCHEMES:
+                    raise UsageError(f"Unknown storage {url!r}: give a folder or a URL with {', '.join(_SCHEMES)}.")
+                plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+                self._store = obstore.store.from_url(
+                    f"{scheme}://{rest.rstrip('/')}", client_options={"allow_http": True} if plain else None
+                )
+        except obstore.exceptions.BaseError as error:
+            raise UsageError(f"{url} cannot be opened: {_first_line(error)}.") from error
         self._read: _State | None = None
 
     def push(
@@ -128,13 +138,7 @@ class Store:
             LostRaceError: Another process pushed at the same time.
             DamagedMemoryError: The memory is damaged; nothing was published.
             MemoryFolderError: The store cannot be reached, or has another or a newer memory.
-            UsageError: The file system cannot create files exclusively.
         """
-        if not self._protocols & set(_EXCLUSIVE):
-            raise UsageError(
-                f"{self.name} cannot create a file only if it is absent, so that two pushes could overwrite each "
-                f"other: use one of {', '.join(_EXCLUSIVE)}."
-            )
         with self._errors("write to"):
             for _ in range(_ATTEMPTS):
                 former = self._newest()
@@ -188,11 +192,20 @@ class Store:
         if not sha256 and self._read is not None:
             sha256 = self._read.journals[int(file.path.rpartition("/")[2].partition(".")[0])]
         try:
-            with self._errors("read"), self._files.open(self._object(sha256), "rb", cache_type="readahead") as opened:
-                opened.seek(start)
-                yield _parts(opened, None if stop is None else stop - start)
+            if stop is not None and stop <= start:
+                yield iter(())
+                return
+            options: GetOptions = {"range": {"offset": start} if stop is None else (start, stop)}
+            with self._errors("read"):
+                found = self._api.get(self._store, _object(sha256), options=options)
+            yield self._parts(found)
         except FileNotFoundError as error:
             raise ChangedSourceError(f"{self.name} has no file {sha256[:12]} any more") from error
+
+    def _parts(self, found: GetResult) -> Iterator[bytes]:
+        with self._errors("read"):
+            for part in found.stream(min_chunk_size=BLOCK_BYTES):
+                yield bytes(part)
 
     def _push(
         self,
@@ -226,7 +239,7 @@ class Store:
                 progress(done, max(total, done))
         for sha256, content in contents.items():
             if there.get(sha256) != len(content):
-                self._files.pipe_file(self._object(sha256), content)
+                self._api.put(self._store, _object(sha256), content)
                 uploaded, sent = uploaded + 1, sent + len(content)
         number = 1 if former is None else former.number + 1
         document = {
@@ -260,64 +273,48 @@ class Store:
                 digest.update(block)
         if digest.hexdigest() != sha256:
             raise DamagedFile(path, "its sha256 is not the one recorded")
-        self._files.put_file(str(path), self._object(sha256))
+        self._api.put(self._store, _object(sha256), path)
 
     def _create(self, number: int, content: bytes) -> None:
         """Create a state; it must not exist."""
-        path = self._state(number)
-        self._files.makedirs(f"{self._root}/states", exist_ok=True)
         try:
-            if self._protocols & {"file", "local"}:
-                _create_local(path, content)
-            elif "memory" in self._protocols:
-                with _IN_MEMORY:
-                    if self._files.exists(path):
-                        raise FileExistsError(path)
-                    self._files.pipe_file(path, content)
-            else:
-                self._files.pipe_file(path, content, mode="create")
-        except Exception as error:
-            if not _is_conflict(error):
-                raise
+            self._api.put(self._store, _state(number), content, mode="create", use_multipart=False)
+        except (self._failures.AlreadyExistsError, self._failures.PreconditionError) as error:
             raise LostRaceError(
                 f"another process pushed to {self.name} at the same time: nothing was published; run this again"
             ) from error
 
     def _numbers(self) -> list[int]:
-        try:
-            listed = self._files.ls(f"{self._root}/states", detail=False, refresh=True)
-        except FileNotFoundError:
-            return []
-        except TypeError:  # file systems without a cache have no `refresh`
-            listed = self._files.ls(f"{self._root}/states", detail=False)
-        found = (re.fullmatch(_STATE, str(path).rpartition("/")[2]) for path in listed)
+        found = (re.fullmatch(_STATE, path.rpartition("/")[2]) for path in self._list("states/"))
         return sorted(int(match[1]) for match in found if match)
+
+    def _list(self, prefix: str) -> dict[str, int]:
+        """Return path and size of all files under a prefix."""
+        listed = self._api.list(self._store, prefix)
+        return {str(found["path"]): int(found["size"]) for part in listed for found in part}
 
     def _newest(self) -> _State | None:
         numbers = self._numbers()
         return self._load(numbers[-1]) if numbers else None
 
     def _load(self, number: int) -> _State:
-        path = self._state(number)
-        place = Path(self.name.replace("://", "_"), "states", path.rpartition("/")[2])
-        with self._files.open(path, "rb") as file:
-            content = file.read(_STATE_BYTES)
+        place = Path(self.name.replace("://", "_"), _state(number))
+        found = self._api.get(self._store, _state(number))
+        if found.meta["size"] > _STATE_BYTES:
+            raise DamagedFile(place, f"it has {found.meta['size']} bytes", "delete it to use the state before")
+        content = bytes(found.bytes())
         if not has_valid_checksum(content):
             raise DamagedFile(place, "its checksum does not match its content", "delete it to use the state before")
         fields = parse(content, place)
-        if (found := fields.integer("format", 1)) > _FORMAT:
-            raise MemoryFolderError(f"{place} was written by a newer ibidem (format {found}): upgrade ibidem")
+        if (version := fields.integer("format", 1)) > _FORMAT:
+            raise MemoryFolderError(f"{place} was written by a newer ibidem (format {version}): upgrade ibidem")
         view = decode_view(fields.text("view").encode("utf-8"), place)
         stored = fields.fields("journals")
         return _State(number, view, {name: stored.sha256(str(name)) for name in view.ends.journals})
 
     def _sizes(self) -> dict[str, int]:
         """Return the size of each object that is there."""
-        try:
-            found = self._files.find(f"{self._root}/objects", detail=True)
-        except FileNotFoundError:
-            return {}
-        return {str(path).rpartition("/")[2]: int(info["size"]) for path, info in found.items()}
+        return {path.rpartition("/")[2]: size for path, size in self._list("objects/").items()}
 
     def _remove_old(self, newest: int, keep: int) -> None:
         numbers = self._numbers()
@@ -325,22 +322,14 @@ class Store:
         needed = set().union(*(self._objects_of(number) for number in kept))
         unneeded = set().union(*(self._objects_of(number) for number in old)) - needed
         for number in old:
-            self._files.rm_file(self._state(number))
+            self._api.delete(self._store, _state(number))
         for sha256 in unneeded:
             with contextlib.suppress(FileNotFoundError):
-                self._files.rm_file(self._object(sha256))
+                self._api.delete(self._store, _object(sha256))
 
     def _objects_of(self, number: int) -> set[str]:
-        document = json.loads(self._files.cat_file(self._state(number)))
+        document = json.loads(bytes(self._api.get(self._store, _state(number)).bytes()))
         return {str(sha256) for sha256 in document["objects"]}
-
-    def _object(self, sha256: str) -> str:
-        if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-            raise MemoryFolderError(f"{sha256[:80]!r} is not a sha256")
-        return f"{self._root}/objects/{sha256}"
-
-    def _state(self, number: int) -> str:
-        return f"{self._root}/states/{number:012d}.json"
 
     @contextlib.contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -349,42 +338,19 @@ class Store:
             yield
         except (MemoryFolderError, UsageError, FileNotFoundError):
             raise
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] not in _STORE_MODULES and not isinstance(error, OSError):
-                raise
-            raise MemoryFolderError(f"cannot {action} {self.name}: {error}") from error
+        except (OSError, self._failures.BaseError) as error:
+            raise MemoryFolderError(f"cannot {action} {self.name}: {_first_line(error)}") from error
 
 
-_IN_MEMORY = threading.Lock()
-_STORE_MODULES = ("s3fs", "botocore", "aiobotocore", "aiohttp", "fsspec", "gcsfs", "adlfs", "azure", "asyncio")
+def _object(sha256: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise MemoryFolderError(f"{sha256[:80]!r} is not a sha256")
+    return f"objects/{sha256}"
 
 
-def _create_local(path: str, content: bytes) -> None:
-    """Create a file with its whole content, unless it exists."""
-    target = Path(path)
-    temporary, _ = prepare_file(target, content)
-    try:
-        target.hardlink_to(temporary)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(target.parent)
+def _state(number: int) -> str:
+    return f"states/{number:012d}.json"
 
 
-def _is_conflict(error: BaseException | None) -> bool:
-    """Return whether an error says that a file exists or that another process creates it."""
-    while error is not None:
-        code = getattr(error, "response", {}).get("Error", {}).get("Code", "") if hasattr(error, "response") else ""
-        if isinstance(error, FileExistsError) or code in ("PreconditionFailed", "ConditionalRequestConflict", "412"):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _parts(file: Any, most: int | None) -> Iterator[bytes]:
-    while most is None or most > 0:
-        part = file.read(BLOCK_BYTES if most is None else min(most, BLOCK_BYTES))
-        if not part:
-            return
-        if most is not None:
-            most -= len(part)
-        yield part
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
