@@ -265,6 +265,8 @@ def files_of(folder: Path, view: View) -> Iterator[RecordedFile]:
     seen: dict[str, str] = {}
     for path, size, sha256 in chain(*segments, *artefacts):
         name = path.relative_to(folder).as_posix()
-        if seen.setdefault(name, sha256) != sha256:
+        if name not in seen:
+            seen[name] = sha256
+            yield RecordedFile(name, size, sha256)
+        elif seen[name] != sha256:
             raise DamagedFile(path, "a snapshot has another file of this name")
-        yield RecordedFile(name, size, sha256)
