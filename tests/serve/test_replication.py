@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from ibidem.errors import DamagedMemoryError, MemoryFolderError, UsageError
+from ibidem.errors import MemoryFolderError, UsageError
 from ibidem.learn import index_memory
 from ibidem.memory import Memory, RefusedError, Replica, ServerSource, verify_folder
 from ibidem.serve import Key, KeyStore, Limits, ServeSettings, answering, hash_key, listen, make_service, running
@@ -116,10 +116,10 @@ def test_a_writer_that_is_away(tiny: Any, folder: Path, tmp_path: Path) -> None:
         assert translations(client) == last
         wait_until(lambda: client.get("/ready").json["status"] == "stale")
         found = client.get("/ready")
-        assert found.json["seconds_behind"] > 1
+        assert found.json["seconds_behind"] >= 1
         health = client.get("/health")
         assert (health.status, health.json["status"]) == (200, "ok")
-        assert health.json["seconds_behind"] > 1
+        assert health.json["seconds_behind"] >= 1
         metrics = client.get("/metrics").body.decode()
         assert 'ibidem_follow_stale{memory="mine"} 1.0' in metrics
         assert 'ibidem_follow_failures{memory="mine"} 0.0' not in metrics
@@ -134,7 +134,7 @@ def test_a_writer_that_is_away(tiny: Any, folder: Path, tmp_path: Path) -> None:
 
 
 def test_changes_are_refused_with_the_address_of_the_writer(tiny: Any, folder: Path, tmp_path: Path) -> None:
-    with writing(tiny, folder) as writer, following(tiny, tmp_path / "mine", writer.url) as (client, _):
+    with writing(tiny, folder) as writer, following(tiny, tmp_path / "copy" / "mine", writer.url) as (client, _):
         pair = {"pairs": [{"source": "a", "target": "b"}], "origin": "test"}
         requests = [
             client.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"}),
@@ -186,7 +186,7 @@ def test_scopes_and_paths(tiny: Any, folder: Path, tmp_path: Path) -> None:
             quoted = path.replace("/", "%2F").replace(".", "%2E")
             assert writer.get(f"/replication/mine/files/{quoted}").status in (404, 410)
         source = ServerSource(writer.url, "mine", "wrong")
-        with Replica(tmp_path / "mine", source) as replica, pytest.raises(RefusedError, match="API key"):
+        with Replica(tmp_path / "copy" / "mine", source) as replica, pytest.raises(RefusedError, match="API key"):
             replica.update()
 
 
@@ -199,7 +199,7 @@ def test_a_public_server_without_keys_sends_no_memory(tiny: Any, folder: Path) -
 def test_replicas_are_not_limited_in_rate(tiny: Any, folder: Path, tmp_path: Path) -> None:
     settings = ServeSettings(Limits(rate=0.01, burst=1), keys_required=True)
     service = make_service(make_translator(tiny, folder), settings, keys())
-    with running(service) as url, Replica(tmp_path / "mine", ServerSource(url, "mine", KEYS["replicate"])) as replica:
+    with running(service) as url, Replica(tmp_path / "copy" / "mine", ServerSource(url, "mine", KEYS["replicate"])) as replica:
         assert replica.update()
         assert Client(url).get("/replication/mine/view").status == 403
         assert Client(url).get("/replication/mine/view").status == 429
@@ -211,12 +211,11 @@ def test_a_broken_proxy(tiny: Any, folder: Path, tmp_path: Path) -> None:
         target = writer.url.removeprefix("http://").partition(":")
         mode = ["none"]
         with _proxy((target[0], int(target[2])), mode) as url:
-            copy = tmp_path / "mine"
+            copy = tmp_path / "copy" / "mine"
             with Replica(copy, ServerSource(url, "mine", KEYS["replicate"], timeout=5)) as replica:
                 for mode[0] in ("flip", "cut"):
-                    with pytest.raises((DamagedMemoryError, MemoryFolderError)):
-                        for _ in range(100):
-                            replica.update()
+                    with pytest.raises(MemoryFolderError):
+                        replica.update()
                     assert not replica.exists
                 mode[0] = "none"
                 replica.update()
@@ -286,5 +285,5 @@ def test_loading_is_answered() -> None:
                     other.sendall(content)
             assert client.get("/health").status == 200
             idle.close()
-        with pytest.raises(OSError, match=r""):
+        with pytest.raises((TimeoutError, urllib.error.URLError)):
             urllib.request.urlopen(f"{url}/health", timeout=0.3)  # nobody answers any more
