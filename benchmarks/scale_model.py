@@ -1,17 +1,16 @@
 """Estimate bytes, machines, time of a step and cost of large memories from measured constants.
 
-    python benchmarks/scale_model.py measure --keys 400000 --out docs/results/data/scale-model.json
-    python benchmarks/scale_model.py simulate --data docs/results/data/scale-model.json
+    python benchmarks/scale_model.py
 
-`measure` builds native indexes of synthetic keys (a mixture of Gaussians) with few to many lists, and times searches
-with several nprobe in processor time of one thread, rounds interleaved. It fits
+The constants of a search are fitted to searches that were measured with native indexes over real text (`FILES` of
+docs/results/data, 5 queries at a time, one or two threads) by non-negative least squares of relative errors:
 
-    microseconds a query = base + list * nprobe + code * nprobe * codes of a list
+    microseconds a query = base + list * nprobe + code * nprobe * keys of a list
 
-by non-negative least squares of relative errors; a list has 2 n / lists codes, since every key is in two lists.
-`simulate` applies the fit to shards of a billion keys. The nprobe for a recall@16 of 0.98 grows slowly with the number
-of lists: it is interpolated between the measured indexes of real text that docs/results/data has (PROBES), and extended
-with their slope. Both are extrapolations: an index of a billion keys was never built.
+The nprobe for a recall@16 of 0.98 grows slowly with the number of lists: it is interpolated between the measured
+indexes, and extended with their last slope. The fit covers 78 to 305 keys a list and 65,536 lists; all else is an
+extrapolation, and pruning skips a larger share of long lists than the formula assumes, so that times of long lists are
+too high rather than too low. An index of a billion keys was never built.
 """
 
 from __future__ import annotations
@@ -19,187 +18,154 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
-import time
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ibidem.evaluate import describe_machine
-from ibidem.retrieve import ArrayKeys, build_index
-
-# Lists and nprobe of native indexes with a recall@16 of 0.98 to 0.99: search-it-10k, -30k, -100k and growth-cpu
-# (20 million keys) of docs/results/data.
-PROBES = ((128, 99), (512, 141), (2_048, 218), (65_536, 310))
+DATA = Path(__file__).resolve().parents[1] / "docs" / "results" / "data"
+FILES = ("search-it-10k.json", "search-it-30k.json", "search-it-100k.json", "growth-cpu.json")
 QUERIES = 5
 # Bytes of a key: in the index (docs/results/search.md), as int8 key of 64 dimensions, and of value, log-probability,
-# offsets and texts.
-INDEX_BYTES, KEY_BYTES, REST_BYTES = 54, 64, 10
-TOKENS_A_CORE = 1_300
+# offsets and texts. The last assumes 20 tokens and 150 bytes of text a pair.
+INDEX_BYTES, KEY_BYTES, REST_BYTES = 54, 64, 16
+# Half of extraction-cpu.json, which used two threads.
+TOKENS_A_CORE = 1_017
 SECONDS_A_DAY = 86_400
+MOST_LISTS = 1 << 16
+BUDGET_MILLISECONDS = 2.0
+
+
+class Row(NamedTuple):
+    """A measured search.
+
+    Attributes:
+        keys: Number of keys.
+        lists: Number of lists.
+        nprobe: Lists searched for each query.
+        microseconds: Time of a query.
+    """
+
+    keys: int
+    lists: int
+    nprobe: int
+    microseconds: float
+
+
+class Fit(NamedTuple):
+    """The constants of the module's formula in microseconds, and the largest relative error of a row."""
+
+    base: float
+    list: float
+    code: float
+    error: float
 
 
 def main() -> None:
-    """Run a subcommand."""
+    """Print the fit and the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    measuring = commands.add_parser("measure", help="time searches, and fit the constants")
-    measuring.add_argument("--keys", type=int, default=400_000)
-    measuring.add_argument("--dimension", type=int, default=64)
-    measuring.add_argument("--lists", type=int, nargs="+", default=[64, 512, 4_096])
-    measuring.add_argument("--nprobe", type=int, nargs="+", default=[4, 16])
-    measuring.add_argument("--rounds", type=int, default=7)
-    measuring.add_argument("--seed", type=int, default=0)
-    measuring.add_argument("--commit", default="unknown")
-    measuring.add_argument("--out", type=Path)
-    simulating = commands.add_parser(
-        "simulate", help="print the cost of a step over the number of lists, and the table"
-    )
-    simulating.add_argument("--data", type=Path, required=True)
-    simulating.add_argument("--price", type=float, default=0.04, help="of a core for an hour, in any currency")
+    parser.add_argument("--price", type=float, default=0.04, help="of a core for an hour, in any currency")
     arguments = parser.parse_args()
-    if arguments.command == "measure":
-        found = measure(arguments)
-        text = json.dumps(found, indent=1)
-        print(text)
-        if arguments.out is not None:
-            arguments.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        simulate(json.loads(arguments.data.read_text("utf-8"))["fit"], arguments.price)
+    rows = read_rows()
+    print_tables(rows, fit(rows), arguments.price)
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time searches with all settings, and fit the constants.
-
-    Args:
-        arguments: The options of the command.
-    """
-    torch.set_num_threads(1)
-    random = np.random.default_rng(arguments.seed)
-    centres = random.standard_normal((arguments.keys // 200, arguments.dimension)).astype(np.float32)
-    keys = _draw(centres, arguments.keys, random)
-    queries = torch.from_numpy(_draw(centres, 1_000, random).astype(np.float32))
-    stored = ArrayKeys(keys)
-    indexes = {}
-    for lists in arguments.lists:
-        for nprobe in arguments.nprobe:
-            if nprobe < lists:
-                setting = f"native;lists={lists};nprobe={nprobe};prune_ratio=100"
-                indexes[lists, nprobe] = build_index(stored, setting, seed=arguments.seed, threads=1)
-    times: dict[tuple[int, int], list[float]] = {setting: [] for setting in indexes}
-    for _ in range(arguments.rounds):
-        for setting, index in indexes.items():
-            began = time.process_time()
-            for start in range(0, len(queries), QUERIES):
-                index.search(queries[start : start + QUERIES], 16)
-            times[setting].append((time.process_time() - began) * 1e6 / len(queries))
-    rows = [
-        {
-            "lists": lists,
-            "nprobe": nprobe,
-            "codes a list": 2 * arguments.keys / lists,
-            "microseconds": round(statistics.median(found), 2),
-        }
-        for (lists, nprobe), found in times.items()
-    ]
-    return {
-        "provenance": {
-            "command": f"python benchmarks/scale_model.py measure --keys {arguments.keys} --rounds {arguments.rounds}",
-            "commit": arguments.commit,
-            "seed": str(arguments.seed),
-            "signature": "none: no score of translations",
-            "machine": "`machine` in this file; other work ran on it, processor time of one thread",
-        },
-        "keys": arguments.keys,
-        "dimension": arguments.dimension,
-        "queries a search": QUERIES,
-        "rows": rows,
-        "fit": fit(rows),
-        "machine": describe_machine(),
-    }
+def read_rows() -> list[Row]:
+    """Read the measured searches of native indexes."""
+    rows = []
+    for name in FILES:
+        document = json.loads((DATA / name).read_text("utf-8"))
+        if "growth" in document:
+            rows += [_read_row(one["description"], one["microseconds"]["5"]) for one in document["growth"]]
+        else:
+            found = document["indexes"]["native"]
+            rows.append(_read_row(found["description"], found["microseconds_a_query"]["5"]["cpu"]))
+    return rows
 
 
-def _draw(centres: np.ndarray[Any, Any], count: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
-    chosen = centres[random.integers(0, len(centres), count)]
-    return (chosen + 0.5 * random.standard_normal(chosen.shape)).astype(np.float16)
+def _read_row(description: str, microseconds: float) -> Row:
+    found = re.search(r"of (\d+) lists.* (\d+) keys.*nprobe (\d+)", description)
+    assert found is not None, description
+    return Row(int(found[2]), int(found[1]), int(found[3]), microseconds)
 
 
-def fit(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Fit the constants of the module's formula.
+def fit(rows: list[Row]) -> Fit:
+    """Fit the constants of the module's formula; each is at least 0.
 
     Args:
-        rows: Measured times.
-
-    Returns:
-        The constants in microseconds, and the largest relative error.
+        rows: Measured searches.
     """
-    from scipy.optimize import nnls
+    design = np.array([[1.0, row.nprobe, row.nprobe * row.keys / row.lists] for row in rows])
+    wanted = np.array([row.microseconds for row in rows])
+    best: tuple[float, Any] | None = None
+    for chosen in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]):
+        part = torch.from_numpy(design[:, chosen] / wanted[:, None])
+        solved = torch.linalg.lstsq(part, torch.ones(len(rows), 1, dtype=torch.float64)).solution[:, 0].numpy()
+        constants = np.zeros(3)
+        constants[chosen] = solved
+        loss = float((((design @ constants) / wanted - 1) ** 2).sum())
+        if (constants >= 0).all() and (best is None or loss < best[0]):
+            best = loss, constants
+    assert best is not None
+    errors = np.abs(design @ best[1] / wanted - 1)
+    return Fit(*(float(value) for value in best[1]), float(errors.max()))
 
-    design = np.array([[1.0, row["nprobe"], row["nprobe"] * row["codes a list"]] for row in rows])
-    wanted = np.array([row["microseconds"] for row in rows])
-    constants, _ = nnls(design / wanted[:, None], np.ones(len(rows)))
-    error = float(np.abs(design @ constants / wanted - 1).max())
-    base, per_list, per_code = (float(value) for value in constants)
-    return {"base": base, "list": per_list, "code": per_code, "largest relative error": round(error, 3)}
 
-
-def probes(lists: int) -> float:
+def probes(rows: list[Row], lists: int) -> float:
     """Estimate the nprobe that a recall@16 of 0.98 needs.
 
     Args:
+        rows: Measured searches.
         lists: The number of lists.
-
-    Examples:
-        >>> round(probes(512))
-        141
     """
-    x = [math.log(known) for known, _ in PROBES]
-    y = [math.log(known) for _, known in PROBES]
-    place = math.log(lists)
-    if place <= x[-1]:
-        return math.exp(float(np.interp(place, x, y)))
-    return math.exp(y[-1] + (y[-1] - y[-2]) / (x[-1] - x[-2]) * (place - x[-1]))
+    known = sorted((math.log(row.lists), math.log(row.nprobe)) for row in rows)
+    slope, start = np.polyfit([x for x, _ in known], [y for _, y in known], 1)
+    return math.exp(float(start + slope * math.log(lists)))
 
 
-def step_milliseconds(fitted: dict[str, float], keys: float, lists: int, queries: int = QUERIES) -> float:
+def step_milliseconds(rows: list[Row], fitted: Fit, keys: float, lists: int, queries: int = QUERIES) -> float:
     """Estimate the time of a step on one core.
 
     Args:
+        rows: Measured searches.
         fitted: The constants.
         keys: Keys of the shard.
         lists: Lists of the shard.
         queries: Queries of the step.
     """
-    probed = probes(lists)
-    one = fitted["base"] + probed * (fitted["list"] + fitted["code"] * 2 * keys / lists)
-    return queries * one / 1_000
+    probed = probes(rows, lists)
+    return queries * (fitted.base + probed * (fitted.list + fitted.code * keys / lists)) / 1_000
 
 
-def simulate(fitted: dict[str, float], price: float) -> None:
-    """Print the cost of a step over the number of lists, and bytes, machines and cost of three sizes.
+def print_tables(rows: list[Row], fitted: Fit, price: float) -> None:
+    """Print the fit, the cost of a step over the number of lists, and bytes, machines and cost of three sizes.
 
     Args:
+        rows: Measured searches.
         fitted: The constants.
         price: The price of a core for an hour.
     """
-    print("| keys a shard | lists | keys a list | nprobe | ms a step of 5 queries, one core |")
-    print("|---|---|---|---|---|")
-    for keys in (154e6, 1e9):
-        for power in range(16, 24):
+    print(
+        f"{len(rows)} searches: base {fitted.base:.2f} µs, list {1_000 * fitted.list:.1f} ns, "
+        f"code {1_000 * fitted.code:.3f} ns, largest relative error {fitted.error:.2f}\n"
+    )
+    print("| keys a shard | lists | keys a list | nprobe | ms a step |\n|---|---|---|---|---|")
+    for keys in (20e6, 154e6, 1e9):
+        for power in range(16, 23, 2):
             lists = 1 << power
-            cost = step_milliseconds(fitted, keys, lists)
-            print(f"| {keys:.3g} | {lists:,} | {keys / lists:,.0f} | {probes(lists):.0f} | {cost:.2f} |")
-    print()
-    print("| entries | keys GB | index GB | segments besides, GB | extraction, core-days | price of extraction |")
+            cost = step_milliseconds(rows, fitted, keys, lists)
+            print(f"| {keys:,.0f} | {lists:,} | {keys / lists:,.0f} | {probes(rows, lists):.0f} | {cost:.2f} |")
+    largest = max(keys for keys in range(10**6, 10**9, 10**6) if step_milliseconds(rows, fitted, keys, MOST_LISTS) <= 2)
+    print(f"\nA shard of {MOST_LISTS:,} lists stays within {BUDGET_MILLISECONDS} ms up to {largest:,} keys.\n")
+    print("| entries | keys GB | index GB | the rest GB | extraction, core-days | its price |")
     print("|---|---|---|---|---|---|")
     for entries in (154e6, 1e9, 10e9):
         sizes = [entries * one / 1e9 for one in (KEY_BYTES, INDEX_BYTES, REST_BYTES)]
         days = entries / TOKENS_A_CORE / SECONDS_A_DAY
-        print(
-            f"| {entries:.3g} | {' | '.join(f'{size:,.0f}' for size in sizes)} | {days:.1f} | {days * 24 * price:,.1f} |"
-        )
+        cells = [f"{entries:,.0f}", *(f"{size:,.0f}" for size in sizes), f"{days:.1f}", f"{days * 24 * price:,.1f}"]
+        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
