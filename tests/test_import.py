@@ -34,6 +34,8 @@ COMMANDS = (
         "export",
         "backup",
         "repair",
+        "push",
+        "pull",
     ),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
 )

@@ -23,6 +23,7 @@ from ibidem.cli import (
     search,
     serve,
     settings,
+    store,
     transform,
     translate,
 )
@@ -139,6 +140,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "verify": memories.verify,
     "backup": memories.backup,
     "repair": memories.repair,
+    "push": store.push,
+    "pull": store.pull,
     "export": memories.export,
     "settings": settings.settings,
     "extract": learn.extract,

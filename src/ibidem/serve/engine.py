@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.decode import Translator, combine_scorers, encode_sources, join_confidences, never_stop
@@ -65,7 +67,11 @@ class Engine:
                 "--target-language."
             )
         self.source, self.target = primary_language(source), primary_language(target)
-        self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.loaded_memories}
+        # Not `resolve`: the folder of a replica is a link, which changes.
+        self.memories = {
+            Path(os.path.abspath(loaded.memory.path)).name: loaded  # noqa: PTH100
+            for loaded in translator.loaded_memories
+        }
         if len(self.memories) < len(translator.loaded_memories):
             raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
         self.glossary = translator.glossary

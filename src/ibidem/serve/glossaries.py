@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ibidem.errors import GlossaryError, UsageError
 from ibidem.glossary import ENDING, Glossary, parse_terms
 from ibidem.memory import make_directory, remove_file, rename
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.memory_store import TRASH, Deleted
 from ibidem.text import primary_language
 
@@ -95,6 +95,7 @@ class GlossaryStore:
         limits: Limits of the number of glossaries and of their terms.
         languages: Source and target language of the server.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
 
     Raises:
         UsageError: The folder cannot be made or read.
@@ -108,11 +109,13 @@ class GlossaryStore:
         languages: Pair,
         *,
         read_only: bool = False,
+        address: str | None = None,
     ) -> None:
         self._folder = folder
         self._limits = limits
         self._languages = languages
         self._read_only = read_only
+        self._address = address
         self._started = _now()
         self._lock = threading.Lock()
         self._default = default
@@ -399,7 +402,7 @@ class GlossaryStore:
 
     def _writable(self) -> Path:
         if self._read_only:
-            raise HttpError(403, "This server is read-only.")
+            raise ReadOnlyError(self._address)
         if self._folder is None:
             raise HttpError(403, "This server stores no glossaries: start it with --glossaries FOLDER.")
         return self._folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,9 @@ class Limits:
         wait_seconds: Seconds after which a request fails that still waits for the decoder.
         request_seconds: Seconds after which a request fails that is still being translated.
         stuck_seconds: Seconds without a decoding step after which `/health` reports the decoder as stuck.
+        follow_seconds: Seconds between two looks of a read-only server at the source of its memories.
+        stale_seconds: Seconds without a successful look after which `/ready` reports `stale`.
+        max_stale_seconds: Seconds without a successful look after which `/ready` returns 503.
 
     Raises:
         UsageError: A limit is not positive.
@@ -81,6 +85,9 @@ class Limits:
     wait_seconds: float = 60.0
     request_seconds: float = 120.0
     stuck_seconds: float = 30.0
+    follow_seconds: float = 1.0
+    stale_seconds: float = 60.0
+    max_stale_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -98,6 +105,8 @@ class ServeSettings:
         hosts: Host names that requests may address; all names if empty.
         origins: Origins of web pages, other than the server's own, that may use the server.
         read_only: Whether requests that change a memory are refused.
+        writer: Address of the server that accepts changes, for the message of a read-only one; None if it is unknown.
+        replication: Whether replicas may fetch the memories.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
         memories: Folder of the memories that clients create; they cannot create any if None.
         glossaries: Folder of the glossaries that clients create; they cannot create any if None.
@@ -113,6 +122,8 @@ class ServeSettings:
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     origins: tuple[str, ...] = ()
     read_only: bool = False
+    writer: str | None = None
+    replication: bool = True
     suggestion_memory: str | None = None
     memories: Path | None = None
     glossaries: Path | None = None

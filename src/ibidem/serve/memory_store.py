@@ -20,7 +20,7 @@ from ibidem.decode import LoadedMemory
 from ibidem.errors import IbidemError, LockedMemoryError, MemoryFolderError, UsageError
 from ibidem.learn import create_memory
 from ibidem.memory import Memory, make_directory, move_folder, remove_file, rename, replace_file
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +117,7 @@ class MemoryStore:
         writers: Changes the memories.
         limits: Limits on the number of memories and on the time in the trash.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
         is_importing: Returns whether a file is being imported into a memory.
     """
 
@@ -128,6 +129,7 @@ class MemoryStore:
         limits: Limits,
         *,
         read_only: bool = False,
+        address: str | None = None,
         is_importing: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._folder = folder
@@ -135,6 +137,7 @@ class MemoryStore:
         self._writers = writers
         self._limits = limits
         self._read_only = read_only
+        self._address = address
         self._is_importing = is_importing
         self._lock = threading.RLock()
         self._records: dict[str, MemoryRecord] = {}
@@ -390,7 +393,7 @@ class MemoryStore:
 
     def _writable(self) -> Path:
         if self._read_only:
-            raise HttpError(403, "This server is read-only.")
+            raise ReadOnlyError(self._address)
         if self._folder is None:
             raise HttpError(403, "Clients cannot manage memories here: start the server with --memories FOLDER.")
         return self._folder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ibidem.errors import IbidemError, LockedMemoryError, MemoryFolderError, UsageError
 from ibidem.learn import MemoryWriter
 from ibidem.progress import Progress, silent
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.schemas import MemoryInfo
 from ibidem.text import Counts, Pair, join_lines
 
@@ -58,11 +58,20 @@ class MemoryWriters:
         model: The base model, which computes the entries of new pairs.
         memories: The loaded memories by name.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
     """
 
-    def __init__(self, model: BaseModel, memories: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: BaseModel,
+        memories: Mapping[str, LoadedMemory],
+        *,
+        read_only: bool = False,
+        address: str | None = None,
+    ) -> None:
         self._model = model
         self._read_only = read_only
+        self._address = address
         self._memories: dict[str, LoadedMemory] = {}
         self._writers: dict[str, MemoryWriter] = {}
         self._folders: dict[str, Path] = {}
@@ -129,7 +138,21 @@ class MemoryWriters:
         memories, writers = self._memories, self._writers
         if name not in memories:
             raise HttpError(404, f"There is no memory {name[:40]}")
-        return writers[name].memory if name in writers else memories[name].memory.pinned()
+        return writers[name].memory if name in writers else memories[name].memory.refresh()
+
+    def check_writable(self, name: str) -> None:
+        """Check that a memory exists and can be changed.
+
+        Args:
+            name: Name of the memory.
+
+        Raises:
+            HttpError: 403, the server is read-only; 404, there is no such memory.
+        """
+        if name not in self._memories:
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        if name not in self._writers:
+            raise ReadOnlyError(self._address)
 
     def list_memories(self) -> list[MemoryInfo]:
         """Describe the current state of all memories."""
@@ -277,10 +300,7 @@ class MemoryWriters:
     def _open(self, name: str) -> Iterator[MemoryWriter]:
         """Provide the writer of a memory, and convert its errors to messages without the memory's folder."""
         with self._free:
-            if name not in self._memories:
-                raise HttpError(404, f"There is no memory {name[:40]}")
-            if name not in self._writers:
-                raise HttpError(403, "This server is read-only.")
+            self.check_writable(name)
             writer = self._writers[name]
             self._in_use[name] += 1
         try:

@@ -299,6 +299,20 @@ class Health(BaseModel):
     seconds_since_step: float | None = Field(
         default=None, description="If `stuck`: seconds since the last decoding step"
     )
+    seconds_behind: float | None = Field(
+        default=None, description="If a read-only server is stale: seconds since its memories were up to date"
+    )
+
+
+class Readiness(BaseModel):
+    """Whether a server should get requests: `loading` and `stuck` mean no, `stale` depends on `max_stale_seconds`."""
+
+    status: Literal["ready", "loading", "stale", "stuck"] = Field(
+        description="`loading`: model or memories are being loaded; `stale`: a read-only server exceeded "
+        "`stale_seconds` since its memories were up to date; `stuck`: as in `/health`"
+    )
+    seconds_since_step: float | None = Field(default=None, description="If `stuck`: seconds since the last step")
+    seconds_behind: float | None = Field(default=None, description="If `stale`: seconds since it was up to date")
 
 
 class ErrorMessage(BaseModel):

@@ -16,11 +16,12 @@ from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
-from ibidem.serve.http_error import BusyError, HttpError
+from ibidem.serve.http_error import BusyError, HttpError, ReadOnlyError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
+from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, parse_fields, read_fields
 from ibidem.text import check_translation
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ibidem.decode import AssessedSegment, Explanation, Splitting, TextLayout
+    from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
@@ -132,12 +134,20 @@ class Service:
         authenticator: Checks keys and rates.
         settings: Settings and limits.
         metrics: Receives counts of the work.
+        replicas: The replicas among the memories, by name; the service closes them.
 
     Raises:
         UsageError: The setting `suggestion_memory` does not name a memory.
     """
 
-    def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Authenticator,
+        settings: ServeSettings,
+        metrics: Metrics,
+        replicas: Mapping[str, Replica] | None = None,
+    ) -> None:
         self.engine = engine
         self.authenticator = authenticator
         self.settings = settings
@@ -152,13 +162,16 @@ class Service:
             request_seconds=limits.request_seconds,
         )
         self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
-        self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
+        self.writers = MemoryWriters(
+            engine.model, engine.memories, read_only=settings.read_only, address=settings.writer
+        )
         self.memories = MemoryStore(
             settings.memories,
             engine,
             self.writers,
             limits,
             read_only=settings.read_only,
+            address=settings.writer,
             is_importing=lambda name: self.jobs.is_importing(name),
         )
         if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
@@ -166,7 +179,12 @@ class Service:
                 f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
         self.glossaries = GlossaryStore(
-            settings.glossaries, engine.glossary, limits, (engine.source, engine.target), read_only=settings.read_only
+            settings.glossaries,
+            engine.glossary,
+            limits,
+            (engine.source, engine.target),
+            read_only=settings.read_only,
+            address=settings.writer,
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
@@ -176,6 +194,7 @@ class Service:
             self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
         )
         self.jobs.resume()
+        self.followers = Followers(engine.memories, replicas or {}, limits) if settings.read_only else None
 
     @property
     def limits(self) -> Limits:
@@ -226,17 +245,24 @@ class Service:
         if name not in self.engine.memories or found == "none":
             raise HttpError(404, f"There is no memory {name[:40]}")
         if self.settings.read_only and needed != "read":
-            raise HttpError(403, "This server is read-only.")
+            raise ReadOnlyError(self.settings.writer)
         if needed == "manage" and self.memories.others(name) is None:
             raise HttpError(403, "The operator of the server gives this memory: it cannot be renamed or deleted here.")
         if RIGHTS.index(found) < RIGHTS.index(needed):
             raise HttpError(403, "The memory belongs to another key, which does not allow this.")
+
+    @property
+    def seconds_behind(self) -> float:
+        """Seconds since the memories of a read-only server were up to date; 0 for a writer."""
+        return 0.0 if self.followers is None else self.followers.seconds_behind
 
     def close(self) -> None:
         """End all work: imports stop, and running translations stop at their next decoding step.
 
         The server calls this when all requests are answered or their time for shutting down is over.
         """
+        if self.followers is not None:
+            self.followers.close()
         self.jobs.close()
         self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.memory_writer import file_name
 from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting, language_name
 from ibidem.serve.schemas import (
@@ -146,6 +146,8 @@ def make_routes(service: Service) -> APIRouter:
         body = await service.read(request, SuggestRequest, scope="write")
         check_languages((engine.source, engine.target), body.source, body.target)
         if service.suggestion_memory is None:
+            if service.settings.read_only:
+                raise ReadOnlyError(service.settings.writer)
             raise HttpError(403, "This server does not accept suggestions.")
         service.check_size([body.q, body.s])
         pairs = pair_lines(body.q, body.s)
@@ -175,7 +177,9 @@ def make_routes(service: Service) -> APIRouter:
         seconds = service.batcher.seconds_since_step
         if seconds > service.limits.stuck_seconds:
             return json_response(Health(status="stuck", seconds_since_step=round(seconds, 1)), 503)
-        return json_response(Health(status="ok"))
+        behind = service.seconds_behind
+        stale = behind > service.limits.stale_seconds
+        return json_response(Health(status="ok", seconds_behind=round(behind, 1) if stale else None))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
     async def frontend_settings(request: Request) -> Response:

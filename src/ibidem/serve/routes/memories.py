@@ -137,9 +137,8 @@ def make_routes(service: Service) -> APIRouter:
         service.authenticator.check(request, scope="write")
         if bad_pairs not in POLICIES:
             raise HttpError(400, f"Invalid request: bad_pairs is one of {', '.join(POLICIES)}")
-        if name not in writers.names:
-            raise HttpError(404, "There is no memory of this name, or the server is read-only.")
         service.check_rights(request, name, "write")
+        writers.check_writable(name)
         with service.jobs.receive(name, file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
