@@ -45,6 +45,8 @@ class Memory(memory.Memory):
         source_prefix: str = "",
         bad_pairs: str = "stop",
         settings: LearnSettings | None = None,
+        on: str | None = None,
+        workers: int | None = None,
         progress: Progress = silent,
     ) -> Memory:
         """Learn a memory from parallel text. After an interruption, the same call resumes.
@@ -63,6 +65,9 @@ class Memory(memory.Memory):
             bad_pairs: What to do about certain defects of the text, such as exchanged languages: "stop", "fix" or
                 "keep"; see `ibidem.check.guard`.
             settings: The settings of all stages.
+            on: "local", "ray", "ray://HOST:PORT" or "slurm:PARTITION": where extraction, clustering, compaction and the
+                searches of pruning run in tasks, with the same result; None runs them in this process.
+            workers: The number of tasks that run at the same time; None takes all CPUs.
             progress: Receives the progress.
 
         Returns:
@@ -71,14 +76,16 @@ class Memory(memory.Memory):
         Raises:
             UsageError: An argument or a setting is invalid.
             ModelError: The model cannot be loaded.
-            MismatchError: The folder holds a memory of another model, corpus or seed.
+            MismatchError: The folder holds a memory of another model, corpus or seed, or a worker has another model,
+                code or arithmetic.
+            WorkerError: The cluster cannot be reached, or a task cannot be run.
             TextError: A corpus cannot be read, has no usable pair, or has a certain defect and `bad_pairs` is "stop".
 
         Examples:
             >>> memory = Memory.learn(train="it.tmx", dev="dev.tsv", path="memories/it")  # doctest: +SKIP
         """
         from ibidem.check import check_policy, guard
-        from ibidem.learn import learn
+        from ibidem.learn import learn, open_distribution
         from ibidem.model import BaseModel, load_model
 
         check_policy(bad_pairs)
@@ -98,7 +105,19 @@ class Memory(memory.Memory):
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
         guard(corpus, bad_pairs, held_out=dev_corpus or (), progress=progress)
-        learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
+        threads = None if settings is None else settings.threads
+        gpus = 1 if base.device.type == "cuda" else 0
+        with open_distribution(on, workers, Path(path), threads=threads, gpus=gpus) as distribution:
+            learnt = learn(
+                base,
+                corpus,
+                Path(path),
+                dev=dev_corpus,
+                seed=seed,
+                settings=settings,
+                distribution=distribution,
+                progress=progress,
+            )
         return cls.open(learnt.path)
 
     def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:

@@ -57,3 +57,7 @@ class LockedMemoryError(MemoryFolderError):
 
 class MismatchError(MemoryFolderError):
     """Raised when a memory does not match a model, a tokenizer, a corpus or a dimension."""
+
+
+class WorkerError(IbidemError):
+    """Raised when a task cannot be run on any worker of an executor."""

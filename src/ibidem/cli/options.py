@@ -94,6 +94,18 @@ BadPairs = Annotated[
         "leave them out; keep: learn all, unchecked.",
     ),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Run in tasks on local (processes), ray, ray://HOST:PORT or slurm:PARTITION; default: this process.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Tasks that run at the same time, with --on.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[
     str | None,

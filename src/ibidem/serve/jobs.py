@@ -16,7 +16,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -154,6 +154,7 @@ class Jobs:
         self._folders = folders
         self._finished = finished
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._receiving: Counter[str] = Counter()
         self._closed = False
         self._max_stored_bytes = MAX_RUNNING * limits.import_bytes
         self._stored_bytes = 0
@@ -184,6 +185,16 @@ class Jobs:
                     lock.release()
         self._forget_old()
 
+    def is_importing(self, memory: str) -> bool:
+        """Return whether a file is being sent to or imported into a memory.
+
+        Args:
+            memory: Name of the memory.
+        """
+        with self._lock:
+            running = any(job.memory == memory and job.state == "running" for job in self._jobs.values())
+            return running or self._receiving[memory] > 0
+
     def find(self, id: str) -> Job:
         """Return a job.
 
@@ -212,10 +223,23 @@ class Jobs:
             The upload, whose file does not exist yet.
 
         Raises:
-            HttpError: 503, too many imports are running.
+            HttpError: 404, there is no such memory; 503, too many imports are running.
         """
         self._check_running()
-        place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
+        with self._lock:
+            if memory not in self._folders:
+                raise HttpError(404, "There is no memory of this name, or the server is read-only.")
+            place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
+            self._receiving[memory] += 1
+        try:
+            with self._receive(place, name) as upload:
+                yield upload
+        finally:
+            with self._lock:
+                self._receiving[memory] -= 1
+
+    @contextlib.contextmanager
+    def _receive(self, place: Path, name: str) -> Iterator[ImportUpload]:
         make_directory(place)
         upload = ImportUpload(path=place / safe_name(name), lock=FileLock(place / LOCK, fallback_to_soft=False))
         upload.lock.acquire(timeout=0)
