@@ -150,6 +150,9 @@ def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
         "entries": 0,
         "weight": 1.0,
         "learns": True,
+        "rights": "write",
+        "source": "de",
+        "target": "en",
     }
     assert translate(writer, memories=["mine"]) == translate(writer, memories=[])
     for wrong in ({"origin": "corpus.tsv"}, {"origin": "/etc"}, {}, {"source": "x"}, {"ids": []}, {"ids": [10**30]}):
@@ -300,6 +303,27 @@ def test_invalid_files_fail(writer: Client, name: str, content: bytes, message: 
     assert message in job["message"]
     assert "/tmp" not in job["message"]
     assert "root:" not in job["message"]
+
+
+def test_imports_are_checked(writer: Client, folder: Path, sentences: list[Any]) -> None:
+    rows = [f"{one.english}\t{one.german}\n" for one in sentences[:40]]
+    body = "".join(rows).encode()
+    before = Memory.open(folder).active_pairs
+    job = wait_for(writer, send_file(writer, "swapped.tsv", body))
+    assert (job["state"], job["added"]) == ("failed", 0)
+    assert "have the source in the target language" in job["message"]
+    assert "/" not in job["message"].partition("swapped.tsv")[0]
+    assert Memory.open(folder).active_pairs == before
+    answer = writer.send("POST", "/memories/mine/import?file=swapped.tsv&bad_pairs=fix", body)
+    assert wait_for(writer, answer.json)["state"] == "done"
+    stored = {(pair.source, pair.target) for pair in Memory.open(folder).sentences()}
+    assert (sentences[0].german, sentences[0].english) in stored
+    assert (sentences[0].english, sentences[0].german) not in stored
+    assert writer.send("POST", "/memories/mine/import?file=a.tsv&bad_pairs=burn", body).status == 400
+    few = [f"{one.german}\t{one.english}\n" for one in sentences[40:60]]
+    job = wait_for(writer, send_file(writer, "few.tsv", "".join([*few, "Die TÃ¼r ist zu.\tIt is shut.\n"]).encode()))
+    assert job["state"] == "done"
+    assert "warnings: 1 of" in job["message"]
 
 
 def test_imports_have_limits(tiny: Any, folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from ibidem.learn.combiner_training import (
 )
 from ibidem.learn.confidence import tune_confidence
 from ibidem.learn.examples import gather_examples
+from ibidem.learn.limits import check_room
 from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
@@ -49,6 +50,8 @@ from ibidem.retrieve import Index, open_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from ibidem.decode import ConfidenceModel
     from ibidem.learn.combiner_training import TrainedContextual
@@ -158,13 +161,10 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
     Raises:
         UsageError: The memory has fewer than two such pairs.
     """
-    sources = Counter(hash(pair.source) for pair in memory.sentences())
-    targets = Counter(hash(pair.target) for pair in memory.sentences())
-    unique = [
-        number
-        for number, pair in enumerate(memory.sentences())
-        if sources[hash(pair.source)] == targets[hash(pair.target)] == 1
-    ]
+    hashes = np.fromiter(
+        chain.from_iterable((hash(pair.source), hash(pair.target)) for pair in memory.sentences()), np.int64
+    ).reshape(-1, 2)
+    unique = np.flatnonzero(_occurs_once(hashes[:, 0]) & _occurs_once(hashes[:, 1]))
     if len(unique) < 2:
         raise UsageError(f"{memory.path} has too few pairs of its own to tune on: give a dev set with --dev.")
     random = np.random.default_rng(memory.manifest.seed)
@@ -176,6 +176,16 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
         f"{len(pairs)} pairs of the memory itself, their own entries hidden",
         [pair.entries for pair in pairs],
     )
+
+
+def _occurs_once(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers [n] occur once."""
+    order = np.argsort(numbers, kind="stable")
+    changes = np.ones(len(numbers) + 1, np.bool_)
+    changes[1:-1] = numbers[order[1:]] != numbers[order[:-1]]
+    once = np.empty(len(numbers), np.bool_)
+    once[order] = changes[1:] & changes[:-1]
+    return once
 
 
 def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
@@ -250,6 +260,7 @@ def tune(
     if done and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
+    check_room("tune", memory.entries, memory.path)
     dev_set = given or sample_dev(memory, settings.sampled_pairs)
     searched = index or open_index(memory, setting, model.device)
     examples = gather_examples(

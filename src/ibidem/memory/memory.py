@@ -23,9 +23,10 @@ from ibidem.memory.artefacts import (
 )
 from ibidem.memory.columns import Columns
 from ibidem.memory.creation import create_folder
-from ibidem.memory.edit import Edit, JournalWriter, check_fit
+from ibidem.memory.edit import Edit
 from ibidem.memory.generations import MANIFEST, PREVIOUS, SEGMENTS, remove_unused_files
 from ibidem.memory.integrity import verify
+from ibidem.memory.journal_writer import JournalWriter, check_fit
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup

@@ -15,7 +15,6 @@ from ibidem.memory.artefacts import (
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
 )
-from ibidem.memory.backup import files_of_artefacts, files_of_segment
 from ibidem.memory.files import (
     Damage,
     DamagedFile,
@@ -46,6 +45,7 @@ from ibidem.memory.integrity import verify
 from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.manifest import SnapshotRecord, utc_timestamp
+from ibidem.memory.view import files_of_artefacts, files_of_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

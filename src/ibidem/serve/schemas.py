@@ -284,6 +284,10 @@ class FrontendSettings(BaseModel):
         default=None, description="Name of the memory that receives suggestions; missing if there is none"
     )
     supportedFilesFormat: list[str] = Field(description="Endings of the documents that are translated")  # noqa: N815
+    features: list[str] = Field(
+        default=[],
+        description="What the server can do: `memories` and `glossaries`: clients create them; `search`: in memories",
+    )
 
 
 class Health(BaseModel):
@@ -295,6 +299,20 @@ class Health(BaseModel):
     seconds_since_step: float | None = Field(
         default=None, description="If `stuck`: seconds since the last decoding step"
     )
+    seconds_behind: float | None = Field(
+        default=None, description="If a read-only server is stale: seconds since its memories were up to date"
+    )
+
+
+class Readiness(BaseModel):
+    """Whether a server should get requests: `loading` and `stuck` mean no, `stale` depends on `max_stale_seconds`."""
+
+    status: Literal["ready", "loading", "stale", "stuck"] = Field(
+        description="`loading`: model or memories are being loaded; `stale`: a read-only server exceeded "
+        "`stale_seconds` since its memories were up to date; `stuck`: as in `/health`"
+    )
+    seconds_since_step: float | None = Field(default=None, description="If `stuck`: seconds since the last step")
+    seconds_behind: float | None = Field(default=None, description="If `stale`: seconds since it was up to date")
 
 
 class ErrorMessage(BaseModel):
@@ -310,19 +328,28 @@ class DeeplErrorMessage(BaseModel):
 
 
 class MemoryInfo(BaseModel):
-    """A memory with its number of pairs and entries (stored tokens), its weight, and whether it can be changed."""
+    """A memory with its size, its weight, and what the key of the request may do with it."""
 
     name: str = Field(description="Name of the folder")
     pairs: int = Field(description="Number of sentence pairs")
     entries: int = Field(description="Number of entries (stored tokens)")
     weight: float = Field(description="Default weight")
-    learns: bool = Field(description="Whether the memory can be changed")
+    learns: bool = Field(description="Whether pairs can be added and removed")
+    rights: Literal["read", "write", "manage"] | None = Field(
+        default=None, description="What the key of the request may do; `manage`: also rename and delete"
+    )
+    others: Literal["none", "read", "write"] | None = Field(
+        default=None, description="What keys other than that of the creator may do; missing for an operator's memory"
+    )
+    source: str | None = Field(default=None, description="Source language")
+    target: str | None = Field(default=None, description="Target language")
 
 
 class MemoryList(BaseModel):
     """All memories of the server."""
 
     memories: list[MemoryInfo] = Field(description="The memories in the order of the server")
+    creates: bool = Field(description="Whether the key of the request can create memories")
 
 
 class FoundPair(BaseModel):

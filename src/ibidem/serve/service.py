@@ -16,20 +16,23 @@ from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
-from ibidem.serve.http_error import BusyError, HttpError
+from ibidem.serve.http_error import BusyError, HttpError, ReadOnlyError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
+from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
+from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, parse_fields, read_fields
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
     from ibidem.decode import AssessedSegment, Explanation, Splitting, TextLayout
+    from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
@@ -131,12 +134,20 @@ class Service:
         authenticator: Checks keys and rates.
         settings: Settings and limits.
         metrics: Receives counts of the work.
+        replicas: The replicas among the memories, by name; the service closes them.
 
     Raises:
         UsageError: The setting `suggestion_memory` does not name a memory.
     """
 
-    def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Authenticator,
+        settings: ServeSettings,
+        metrics: Metrics,
+        replicas: Mapping[str, Replica] | None = None,
+    ) -> None:
         self.engine = engine
         self.authenticator = authenticator
         self.settings = settings
@@ -151,13 +162,29 @@ class Service:
             request_seconds=limits.request_seconds,
         )
         self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
-        self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
+        self.writers = MemoryWriters(
+            engine.model, engine.memories, read_only=settings.read_only, address=settings.writer
+        )
+        self.memories = MemoryStore(
+            settings.memories,
+            engine,
+            self.writers,
+            limits,
+            read_only=settings.read_only,
+            address=settings.writer,
+            is_importing=lambda name: self.jobs.is_importing(name),
+        )
         if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
             raise UsageError(
                 f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
         self.glossaries = GlossaryStore(
-            settings.glossaries, engine.glossary, limits, (engine.source, engine.target), read_only=settings.read_only
+            settings.glossaries,
+            engine.glossary,
+            limits,
+            (engine.source, engine.target),
+            read_only=settings.read_only,
+            address=settings.writer,
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
@@ -167,6 +194,7 @@ class Service:
             self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
         )
         self.jobs.resume()
+        self.followers = Followers(engine.memories, replicas or {}, limits) if settings.read_only else None
 
     @property
     def limits(self) -> Limits:
@@ -175,14 +203,66 @@ class Service:
 
     @property
     def suggestion_memory(self) -> str | None:
-        """Name of the memory that receives suggestions, None if there is none."""
-        return self.settings.suggestion_memory or next(iter(self.writers.names), None)
+        """Name of the memory that receives suggestions: the first that all keys may change; None if none is."""
+        given = self.settings.suggestion_memory
+        names = self.writers.names
+        if given is not None:
+            return given if given in names else None
+        return next((name for name in names if self.memories.others(name) in (None, "write")), None)
+
+    def rights(self, request: Request, name: str) -> Rights:
+        """Return what a request may do with a memory.
+
+        Args:
+            request: The request, whose key was checked.
+            name: Name of the memory.
+        """
+        state = request.state
+        return self.memories.rights(name, state.owner, state.scope, required=self.authenticator.required)
+
+    def usable_memories(self, request: Request, weights: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Return the weights of the memories that a request may use.
+
+        Args:
+            request: The request, whose key was checked.
+            weights: Weights by name; None for the default weights of all memories.
+        """
+        weights = self.engine.default_weights if weights is None else weights
+        return {name: weight for name, weight in weights.items() if self.rights(request, name) != "none"}
+
+    def check_rights(self, request: Request, name: str, needed: Rights) -> None:
+        """Check the rights of a request on one memory.
+
+        Args:
+            request: The request, whose key was checked.
+            name: Name of the memory.
+            needed: The rights that the request needs.
+
+        Raises:
+            HttpError: 403, the key has lower rights; 404, there is no such memory, or the key may not use it.
+        """
+        found = self.rights(request, name)
+        if name not in self.engine.memories or found == "none":
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        if self.settings.read_only and needed != "read":
+            raise ReadOnlyError(self.settings.writer)
+        if needed == "manage" and self.memories.others(name) is None:
+            raise HttpError(403, "The operator of the server gives this memory: it cannot be renamed or deleted here.")
+        if RIGHTS.index(found) < RIGHTS.index(needed):
+            raise HttpError(403, "The memory belongs to another key, which does not allow this.")
+
+    @property
+    def seconds_behind(self) -> float:
+        """Seconds since the memories of a read-only server were up to date; 0 for a writer."""
+        return 0.0 if self.followers is None else self.followers.seconds_behind
 
     def close(self) -> None:
         """End all work: imports stop, and running translations stop at their next decoding step.
 
         The server calls this when all requests are answered or their time for shutting down is over.
         """
+        if self.followers is not None:
+            self.followers.close()
         self.jobs.close()
         self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)
@@ -243,6 +323,7 @@ class Service:
         Raises:
             HttpError: 400, there is no pair or a limit is exceeded; and the errors of `MemoryWriters`.
         """
+        self.check_rights(request, name, "write")
         if not pairs:
             raise HttpError(400, "Invalid request: there is no pair")
         if len(pairs) > self.limits.texts:
@@ -276,6 +357,7 @@ class Service:
         Raises:
             HttpError: The errors of `MemoryWriters`.
         """
+        self.check_rights(request, name, "write")
 
         def remove_and_log() -> list[int]:
             removed = remove(name, *what)

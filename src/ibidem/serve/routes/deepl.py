@@ -62,7 +62,7 @@ def make_routes(service: Service) -> APIRouter:
         check_languages((engine.source, engine.target), body.source_lang, body.target_lang)
         named = None if body.translation_memory_id is None else [body.translation_memory_id]
         translate = service.translate_markup if body.tag_handling else service.translate
-        memories = choose_memories(named, engine.default_weights, service.limits.memories)
+        memories = choose_memories(named, service.usable_memories(request), service.limits.memories)
         splitting = choose_splitting(body.split_sentences, body.tag_handling)
         glossary = service.glossaries.choose(next(iter(named_glossaries), None))
         found = await translate(request, body.text, RequestOptions(memories, glossary=glossary), splitting)
@@ -109,6 +109,7 @@ def make_routes(service: Service) -> APIRouter:
                         segment_count=info.pairs,
                     )
                     for info in await service.run_in_thread(service.writers.list_memories)
+                    if service.rights(request, info.name) != "none"
                 ]
             )
         )

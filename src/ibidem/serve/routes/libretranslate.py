@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.memory_writer import file_name
 from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting, language_name
 from ibidem.serve.schemas import (
@@ -86,7 +86,7 @@ def make_routes(service: Service) -> APIRouter:
 
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
         check_languages((engine.source, engine.target), body.source, body.target)
-        memories = choose_memories(body.memories, engine.default_weights, service.limits.memories)
+        memories = choose_memories(body.memories, service.usable_memories(request), service.limits.memories)
         glossary = service.glossaries.choose(body.glossary)
         options = RequestOptions(memories, body.alternatives, body.explain, glossary, with_vectors=body.matches > 0)
         texts = body.q if isinstance(body.q, list) else [body.q]
@@ -146,6 +146,8 @@ def make_routes(service: Service) -> APIRouter:
         body = await service.read(request, SuggestRequest, scope="write")
         check_languages((engine.source, engine.target), body.source, body.target)
         if service.suggestion_memory is None:
+            if service.settings.read_only:
+                raise ReadOnlyError(service.settings.writer)
             raise HttpError(403, "This server does not accept suggestions.")
         service.check_size([body.q, body.s])
         pairs = pair_lines(body.q, body.s)
@@ -175,11 +177,19 @@ def make_routes(service: Service) -> APIRouter:
         seconds = service.batcher.seconds_since_step
         if seconds > service.limits.stuck_seconds:
             return json_response(Health(status="stuck", seconds_since_step=round(seconds, 1)), 503)
-        return json_response(Health(status="ok"))
+        behind = service.seconds_behind
+        stale = behind > service.limits.stale_seconds
+        return json_response(Health(status="ok", seconds_behind=round(behind, 1) if stale else None))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
-    async def frontend_settings() -> Response:
-        """The fields that LibreTranslate sends to its page, and `learnsInto`."""
+    async def frontend_settings(request: Request) -> Response:
+        """The fields that LibreTranslate sends to its page, `learnsInto` and `features`."""
+        routes = {getattr(route, "path", "") for route in request.app.routes}
+        features = {
+            "memories": service.memories.creates,
+            "glossaries": service.glossaries.creates,
+            "search": "/memories/{name}/search" in routes,
+        }
         return json_response(
             FrontendSettings(
                 apiKeys=service.authenticator.required,
@@ -194,6 +204,7 @@ def make_routes(service: Service) -> APIRouter:
                 suggestions=service.suggestion_memory is not None,
                 learnsInto=service.suggestion_memory,
                 supportedFilesFormat=document_endings(),
+                features=[name for name, offered in features.items() if offered],
             )
         )
 
@@ -304,7 +315,8 @@ class PairCache:
             self._numbers[key] = len(self.pairs)
             self.pairs.append(
                 CitedPair(
-                    memory=self._names[pair.memory],
+                    # The memory may have been renamed since its folder was read.
+                    memory=self._names.get(pair.memory) or file_name(pair.memory),
                     id=pair.id,
                     source=pair.source,
                     target=pair.target,
