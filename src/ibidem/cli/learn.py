@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.console import note, note_counts, shown_progress, use_threads
 from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.options import ModelOptions
 from ibidem.cli.settings import Assignments, ModelSettings, TextSettings, override, override_parts
@@ -80,7 +80,7 @@ def learn(
     dev_corpus = open_corpus(dev, base, format=text.dev_format, catalogue_language=language) if dev else None
     with shown_progress() as progress:
         memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
-    note(corpus.counts.describe())
+    note_counts(corpus)
     _note_index(memory)
     print_summary(memory, json=json)
 
@@ -112,7 +112,7 @@ def extract(
     settings = ExtractSettings(batch_tokens=batch_tokens)
     with shown_progress() as progress:
         memory = run(base, corpus, output, seed=seed, settings=settings, compactor=compactor, progress=progress)
-    note(corpus.counts.describe())
+    note_counts(corpus)
     print_summary(memory, json=json)
 
 
