@@ -150,6 +150,8 @@ def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
         "entries": 0,
         "weight": 1.0,
         "learns": True,
+        "source": "de",
+        "target": "en",
     }
     assert translate(writer, memories=["mine"]) == translate(writer, memories=[])
     for wrong in ({"origin": "corpus.tsv"}, {"origin": "/etc"}, {}, {"source": "x"}, {"ids": []}, {"ids": [10**30]}):

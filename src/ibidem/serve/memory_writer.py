@@ -13,7 +13,7 @@ from ibidem.learn import MemoryWriter
 from ibidem.progress import Progress, silent
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.schemas import MemoryInfo
-from ibidem.text import Counts, Pair, join_lines
+from ibidem.text import Counts, Pair, join_lines, primary_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,15 +51,18 @@ class MemoryWriters:
     indexes.
 
     Args:
-        model: The base model, which computes the entries of new pairs.
+        models: The base models by the names of the memories; each computes the entries of new pairs.
         memories: The loaded memories by name.
         read_only: Whether all changes are refused.
     """
 
-    def __init__(self, model: BaseModel, memories: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
+    def __init__(
+        self, models: Mapping[str, BaseModel], memories: Mapping[str, LoadedMemory], *, read_only: bool = False
+    ) -> None:
+        self._models = models
         self._memories = memories
         self._writers = {
-            name: MemoryWriter(loaded.memory, model, lock_timeout=_LOCK_SECONDS)
+            name: MemoryWriter(loaded.memory, models[name], lock_timeout=_LOCK_SECONDS)
             for name, loaded in memories.items()
             if not read_only
         }
@@ -254,7 +257,13 @@ class MemoryWriters:
             entries=memory.entries - len(memory.excluded_entries()) + int(memory.tail.active_entries.sum()),
             weight=self._memories[name].weight,
             learns=name in self._writers,
+            source=self._languages(name)[0],
+            target=self._languages(name)[1],
         )
+
+    def _languages(self, name: str) -> tuple[str, str]:
+        tokens = self._models[name].tokens
+        return primary_language(tokens.source_language or ""), primary_language(tokens.target_language or "")
 
 
 def file_name(origin: str) -> str:

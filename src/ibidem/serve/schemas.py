@@ -280,6 +280,8 @@ class MemoryInfo(BaseModel):
     entries: int = Field(description="Number of entries (stored tokens)")
     weight: float = Field(description="Default weight")
     learns: bool = Field(description="Whether the memory can be changed")
+    source: str = Field(description="Code of the source language of its pairs")
+    target: str = Field(description="Code of the target language of its pairs")
 
 
 class MemoryList(BaseModel):

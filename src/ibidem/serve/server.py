@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
+from ibidem.decode import Translator
 from ibidem.errors import UsageError
 from ibidem.serve.app import make_app
 from ibidem.serve.auth import Authenticator, KeyStore, RateLimiter
 from ibidem.serve.engine import Engine
+from ibidem.serve.language_detection import load_detector
 from ibidem.serve.metrics import Metrics
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ibidem.decode import Translator
     from ibidem.serve.limits import ServeSettings
 
 _MAX_CONNECTIONS = 2_048
@@ -33,11 +34,13 @@ _SHUTDOWN_SECONDS = 60
 _START_SECONDS = 30
 
 
-def make_service(translator: Translator, settings: ServeSettings, keys: KeyStore | None = None) -> Service:
-    """Create a service over a translator.
+def make_service(
+    translator: Translator | Sequence[Translator], settings: ServeSettings, keys: KeyStore | None = None
+) -> Service:
+    """Create a service over a translator, or over translators of different languages.
 
     Args:
-        translator: The base model and the memories.
+        translator: The base model and the memories; or several of them, that of the default languages first.
         settings: Settings and limits.
         keys: The valid API keys; None for none.
 
@@ -54,7 +57,8 @@ def make_service(translator: Translator, settings: ServeSettings, keys: KeyStore
         raise UsageError("Invalid origin *: name each origin, such as https://example.org.")
     limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
     authenticator = Authenticator(keys, limiter, required=settings.keys_required)
-    return Service(Engine(translator), authenticator, settings, Metrics())
+    translators = [translator] if isinstance(translator, Translator) else translator
+    return Service(Engine(*translators), authenticator, settings, Metrics())
 
 
 def is_loopback(host: str) -> bool:
@@ -109,6 +113,8 @@ def serve(
     """
     config = _make_config(service, certificate)
     with listen(host, port) as listener:
+        # The first detection of a language would otherwise wait for its model.
+        threading.Thread(target=load_detector, name="ibidem-detector", daemon=True).start()
         try:
             # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):
