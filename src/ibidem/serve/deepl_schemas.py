@@ -65,6 +65,7 @@ class DeeplRequest(BaseModel):
     non_splitting_tags: Tags = Field(default=None, description="Refused unless it is empty")
     outline_detection: Flag = Field(default=None, description="Refused if it is false")
     enable_beta_languages: Flag = Field(default=None, description="Without effect")
+    show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None
 
 
@@ -77,6 +78,9 @@ class DeeplTranslation(BaseModel):
         default=None, description="Characters of the source, if `show_billed_characters` is set"
     )
     warning: str | None = Field(default=None, description="Only if the text was not translated: why")
+    confidence: float | None = Field(
+        default=None, description="Probability that the translation needs no edit, if requested; missing if unknown"
+    )
 
 
 class DeeplResponse(BaseModel):
@@ -215,6 +219,7 @@ class DeeplDocumentRequest(BaseModel):
     translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
     glossary_id: str | None = Field(default=None, description="Id or name of the glossary to use, or `none`")
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
+    show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None
 
 

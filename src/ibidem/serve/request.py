@@ -311,6 +311,7 @@ class RequestOptions:
         explain: Whether to explain the translation.
         glossary: The glossary whose terms the translation must contain; None for none.
         pair: The source and the target language; None for the default pair of the server.
+        with_vectors: Whether to compute the source vectors of the pieces, by which matches are found.
     """
 
     memories: tuple[tuple[str, float], ...] = ()
@@ -318,6 +319,7 @@ class RequestOptions:
     explain: bool = False
     glossary: Glossary | None = None
     pair: tuple[str, str] | None = None
+    with_vectors: bool = False
 
 
 def language_name(code: str) -> str:

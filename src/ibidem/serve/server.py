@@ -22,9 +22,10 @@ from ibidem.serve.metrics import Metrics
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ibidem.memory import Replica
     from ibidem.serve.limits import ServeSettings
 
 _MAX_CONNECTIONS = 2_048
@@ -35,7 +36,10 @@ _START_SECONDS = 30
 
 
 def make_service(
-    translator: Translator | Sequence[Translator], settings: ServeSettings, keys: KeyStore | None = None
+    translator: Translator | Sequence[Translator],
+    settings: ServeSettings,
+    keys: KeyStore | None = None,
+    replicas: Mapping[str, Replica] | None = None,
 ) -> Service:
     """Create a service over a translator, or over translators of different languages.
 
@@ -43,6 +47,7 @@ def make_service(
         translator: The base model and the memories; or several of them, that of the default languages first.
         settings: Settings and limits.
         keys: The valid API keys; None for none.
+        replicas: The replicas among the memories, by name; the service updates and closes them.
 
     Returns:
         The service, with its threads started; `Service.close` ends them.
@@ -58,7 +63,7 @@ def make_service(
     limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
     authenticator = Authenticator(keys, limiter, required=settings.keys_required)
     translators = [translator] if isinstance(translator, Translator) else translator
-    return Service(Engine(*translators), authenticator, settings, Metrics())
+    return Service(Engine(*translators), authenticator, settings, Metrics(), replicas)
 
 
 def is_loopback(host: str) -> bool:
@@ -98,6 +103,7 @@ def serve(
     started: Callable[[str], None] = print,
     *,
     certificate: Certificate | None = None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then close the service.
 
@@ -107,18 +113,19 @@ def serve(
         port: Port to listen on, 0 for any free one.
         started: Called with the URL when the server is ready.
         certificate: The files for TLS; None serves without TLS.
+        listener: A socket that listens already; None opens one. It is closed.
 
     Raises:
         UsageError: The port or the certificate cannot be used.
     """
     config = _make_config(service, certificate)
-    with listen(host, port) as listener:
+    with listener or listen(host, port) as opened:
         # The first detection of a language would otherwise wait for its model.
         threading.Thread(target=load_detector, name="ibidem-detector", daemon=True).start()
         try:
             # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):
-                _Server(config, started).run([listener])
+                _Server(config, started).run([opened])
         finally:
             service.close()
 

@@ -24,6 +24,7 @@ from ibidem.serve.request import (
     language_name,
     read_fields,
 )
+from ibidem.serve.routes.libretranslate import round_confidence
 from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
 from ibidem.serve.weblate_probe import is_weblate_probe, probe_warning
 
@@ -60,7 +61,7 @@ def make_routes(service: Service) -> APIRouter:
             return json_response(DeeplResponse(translations=[answer]))
         pair = await service.choose_pair(body.source_lang, body.target_lang, body.text)
         named = None if body.translation_memory_id is None else [body.translation_memory_id]
-        memories = service.choose_memories(named, pair)
+        memories = service.choose_memories(request, named, pair)
         named_glossaries = [name for name in (body.glossary_id, *(body.glossary_ids or ())) if name]
         glossary = service.glossaries.choose(next(iter(named_glossaries), None), pair)
         options = RequestOptions(memories, glossary=glossary, pair=pair)
@@ -77,6 +78,7 @@ def make_routes(service: Service) -> APIRouter:
                         detected_source_language=pair[0].upper(),
                         text=one.text,
                         billed_characters=len(text) if body.show_billed_characters else None,
+                        confidence=round_confidence(one.confidence) if body.show_confidence else None,
                     )
                     for text, one in zip(body.text, found, strict=True)
                 ]
@@ -112,11 +114,12 @@ def make_routes(service: Service) -> APIRouter:
                     DeeplMemory(
                         translation_memory_id=info.name,
                         name=info.name,
-                        source_language=info.source.upper(),
-                        target_languages=[info.target.upper()],
+                        source_language=engine.pair_of(info.name)[0].upper(),
+                        target_languages=[engine.pair_of(info.name)[1].upper()],
                         segment_count=info.pairs,
                     )
                     for info in await service.run_in_thread(service.writers.list_memories)
+                    if service.rights(request, info.name) != "none"
                 ]
             )
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 
@@ -55,13 +55,14 @@ def make_routes(service: Service) -> APIRouter:
     documents, limits = service.documents, service.limits
 
     async def options_for(
+        request: Request,
         source: str | None,
         target: str | None,
         memories: Sequence[str] | Mapping[str, float] | None,
         glossary: str | None = None,
     ) -> RequestOptions:
         pair = await service.choose_pair(source, target)
-        chosen = service.choose_memories(memories, pair)
+        chosen = service.choose_memories(request, memories, pair)
         return RequestOptions(chosen, glossary=service.glossaries.choose(glossary, pair), pair=pair)
 
     async def store(upload: Upload, copy: BinaryIO, part: bytes) -> None:
@@ -79,22 +80,32 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Send a document",
     )
-    async def send(request: Request, file: str, memories: str = _ALL, source: str = "", target: str = "") -> Response:
+    async def send(
+        request: Request,
+        file: str,
+        memories: str = _ALL,
+        glossary: str = _ALL,
+        min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
+        source: str = "",
+        target: str = "",
+    ) -> Response:
         """The body is the document; the ending of its name `file` gives the format.
 
-        `memories` are names with commas between them, `*` for all of them. Without `source` and `target`, the document
-        is in the source language of the first pair of languages of the server.
+        `memories` are names with commas between them, `*` for all of them; `glossary` is an id or a name, `none`
+        for none, `*` for that of the server. Texts of a lower confidence than `min_confidence` are left out, and listed
+        in `failures`. Without `source` and `target`, the document is in the source language of the first pair of
+        languages of the server.
 
         A key must be in the header or the query.
         """
         owner = service.authenticator.check(request)
         names = None if memories == _ALL else [name for name in memories.split(",") if name]
-        options = await options_for(source, target, names)
+        options = await options_for(request, source, target, names, None if glossary == _ALL else glossary)
         with documents.receive(file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, limits.document_bytes, limits.body_seconds):
                     await store(upload, copy, part)
-            job = documents.start(upload, owner, options)
+            job = documents.start(upload, owner, options, min_confidence=min_confidence)
         return json_response(_describe(job), 202)
 
     @router.get("/documents/{id}", response_model=DocumentInfo, tags=["Documents"], responses=ERRORS, summary="State")
@@ -132,7 +143,7 @@ def make_routes(service: Service) -> APIRouter:
         async with read_upload(request, limits, documents.receive, store) as (body, upload):
             owner = service.authenticator.check(request, _text(body.fields.get("api_key")))
             fields = parse_fields(TranslateFileRequest, body)
-            options = await options_for(fields.source, fields.target, fields.memories)
+            options = await options_for(request, fields.source, fields.target, fields.memories)
             job = documents.start(upload, owner, options)
         try:
             await cancel_on_disconnect(request, asyncio.wrap_future(job.ended))
@@ -168,7 +179,7 @@ def make_routes(service: Service) -> APIRouter:
             _refuse_unsupported(fields, PurePath(fields.filename or upload.path).suffix)
             memory = fields.translation_memory_id
             names = None if memory is None else [memory]
-            options = await options_for(fields.source_lang, fields.target_lang, names, fields.glossary_id)
+            options = await options_for(request, fields.source_lang, fields.target_lang, names, fields.glossary_id)
             job = documents.start(upload, owner, options, fields.filename)
         return json_response(DeeplDocument(document_id=job.id, document_key=job.key))
 

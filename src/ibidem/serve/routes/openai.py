@@ -69,7 +69,7 @@ def make_routes(service: Service) -> APIRouter:
         text = find_text(body)
         source, target = find_languages(body)
         pair = await service.choose_pair(source, target, [text])
-        memories = service.choose_memories(body.memories, pair)
+        memories = service.choose_memories(request, body.memories, pair)
         glossary = service.glossaries.choose(body.glossary, pair)
         options = RequestOptions(memories, (body.n or 1) - 1, glossary=glossary, pair=pair)
         (found,) = await service.translate(request, [text], options)
