@@ -240,7 +240,6 @@ def test_confidence_matches_and_search(driver: Any, url: str) -> None:
     }
     page = Page(driver, url, answers)
     page.wait_for_start()
-    assert not page["search-pane"].is_displayed(), "this server has no search"
     page.paste(KNOWN[0])
     assert page["confidence"].text == "Confidence 34 %"
     page.all("#translation .word")[0].click()
@@ -254,13 +253,21 @@ def test_confidence_matches_and_search(driver: Any, url: str) -> None:
     assert page["target"].get_attribute("value") == "Help"
     page["cancel"].click()
 
+    page = Page(driver, url)
+    page.wait(lambda: page["search-pane"].is_displayed(), "the search of this server")
+    page["search-text"].send_keys("einstellungen wurden", Keys.ENTER)
+    page.wait(lambda: page.all("#search-list li"), "the results")
+    assert KNOWN[0] in page["search-list"].text
     settings = page.run("return fetch('/frontend/settings').then((response) => response.json())")
-    page = Page(driver, url, {**answers, "/frontend/settings": {**settings, "features": ["search"]}})
+    page = Page(driver, url, {**answers, "/frontend/settings": settings})
     page.wait(lambda: page["search-pane"].is_displayed(), "the search")
     page["search-text"].send_keys("(öffnen) open", Keys.ENTER)
     page.wait(lambda: page.all("#search-list li"), "the results")
     assert [mark.text for mark in page.all("#search-list mark")] == ["(öffnen)", "Open"]
     assert page["search-note"].text == "1 pair"
+    page = Page(driver, url, {"/frontend/settings": {**settings, "features": []}})
+    page.wait(lambda: page.all("#memories li"), "the memories")
+    assert not page["search-pane"].is_displayed(), "a server without search"
     assert page.has_no_browser_errors()
 
 

@@ -210,13 +210,12 @@ def make_routes(service: Service) -> APIRouter:
         return json_response(Health(status="ok", seconds_behind=round(behind, 1) if stale else None))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
-    async def frontend_settings(request: Request) -> Response:
+    async def frontend_settings() -> Response:
         """The fields that LibreTranslate sends to its page, `learnsInto` and `features`."""
-        routes = {getattr(route, "path", "") for route in request.app.routes}
         features = {
             "memories": service.memories.creates,
             "glossaries": service.glossaries.creates,
-            "search": "/memories/{name}/search" in routes,
+            "search": True,
         }
         return json_response(
             FrontendSettings(
