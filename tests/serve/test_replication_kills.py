@@ -60,7 +60,7 @@ class Server:
         with urllib.request.urlopen(urllib.request.Request(self.url + path, content, headers), timeout=30) as answer:
             return json.load(answer)
 
-    def wait(self, status: str = "ready", seconds: float = 120) -> None:
+    def wait(self, status: str = "ready", seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):

@@ -76,7 +76,7 @@ def test_all_routes_are_described(client: Client) -> None:
         *("POST /v2/document", "POST /v2/document/{id}", "POST /v2/document/{id}/result"),
         *("GET /v3/translation_memories", "GET /memories", "POST /memories/{name}/pairs"),
         *("DELETE /memories/{name}/pairs", "POST /memories/{name}/import", "GET /jobs/{id}", "DELETE /jobs/{id}"),
-        "GET /metrics",
+        *("GET /metrics", "GET /ready", "GET /replication/{name}/view", "GET /replication/{name}/files/{path}"),
         *("POST /v2/glossaries", "GET /v2/glossaries", "GET /v2/glossary-language-pairs", "GET /v2/glossaries/{id}"),
         *("GET /v2/glossaries/{id}/entries", "DELETE /v2/glossaries/{id}", "POST /v3/glossaries"),
         *("GET /v3/glossaries", "GET /v3/glossaries/{id}", "PATCH /v3/glossaries/{id}"),
