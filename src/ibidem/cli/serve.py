@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,11 +93,21 @@ def serve(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
         ),
     ] = None,
+    memories: Annotated[
+        Path | None,
+        typer.Option(
+            "--memories",
+            help="Folder of memories that clients may use, create, rename and delete; all that it has are served. "
+            "Without -m on this machine alone: a folder of the user.",
+            show_default=False,
+        ),
+    ] = None,
     glossaries: Annotated[
         Path | None,
         typer.Option(
             "--glossaries",
-            help="Folder of glossaries that clients may use, create and delete; it is created.",
+            help="Folder of glossaries that clients may use, create and delete; it is created. Its default is like "
+            "that of --memories.",
             show_default=False,
         ),
     ] = None,
@@ -129,7 +140,8 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
 
-    A memory whose folder does not exist is created; it is filled by suggestions.
+    A memory whose folder does not exist is created; it is filled by suggestions. Without -m, --memories and keys, the
+    memories and glossaries that are made on the page are kept in a folder of the user.
     """
     from ibidem.serve import Limits
 
@@ -151,6 +163,9 @@ def serve(
             f"Any client that reaches {host} could read and change the memories: make a key with "
             "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
         )
+    if not translator_options.memories and memories is None and is_loopback(host) and not store and not read_only:
+        memories = data_folder() / "memories"
+        glossaries = glossaries or data_folder() / "glossaries"
     settings = ServeSettings(
         limits=limits,
         keys_required=bool(store),
@@ -160,6 +175,7 @@ def serve(
         writer=writer or (follow if follow is not None and _is_server(follow) else None),
         replication=bool(store) or is_loopback(host),
         suggestion_memory=suggestion_memory,
+        memories=memories,
         glossaries=glossaries,
         audit=audit,
     )
@@ -233,6 +249,18 @@ def _fetch_first(replica: Replica) -> None:
             note(f"{error}; trying again in {pause:.0f} seconds.")
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+def data_folder() -> Path:
+    """Return the folder in which the programs of this user keep data, as the operating system has it."""
+    home = Path.home()
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return base / "ibidem"
 
 
 def _check_extra() -> None:

@@ -10,6 +10,7 @@ import ibidem
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
@@ -53,9 +54,11 @@ if TYPE_CHECKING:
     from ibidem.memory.manifest import Manifest, SegmentRecord
 
 _COMBINERS = (FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT, CONTEXTUAL_COMBINER_ARTEFACT)
+_TUNED = (*_COMBINERS, CONFIDENCE_ARTEFACT)
 _DROPPED = {
     INDEX_ARTEFACT: "it was dropped; an index is built at each start until `ibidem index` stores one",
     **dict.fromkeys(_COMBINERS, "it was dropped; another combiner is used until `ibidem tune` makes it again"),
+    CONFIDENCE_ARTEFACT: "it was dropped; the general one is used until `ibidem tune` makes it again",
 }
 
 
@@ -231,7 +234,7 @@ def _without_artefacts(manifest: Manifest, files: set[str]) -> Manifest:
     """Return a manifest without artefacts that have these files."""
     kept = {name: record for name, record in manifest.artefacts.items() if record.file not in files}
     stages = dict(manifest.stages)
-    if any(name in manifest.artefacts and name not in kept for name in _COMBINERS):
+    if any(name in manifest.artefacts and name not in kept for name in _TUNED):
         stages.pop("tune", None)  # so that `learn` tunes again
     return replace(manifest, artefacts=kept, stages=stages) if len(kept) < len(manifest.artefacts) else manifest
 

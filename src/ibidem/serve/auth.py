@@ -337,7 +337,7 @@ class Authenticator:
             raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
 
     def check(self, request: Request, body_key: str | None = None, *, scope: str = "read") -> str:
-        """Check the key of a request, and store its name in `request.state.key` for the audit log.
+        """Check the key of a request, and store its name, scope and owner in `request.state`.
 
         A request with a valid key in its body was counted by address when it arrived. It is now counted by its key.
 
@@ -357,6 +357,7 @@ class Authenticator:
         key = self._find(outside or body_key)
         request.state.key = key.name if key is not None else ""
         request.state.scope = key.scope if key is not None else ""
+        request.state.owner = _owner(key)
         if key is not None and not outside:
             self._limiter.give_back(_address_client(request))
             self._take(_key_client(key))

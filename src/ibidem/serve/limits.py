@@ -27,6 +27,8 @@ class Limits:
         import_unpacked_bytes: Bytes of an imported file after decompression.
         import_pairs: Sentence pairs of an imported file, including pairs that are skipped.
         import_seconds: Seconds spent on reading an imported file, without the time for learning.
+        stored_memories: Memories that clients may store, with those in the trash.
+        trash_seconds: Seconds after which a deleted memory or glossary is removed for good.
         glossaries: Glossaries that clients may store.
         glossary_terms: Terms of a glossary that a client sends.
         document_bytes: Bytes of an uploaded document.
@@ -65,6 +67,8 @@ class Limits:
     import_unpacked_bytes: int = 1 << 30
     import_pairs: int = 2_000_000
     import_seconds: float = 300.0
+    stored_memories: int = 200
+    trash_seconds: float = 2_592_000.0
     glossaries: int = 200
     glossary_terms: int = 10_000
     document_bytes: int = 1 << 24
@@ -104,6 +108,7 @@ class ServeSettings:
         writer: Address of the server that accepts changes, for the message of a read-only one; None if it is unknown.
         replication: Whether replicas may fetch the memories.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
+        memories: Folder of the memories that clients create; they cannot create any if None.
         glossaries: Folder of the glossaries that clients create; they cannot create any if None.
         audit: File that receives a line for each change of a memory; None for no audit log.
 
@@ -120,5 +125,6 @@ class ServeSettings:
     writer: str | None = None
     replication: bool = True
     suggestion_memory: str | None = None
+    memories: Path | None = None
     glossaries: Path | None = None
     audit: Path | None = None

@@ -130,6 +130,8 @@ class Metrics:
             Text in UTF-8.
         """
         self._waiting.set(waiting_characters)
+        for gauge in (self._pairs, self._entries):
+            gauge.clear()  # memories may have been renamed or deleted
         for memory in memories:
             self._pairs.labels(memory.name).set(memory.pairs)
             self._entries.labels(memory.name).set(memory.entries)
