@@ -110,7 +110,8 @@ def fit(rows: list[Row]) -> Fit:
             best = loss, constants
     assert best is not None
     errors = np.abs(design @ best[1] / wanted - 1)
-    return Fit(*(float(value) for value in best[1]), float(errors.max()))
+    base, per_list, per_code = best[1].tolist()
+    return Fit(base, per_list, per_code, float(errors.max()))
 
 
 def probes(rows: list[Row], lists: int) -> float:

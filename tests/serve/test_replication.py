@@ -69,40 +69,40 @@ def state(client: Client) -> object:
 
 
 def test_two_followers_give_the_translations_of_the_writer(tiny: Any, folder: Path, tmp_path: Path) -> None:
-    """While pairs are added and removed, the journal is sealed, and the writer ends and comes back."""
-    with writing(tiny, folder) as writer:
-        with (
-            following(tiny, tmp_path / "a" / "mine", writer.url) as (one, service),
-            following(tiny, tmp_path / "b" / "mine", writer.url) as (two, _),
-        ):
+    """While pairs are added and removed, and the journal is sealed."""
+    with (
+        writing(tiny, folder) as writer,
+        following(tiny, tmp_path / "a" / "mine", writer.url) as (one, service),
+        following(tiny, tmp_path / "b" / "mine", writer.url) as (two, _),
+    ):
+        assert translations(one) == translations(two) == translations(writer)
+        before = translations(writer)
+
+        def check() -> None:
+            wait_until(lambda: state(one) == state(two) == state(writer))
             assert translations(one) == translations(two) == translations(writer)
-            before = translations(writer)
 
-            def check() -> None:
-                wait_until(lambda: state(one) == state(two) == state(writer))
-                assert translations(one) == translations(two) == translations(writer)
-
-            writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"})
-            check()
-            assert translations(one) != before
-            added = writer.post(
-                "/memories/mine/pairs", {"pairs": [{"source": "Neues Wort", "target": "New word"}], "origin": "test"}
-            )
-            check()
-            Memory.open(folder).sealed()  # another process
-            writer.send(
-                "DELETE",
-                "/memories/mine/pairs",
-                json.dumps({"ids": added.json["added"]}).encode(),
-                Content_Type="application/json",
-            )
-            check()
-            assert service.followers is not None
-            wait_until(lambda: service.followers.states()[0].generation == Memory.open(folder).generation)  # type: ignore[union-attr]
-            last = translations(one)
-            assert one.get("/ready").json == {"status": "ready"}
-            assert translations(one) == last
-            assert verify_folder(tmp_path / "a" / "mine")[1] == []
+        writer.post("/suggest", {"q": GERMAN, "s": WANTED, "source": "de", "target": "en"})
+        check()
+        assert translations(one) != before
+        added = writer.post(
+            "/memories/mine/pairs", {"pairs": [{"source": "Neues Wort", "target": "New word"}], "origin": "test"}
+        )
+        check()
+        Memory.open(folder).sealed()  # another process
+        writer.send(
+            "DELETE",
+            "/memories/mine/pairs",
+            json.dumps({"ids": added.json["added"]}).encode(),
+            Content_Type="application/json",
+        )
+        check()
+        assert service.followers is not None
+        wait_until(lambda: service.followers.states()[0].generation == Memory.open(folder).generation)  # type: ignore[union-attr]
+        last = translations(one)
+        assert one.get("/ready").json == {"status": "ready"}
+        assert translations(one) == last
+        assert verify_folder(tmp_path / "a" / "mine")[1] == []
 
 
 def test_a_writer_that_is_away(tiny: Any, folder: Path, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_all_routes_are_described(client: Client) -> None:
         *("POST /v2/document", "POST /v2/document/{id}", "POST /v2/document/{id}/result"),
         *("GET /v3/translation_memories", "GET /memories", "POST /memories/{name}/pairs"),
         *("DELETE /memories/{name}/pairs", "POST /memories/{name}/import", "GET /jobs/{id}", "DELETE /jobs/{id}"),
+        *("GET /metrics", "GET /ready", "GET /replication/{name}/view", "GET /replication/{name}/files/{path}"),
         *("POST /memories", "PATCH /memories/{name}", "DELETE /memories/{name}", "GET /memories/{name}/export"),
         *("GET /trash", "POST /trash/{kind}/{id}/restore", "DELETE /trash/{kind}/{id}", "POST /segments"),
         *("GET /glossaries", "POST /glossaries/import", "GET /glossaries/{id}/export", "GET /metrics"),
