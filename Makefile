@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow trust sanitize results docs lock clean
+.PHONY: demo test lint slow trust fuzz sanitize results docs lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -33,6 +33,14 @@ trust: $(VENV)/.installed-dev
 	IBIDEM_TRUST_SCALE=$(TRUST_SCALE) IBIDEM_TRUST_SECONDS=$(TRUST_SECONDS) IBIDEM_TRUST_SEED=$(TRUST_SEED) \
 	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust tests/trust
 	cat build/trust.json
+
+# Coverage-guided fuzzing of all readers, in FUZZ_JOBS processes, until the seconds or the executions are used up.
+FUZZ_SECONDS ?= 3600
+FUZZ_EXECUTIONS ?= 10000000
+FUZZ_JOBS ?= 2
+FUZZ_SEED ?= 1
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/trust/fuzz/run.py --seconds $(FUZZ_SECONDS) --executions $(FUZZ_EXECUTIONS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
 
 # Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
 sanitize: $(VENV)/.installed-dev
