@@ -23,15 +23,17 @@ lint: $(VENV)/.installed-dev
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
-# Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most.
+# Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most, in
+# one of TRUST_JOBS processes.
 TRUST_SCALE ?= 1000
-TRUST_SECONDS ?= 120
+TRUST_SECONDS ?= 60
+TRUST_JOBS ?= 2
 TRUST_SEED ?= 1
 trust: $(VENV)/.installed-dev
 	rm -f build/trust.json
 	mkdir -p build
 	IBIDEM_TRUST_SCALE=$(TRUST_SCALE) IBIDEM_TRUST_SECONDS=$(TRUST_SECONDS) IBIDEM_TRUST_SEED=$(TRUST_SEED) \
-	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust tests/trust
+	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust -n $(TRUST_JOBS) tests/trust
 	cat build/trust.json
 
 # Coverage-guided fuzzing of all readers, in FUZZ_JOBS processes, until the seconds or the executions are used up.

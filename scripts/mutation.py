@@ -80,13 +80,28 @@ class Mutant(NamedTuple):
         module: The path of the module in the package, such as `memory/journal.py`.
         line: The line that is changed.
         change: The change in words.
-        tree: The changed module.
+        place: The number of the place in `find_places`.
+        number: The number of the change among those of the place.
     """
 
     module: str
     line: int
     change: str
-    tree: ast.Module
+    place: int
+    number: int
+
+    def tree(self) -> ast.Module:
+        """Return the changed module."""
+        tree = ast.parse((SOURCES / self.module).read_text("utf-8"))
+        parent, name, index = find_places(tree)[self.place]
+        old = getattr(parent, name) if index is None else getattr(parent, name)[index]
+        new = list(mutate(old))[self.number][1]
+        new = ast.copy_location(ast.Pass() if new is None else new, old)
+        if index is None:
+            setattr(parent, name, new)
+        else:
+            getattr(parent, name)[index] = new
+        return ast.fix_missing_locations(tree)
 
 
 def mutate(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
@@ -146,23 +161,12 @@ def find_places(tree: ast.Module) -> list[tuple[ast.AST, str, int | None]]:
 
 def read_mutants(module: Path) -> list[Mutant]:
     """Return all mutants of a module."""
-    tree = ast.parse(module.read_text("utf-8"))
+    name = str(module.relative_to(SOURCES))
     mutants = []
-    for place, (parent, name, index) in enumerate(find_places(tree)):
-        value = getattr(parent, name)
-        node = value if index is None else value[index]
-        for number, (change, _) in enumerate(mutate(node)):
-            whole = copy.deepcopy(tree)
-            other, _, _ = find_places(whole)[place]
-            old = getattr(other, name) if index is None else getattr(other, name)[index]
-            _, new = list(mutate(old))[number]
-            new = ast.copy_location(ast.Pass() if new is None else new, old)
-            if index is None:
-                setattr(other, name, new)
-            else:
-                getattr(other, name)[index] = new
-            line = getattr(node, "lineno", 0)
-            mutants.append(Mutant(str(module.relative_to(SOURCES)), line, change, ast.fix_missing_locations(whole)))
+    for place, (parent, field, index) in enumerate(find_places(ast.parse(module.read_text("utf-8")))):
+        node = getattr(parent, field) if index is None else getattr(parent, field)[index]
+        line = getattr(node, "lineno", 0)
+        mutants += [Mutant(name, line, change, place, number) for number, (change, _) in enumerate(mutate(node))]
     return mutants
 
 
@@ -207,11 +211,12 @@ def run_tests(files: list[str], mutant: Mutant | None, seconds: float) -> tuple[
 
 def install(mutant: Mutant) -> None:
     """Let this process import the changed module."""
-    path, real = str(SOURCES / mutant.module), importlib.machinery.SourceFileLoader.get_code
+    path, tree = str(SOURCES / mutant.module), mutant.tree()
+    real = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(self: importlib.machinery.SourceFileLoader, name: str) -> object:
         if os.path.realpath(self.path) == path:
-            return compile(mutant.tree, path, "exec")
+            return compile(tree, path, "exec")
         return real(self, name)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
