@@ -2,8 +2,8 @@
 
 A memory has random pairs, duplicates among them, of which some are removed, sealed, pruned or restored, and an index or
 none; its model has a random dimension. Texts are near, far, empty, huge or hostile. Two translators on threads of their
-own and a writer share the memory. The translations must be those of one thread afterwards. With a sanitized build of the
-library (`make sanitize`) every memory access of the native code is checked too.
+own and a writer share the memory, and afterwards one thread translates alone. With a sanitized build of the library
+(`make sanitize`) every memory access of the native code is checked too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import sentencepiece
 import torch
-from conftest import SENTENCES, write_marian
 
+from conftest import SENTENCES, write_marian
 from ibidem.decode import Translator
 from ibidem.learn import MemoryWriter, index_memory
 from ibidem.memory import Memory, verify_folder
