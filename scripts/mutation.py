@@ -228,6 +228,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0, help="mutants of all packages together; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="ends the run after this time; 0 for no end")
+    parser.add_argument("--quick", action="store_true", help="only the tests of the module, where it has some")
     parser.add_argument("--report", type=Path, default=ROOT / "build" / "mutation.json")
     chosen = parser.parse_args()
     os.chdir(ROOT)
@@ -250,7 +251,8 @@ def main() -> int:
             break
         package = mutant.module.partition("/")[0]
         state, spent = "survived", 0.0
-        for files in (tests_of(mutant.module), WIDER.get(package, [f"tests/{package}"])):
+        own, wider = tests_of(mutant.module), WIDER.get(package, [f"tests/{package}"])
+        for files in (own, [] if own and chosen.quick else wider):
             if state == "survived" and files:
                 key = " ".join(files)
                 if key not in limits:
