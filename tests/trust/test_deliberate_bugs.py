@@ -128,7 +128,7 @@ BUGS = {
     "a table is read in more memory than it needs": Bug(
         "text/csv.py",
         "        yield row\n        row = []\n",
-        "        yield row\n        row = [0 for _ in [b' ' * (1 << 29)] if False]\n",
+        "        yield row\n        row = [0 for _ in [b' ' * (1 << 28)] if False]\n",
         "trust/fuzz/test_corpus.py",
         "csv.document",
     ),

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from ibidem.text.document import Document
 
-MAX_LENGTH = 4096
-"""The largest input that the fuzzer makes, in bytes."""
-
 # Readers of inputs of 4 KiB take milliseconds; an instrumented reader on a busy machine takes up to 20 times as long.
 MAX_SECONDS = 2.0
 MAX_BYTES = 96 << 20
