@@ -158,7 +158,8 @@ def main() -> None:
                 raise
             shutil.rmtree(folder)
             seed += 1
-    print(f"{seed - chosen.seed} memories, {texts} texts: no error", flush=True)
+            print(f"{seed - chosen.seed} memories, {texts} texts", flush=True)
+    print("no error", flush=True)
 
 
 if __name__ == "__main__":
