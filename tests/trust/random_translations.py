@@ -98,7 +98,7 @@ def translate_with_memory(models: dict[int, Any], folder: Path, generator: rando
     torch.set_num_threads(generator.choice([1, 1, 2]))
     model = models[generator.choice(DIMENSIONS)]
     writer = MemoryWriter(folder, model)
-    pairs = draw_pairs(generator, generator.choice([1, 30, 300]))
+    pairs = draw_pairs(generator, generator.choice([1, 30, 120]))
     writer.add(pairs)
     change(folder, writer, generator)
     near = [pair.source for pair in generator.sample(pairs, min(len(pairs), 8))]
@@ -116,7 +116,7 @@ def translate_with_memory(models: dict[int, Any], folder: Path, generator: rando
 
     def write() -> None:
         try:
-            for number in range(1000):
+            for number in range(40):
                 if stop.is_set():
                     return
                 writer.remove([writer.add_pair(f"Neu {number}", f"new {number}").id])
