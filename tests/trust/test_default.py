@@ -143,14 +143,14 @@ def test_the_server_answers_every_text(folder: Path, tiny: Any) -> None:
 
     with running(make_service(Translator(tiny, folder), ServeSettings())) as url:
         for explain in (False, True):
-            for text in HOSTILE if explain else [*FAR, *EMPTY, *HUGE[:2]]:
+            for text in HOSTILE if explain else [*FAR, *EMPTY, HUGE[0]]:
                 content = {"q": text, "source": "de", "target": "en", "explain": explain}
                 status, body = post(f"{url}/translate", content)
                 assert status in (200, 400), (text[:30], status, body)
                 assert isinstance(json.loads(body), dict)
         assert post(f"{url}/suggest", {"q": ADDED[0], "s": ADDED[1], "source": "de", "target": "en"})[0] == 200
-        assert post(f"{url}/translate", {"q": TEXTS, "source": "de", "target": "en"})[0] in (200, 400, 413)
-        assert post(f"{url}/translate", {"q": "x" * 2_000_000, "source": "de", "target": "en"})[0] in (400, 413)
+        assert post(f"{url}/translate", {"q": HOSTILE, "source": "de", "target": "en"})[0] in (200, 400, 413)
+        assert post(f"{url}/translate", {"q": "x" * 900_000, "source": "de", "target": "en"})[0] == 400
         with urllib.request.urlopen(f"{url}/health", timeout=60) as answer:
             assert answer.status == 200
 
@@ -179,9 +179,9 @@ def test_the_command_line_with_the_shipped_model(tmp_path: Path, sentences: list
         return done.stdout.decode("utf-8")
 
     corpus, memory = tmp_path / "corpus.tsv", str(tmp_path / "mine")
-    pairs = islice(many_pairs(sentences), 1_300)
+    pairs = islice(many_pairs(sentences), 800)
     corpus.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), "utf-8")
-    run("learn", "--train", str(corpus), "-m", memory)
+    run("learn", "--train", str(corpus), "-o", memory)
     assert Memory.open(memory).entries > EXACT_BELOW
     check_index(Path(memory))
     lines = [text for text in TEXTS if len(text.splitlines()) == 1 and "\0" not in text]
