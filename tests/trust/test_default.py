@@ -166,6 +166,7 @@ def post(url: str, content: dict[str, Any]) -> tuple[int, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_the_command_line_with_the_shipped_model(tmp_path: Path, sentences: list[Any]) -> None:
     """Learn, translate, explain, add and remove by the command line, with the shipped model and no option."""
 

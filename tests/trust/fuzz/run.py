@@ -44,7 +44,17 @@ def fuzz_one(target: str, arguments: list[str]) -> None:
     with atheris.instrument_imports(include=["ibidem", "multipart"]):
         from trust.fuzz.readers import check_input
 
-    atheris.Setup([sys.argv[0], *arguments], lambda data: check_input(target, data))
+    prefix = next(each.partition("=")[2] for each in arguments if each.startswith("-artifact_prefix="))
+
+    def check(data: bytes) -> None:
+        try:
+            check_input(target, data)
+        except BaseException:
+            # The fuzzer writes no input if it fails while it reads its corpus.
+            Path(f"{prefix}input").write_bytes(data)
+            raise
+
+    atheris.Setup([sys.argv[0], *arguments], check)
     atheris.Fuzz()
 
 
