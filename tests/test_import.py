@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Path(ibidem.__file__).parent
 COMMANDS = (
     *(
+        "check",
         "learn",
         "adapt",
         "translate",
@@ -33,6 +34,8 @@ COMMANDS = (
         "export",
         "backup",
         "repair",
+        "push",
+        "pull",
     ),
     *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
 )
@@ -42,6 +45,7 @@ PACKAGES = (
     "native",
     "text",
     "model",
+    "check",
     "memory",
     "glossary",
     "compact",
@@ -49,6 +53,7 @@ PACKAGES = (
     "combine",
     "decode",
     "evaluate",
+    "executor",
     "learn",
     "reproduce",
     "serve",
@@ -84,12 +89,13 @@ def python(code: str, *arguments: str) -> str:
 def test_import_is_light() -> None:
     modules = json.loads(python("import ibidem, json, sys; print(json.dumps(list(sys.modules)))"))
     assert "ibidem" in modules
-    assert not {"torch", "transformers", "faiss", "numpy", "sacrebleu"} & set(modules)
+    assert not {"torch", "transformers", "faiss", "numpy", "ray", "sacrebleu", "submitit"} & set(modules)
 
 
 def test_every_command_prints_help_without_heavy_imports() -> None:
     answer = json.loads(python(_HELP, *COMMANDS))
-    assert not {"torch", "transformers", "faiss", "sacrebleu", "fastapi", "uvicorn"} & set(answer["modules"])
+    heavy = {"torch", "transformers", "faiss", "sacrebleu", "fastapi", "uvicorn", "ray", "submitit"}
+    assert not heavy & set(answer["modules"])
     assert set(answer["shown"]) == {"", *COMMANDS}
     for command, (code, text) in answer["shown"].items():
         assert code == 0, command

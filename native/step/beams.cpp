@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/exports.h"
 #include "base/noexcept_call.h"
@@ -33,20 +34,21 @@ void Beams::find_highest(int64_t count, int64_t most, Score score, std::vector<R
 
 Beams::Beams(const BeamRules& rules, const int64_t* limits, int64_t sentences) : rules_(rules), closed_(sentences) {
   for (int64_t s = 0; s < sentences; ++s) {
-    open_.push_back({s, limits[s], std::vector<float>(rules.beam, kNever), {}, {}, {}});
+    open_.push_back({s, limits[s], std::vector<float>(rules.beam, kNever), {}, {}, {}, {}});
     open_.back().scores[0] = 0.0f;
-    open_.back().finished.assign(rules.beam, {kNever, 0, 0, 0});
+    open_.back().finished.assign(rules.beam, {kNever, 0, 0, 0, 0, 0});
   }
 }
 
 int64_t Beams::advance(const float* log_probs, const int64_t* tokens, int64_t width, float divisor, int64_t* rows,
                        int64_t* last_tokens) {
   const int64_t beam = rules_.beam, sentences = open_.size();
+  if (recorded_tokens_.size() != static_cast<size_t>(sentences * beam * width)) recorded_tokens_.clear();
   int64_t kept = 0;
   for (int64_t s = 0; s < sentences; ++s) {
     Sentence& sentence = open_[s];
     const bool last = length_ >= sentence.limit;
-    extend(sentence, log_probs + s * beam * width, tokens + s * beam * width, width, last);
+    extend(sentence, log_probs + s * beam * width, tokens + s * beam * width, width, last, s * beam * width);
     merge_finished(sentence, divisor);
     keep_running(sentence);
     if (last || cannot_improve(sentence, divisor)) {
@@ -62,6 +64,7 @@ int64_t Beams::advance(const float* log_probs, const int64_t* tokens, int64_t wi
     ++kept;
   }
   open_.resize(kept);
+  recorded_tokens_.clear();
   ++length_;
   return kept;
 }
@@ -86,7 +89,33 @@ void Beams::numbers(int64_t* out) const {
   for (const Sentence& sentence : open_) *out++ = sentence.number;
 }
 
-int64_t Beams::result(int64_t number, int64_t rank, float* score, int* cut, int64_t* tokens, uint8_t* skipped) const {
+void Beams::record_states(const float* base_weights, const float* distances, const int64_t* entries, int64_t stride) {
+  for (Sentence& sentence : open_) {
+    sentence.states.resize((length_ - 1) * rules_.beam);
+    for (int64_t b = 0; b < rules_.beam; ++b) {
+      const bool known = *entries >= 0;
+      sentence.states.push_back({known ? 1.0f - *base_weights : 0.0f, *distances, known ? *entries : -1});
+      ++base_weights;
+      distances += stride;
+      entries += stride;
+    }
+  }
+}
+
+void Beams::record_candidates(const int64_t* tokens, const float* base_log_probs, int64_t width) {
+  const int64_t count = static_cast<int64_t>(open_.size()) * rules_.beam * width;
+  recorded_tokens_.assign(tokens, tokens + count);
+  recorded_log_probs_.assign(base_log_probs, base_log_probs + count);
+}
+
+// A candidate may have been replaced after it was recorded, such as by a forced end.
+float Beams::base_log_prob(int64_t candidate, int64_t token, float log_prob) const {
+  const bool known = !recorded_tokens_.empty() && recorded_tokens_[candidate] == token;
+  return known ? recorded_log_probs_[candidate] : log_prob;
+}
+
+int64_t Beams::result(int64_t number, int64_t rank, float* score, int* cut, int64_t* tokens, uint8_t* skipped,
+                      TokenEvidence* evidence, int64_t* entries) const {
   const Sentence& sentence = closed_[number];
   const Finished& end = sentence.finished[rank];
   *score = end.score;
@@ -97,27 +126,40 @@ int64_t Beams::result(int64_t number, int64_t rank, float* score, int* cut, int6
     const size_t here = step * rules_.beam + place;
     return here < sentence.skipped.size() && sentence.skipped[here];
   };
+  auto put_evidence = [&](int64_t step, int64_t place, float log_prob, float base_log_prob) {
+    const size_t here = step * rules_.beam + place;
+    const bool known = here < sentence.states.size();
+    const StateEvidence state = known ? sentence.states[here] : StateEvidence();
+    const float distance = state.entry < 0 ? std::numeric_limits<float>::infinity() : state.distance;
+    evidence[step] = {log_prob, base_log_prob, state.weight, distance};
+    entries[step] = state.entry;
+  };
   int64_t place = end.parent;
   skipped[end.step] = was_skipped(end.step, place);
+  put_evidence(end.step, place, end.log_prob, end.base_log_prob);
   for (int64_t step = end.step - 1; step >= 0; --step) {
     const Link& link = sentence.chain[step * rules_.beam + place];
     tokens[step] = link.token;
     place = link.parent;
     skipped[step] = was_skipped(step, place);
+    put_evidence(step, place, link.log_prob, link.base_log_prob);
   }
   if (!whole) tokens[end.step] = end.token;
   return end.step + !whole;
 }
 
 // Leaves the 2 x beam best extensions in extensions_.
-void Beams::extend(const Sentence& sentence, const float* log_probs, const int64_t* tokens, int64_t width, bool last) {
+void Beams::extend(const Sentence& sentence, const float* log_probs, const int64_t* tokens, int64_t width, bool last,
+                   int64_t first) {
   const int64_t beam = rules_.beam;
   auto total = [&](int64_t place) { return sentence.scores[place / width] + log_probs[place]; };
   find_highest(beam * width, std::min(2 * beam, beam * width), total, best_);
   extensions_.clear();
   for (const Ranked& one : best_) {
     const int64_t token = tokens[one.place];
-    extensions_.push_back({one.score, one.place / width, token, last || token == rules_.eos});
+    const float log_prob = log_probs[one.place];
+    extensions_.push_back({one.score, one.place / width, token, last || token == rules_.eos, log_prob,
+                           base_log_prob(first + one.place, token, log_prob)});
   }
 }
 
@@ -138,7 +180,7 @@ void Beams::merge_finished(Sentence& sentence, float divisor) {
       finished_.push_back(sentence.finished[one.place]);
     } else {
       const Extension& from = extensions_[one.place - beam];
-      finished_.push_back({one.score, length_ - 1, from.parent, from.token});
+      finished_.push_back({one.score, length_ - 1, from.parent, from.token, from.log_prob, from.base_log_prob});
     }
   }
   sentence.finished.swap(finished_);
@@ -153,7 +195,7 @@ void Beams::keep_running(Sentence& sentence) {
   for (int64_t b = 0; b < rules_.beam; ++b) {
     const Extension& from = extensions_[best_[b].place];
     sentence.scores[b] = best_[b].score;
-    sentence.chain.push_back({from.parent, from.token});
+    sentence.chain.push_back({from.parent, from.token, from.log_prob, from.base_log_prob});
   }
 }
 
@@ -194,8 +236,21 @@ IBIDEM_EXPORT void ibidem_beams_numbers(const void* beams, int64_t* out) {
   static_cast<const ibidem::Beams*>(beams)->numbers(out);
 }
 
-// tokens, skipped: as long as the sentence's limit. See Beams::result.
+// base_weights: [rows]; distances, entries: [rows, k], the nearest neighbour first; tokens, base_log_probs: [rows, width]. See
+// Beams::record_states and Beams::record_candidates. Returns 0 when out of memory.
+IBIDEM_EXPORT int ibidem_beams_record(void* beams, const float* base_weights, const float* distances, const int64_t* entries,
+                                      int64_t k, const int64_t* tokens, const float* base_log_probs, int64_t width) {
+  return ibidem::noexcept_call([&] {
+    auto& hypotheses = *static_cast<ibidem::Beams*>(beams);
+    hypotheses.record_states(base_weights, distances, entries, k);
+    hypotheses.record_candidates(tokens, base_log_probs, width);
+    return 1;
+  });
+}
+
+// tokens, skipped, evidence, entries: as long as the sentence's limit. See Beams::result.
 IBIDEM_EXPORT int64_t ibidem_beams_result(const void* beams, int64_t sentence, int64_t rank, float* score, int* cut,
-                                          int64_t* tokens, uint8_t* skipped) {
-  return static_cast<const ibidem::Beams*>(beams)->result(sentence, rank, score, cut, tokens, skipped);
+                                          int64_t* tokens, uint8_t* skipped, ibidem::TokenEvidence* evidence,
+                                          int64_t* entries) {
+  return static_cast<const ibidem::Beams*>(beams)->result(sentence, rank, score, cut, tokens, skipped, evidence, entries);
 }

@@ -220,27 +220,31 @@ void Mixture::mix(int64_t row, const WeightedNeighbours& neighbours, float* scor
   Row(*this).mix(row, lse, candidates_ + row * wanted_, neighbours, scores, tokens);
 }
 
-void Mixture::mix_all(const WeightedNeighbours& neighbours, float* scores, int64_t* tokens, int threads) const {
+void Mixture::mix_all(const WeightedNeighbours& neighbours, float* scores, int64_t* tokens, float* normalisers,
+                      int threads) const {
   parallel_for(threads, rows_, [&](int64_t begin, int64_t end) {
     Row row(*this);
     std::vector<Candidate> best(wanted_);
     for (int64_t r = begin; r < end; ++r) {
       const RowStats stats = row.rank(r, best.data());
       row.mix(r, stats.lse, best.data(), neighbours, scores + r * wanted_, tokens + r * wanted_);
+      if (normalisers != nullptr) normalisers[r] = static_cast<float>(stats.lse);
     }
   });
 }
 
 }  // namespace ibidem
 
-// values, weights: [rows, neighbours]; base: [rows]; all three null where there are no neighbours. For the rest see Mixture.
+// values, weights: [rows, neighbours]; base: [rows]; all three null where there are no neighbours. normalisers: null where they
+// are not wanted. For the rest see Mixture.
 // Returns 0 when out of memory.
 IBIDEM_EXPORT int ibidem_best_of_mixture(const float* logits, int64_t rows, int64_t size, int64_t stride, const float* base,
                                          const int64_t* values, const float* weights, int64_t neighbours, const uint8_t* banned,
-                                         int64_t banned_count, int64_t wanted, float* scores, int64_t* tokens, int threads) {
+                                         int64_t banned_count, int64_t wanted, float* scores, int64_t* tokens, float* normalisers,
+                                         int threads) {
   return ibidem::noexcept_call([&] {
     ibidem::Mixture mixture(logits, rows, size, stride, banned, banned_count, wanted);
-    mixture.mix_all({base, values, weights, neighbours}, scores, tokens, threads);
+    mixture.mix_all({base, values, weights, neighbours}, scores, tokens, normalisers, threads);
     return 1;
   });
 }

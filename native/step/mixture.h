@@ -59,8 +59,8 @@ class Mixture {
   // Finds the best tokens of the mixture in a row; scores, tokens: [wanted].
   void mix(int64_t row, const WeightedNeighbours& neighbours, float* scores, int64_t* tokens);
 
-  // Ranks and mixes all rows; scores, tokens: [rows, wanted].
-  void mix_all(const WeightedNeighbours& neighbours, float* scores, int64_t* tokens, int threads) const;
+  // Ranks and mixes all rows; scores, tokens: [rows, wanted]; normalisers: [rows], the log-sum-exp of each row's logits.
+  void mix_all(const WeightedNeighbours& neighbours, float* scores, int64_t* tokens, float* normalisers, int threads) const;
 
  private:
   struct RowStats {

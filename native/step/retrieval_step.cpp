@@ -274,7 +274,7 @@ IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* contex
     static thread_local Scratch<uint8_t> flags;
     auto& hypotheses = *static_cast<Beams*>(beams);
     const int64_t k = context->settings->k;
-    float* distances = floats.of(rows * (2 * k + 2));
+    float* distances = floats.of(rows * (2 * k + 2 + wanted));
     int64_t* entries = numbers.of(2 * rows * k + rows);
     const Retrieved out{distances, entries, entries + rows * k, distances + 2 * rows * k, distances + rows * k};
     float* score_gaps = out.base + rows;
@@ -288,6 +288,12 @@ IBIDEM_EXPORT int ibidem_retrieve_and_mix(const ibidem::RetrievalContext* contex
     int64_t* sentence_numbers = entries + 2 * rows * k;
     hypotheses.numbers(sentence_numbers);
     const BeamMixture beam{*policy, score_gaps, &mixture, source_vectors, sentence_numbers, wanted, scores, tokens};
-    return RetrievalStep(*context, batch, out, &beam).run(threads) ? 1 : -1;
+    if (!RetrievalStep(*context, batch, out, &beam).run(threads)) return -1;
+    float* base_log_probs = score_gaps + rows;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = row * wanted; i < (row + 1) * wanted; ++i) base_log_probs[i] = mixture.log_prob(row, tokens[i]);
+    hypotheses.record_states(out.base, distances, entries, k);
+    hypotheses.record_candidates(tokens, base_log_probs, wanted);
+    return 1;
   });
 }

@@ -6,11 +6,14 @@ import argparse
 from pathlib import Path
 
 import compactor as compactor_training
+import numpy as np
 
 from ibidem.api import open_corpus
 from ibidem.combine import ContextualNetwork, load_entry_table, store_contextual
+from ibidem.decode import GENERAL_CONFIDENCE, BaseScorer, LoadedMemory
 from ibidem.learn import gather_examples
 from ibidem.learn.combiner_training import ContextualSettings, train_contextual
+from ibidem.learn.confidence import collect_confidence_examples, fit_confidence
 from ibidem.learn.examples import join_examples
 from ibidem.memory import Memory
 from ibidem.model import load_model
@@ -20,7 +23,7 @@ NEIGHBOURS = 8
 
 
 def main() -> None:
-    """Run one of the two trainings."""
+    """Run one of the three trainings."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("compactor", help="train the compactor and the source projection on general text")
@@ -33,7 +36,18 @@ def main() -> None:
     second.add_argument("--memory", nargs=3, action="append", required=True, metavar=("FOLDER", "SOURCES", "TARGETS"))
     second.add_argument("--updates", type=int, default=5000)
     second.set_defaults(run=run_combiner)
-    for command in (first, second):
+    third = commands.add_parser("confidence", help="fit the confidence on development sets, with memories and without")
+    third.add_argument("--text", nargs=4, action="append", default=[], metavar=("SOURCES", "TARGETS", "FIRST", "COUNT"))
+    third.add_argument(
+        "--memory",
+        nargs=5,
+        action="append",
+        default=[],
+        metavar=("FOLDER", "SOURCES", "TARGETS", "FIRST", "COUNT"),
+    )
+    third.add_argument("--strength", type=float, default=3.0, help="see fit_confidence")
+    third.set_defaults(run=run_confidence)
+    for command in (first, second, third):
         command.add_argument("-o", "--output", type=Path, required=True, help="the folder `general`")
         command.add_argument("--seed", type=int, default=1)
         command.add_argument("--model", default=None)
@@ -68,6 +82,25 @@ def run_combiner(arguments: argparse.Namespace) -> None:
     trained = train_contextual(join_examples(parts), settings, start=start)
     (arguments.output / "combiner.safetensors").write_bytes(store_contextual(trained.combiner).payload)
     print(f"validation loss {trained.loss:.4f} after {trained.updates} updates")
+
+
+def run_confidence(arguments: argparse.Namespace) -> None:
+    """Fit the confidence on all development sets together."""
+    model = load_model(arguments.model)
+    parts = []
+    for folder, *files, first, count in [("-", *text) for text in arguments.text] + arguments.memory:
+        pairs = list(open_corpus([Path(file) for file in files], model))[int(first) : int(first) + int(count)]
+        scorer = BaseScorer() if folder == "-" else LoadedMemory(Memory.open(folder), model).scorer
+        found = collect_confidence_examples(
+            model, scorer, [pair.source for pair in pairs], [pair.target for pair in pairs]
+        )
+        parts.append(found)
+        print(f"{folder} {files[0]}: {len(found.unedited)} sentences, {found.unedited.mean():.3f} without an edit")
+    features = np.concatenate([part.features for part in parts])
+    unedited = np.concatenate([part.unedited for part in parts])
+    info: dict[str, object] = {"sentences": len(unedited), "unedited": int(unedited.sum())}
+    fitted = fit_confidence(features, unedited, strength=arguments.strength, info=info)
+    (arguments.output / GENERAL_CONFIDENCE).write_bytes(fitted.store())
 
 
 if __name__ == "__main__":

@@ -43,7 +43,10 @@ class Memory(memory.Memory):
         source_language: str | None = None,
         target_language: str | None = None,
         source_prefix: str = "",
+        bad_pairs: str = "stop",
         settings: LearnSettings | None = None,
+        on: str | None = None,
+        workers: int | None = None,
         progress: Progress = silent,
     ) -> Memory:
         """Learn a memory from parallel text. After an interruption, the same call resumes.
@@ -59,7 +62,12 @@ class Memory(memory.Memory):
             source_language: The source language of a multilingual model.
             target_language: The target language of a multilingual model.
             source_prefix: Text before every source, such as T5's task.
+            bad_pairs: What to do about certain defects of the text, such as exchanged languages: "stop", "fix" or
+                "keep"; see `ibidem.check.guard`.
             settings: The settings of all stages.
+            on: "local", "ray", "ray://HOST:PORT" or "slurm:PARTITION": where extraction, clustering, compaction and the
+                searches of pruning run in tasks, with the same result; None runs them in this process.
+            workers: The number of tasks that run at the same time; None takes all CPUs.
             progress: Receives the progress.
 
         Returns:
@@ -68,15 +76,19 @@ class Memory(memory.Memory):
         Raises:
             UsageError: An argument or a setting is invalid.
             ModelError: The model cannot be loaded.
-            MismatchError: The folder holds a memory of another model, corpus or seed.
-            TextError: A corpus cannot be read, or has no usable pair.
+            MismatchError: The folder holds a memory of another model, corpus or seed, or a worker has another model,
+                code or arithmetic.
+            WorkerError: The cluster cannot be reached, or a task cannot be run.
+            TextError: A corpus cannot be read, has no usable pair, or has a certain defect and `bad_pairs` is "stop".
 
         Examples:
             >>> memory = Memory.learn(train="it.tmx", dev="dev.tsv", path="memories/it")  # doctest: +SKIP
         """
-        from ibidem.learn import learn
+        from ibidem.check import check_policy, guard
+        from ibidem.learn import learn, open_distribution
         from ibidem.model import BaseModel, load_model
 
+        check_policy(bad_pairs)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             base = model
@@ -92,7 +104,20 @@ class Memory(memory.Memory):
             )
         corpus = open_corpus(train, base)
         dev_corpus = None if dev is None else open_corpus(dev, base)
-        learnt = learn(base, corpus, Path(path), dev=dev_corpus, seed=seed, settings=settings, progress=progress)
+        guard(corpus, bad_pairs, held_out=dev_corpus or (), progress=progress)
+        threads = None if settings is None else settings.threads
+        gpus = 1 if base.device.type == "cuda" else 0
+        with open_distribution(on, workers, Path(path), threads=threads, gpus=gpus) as distribution:
+            learnt = learn(
+                base,
+                corpus,
+                Path(path),
+                dev=dev_corpus,
+                seed=seed,
+                settings=settings,
+                distribution=distribution,
+                progress=progress,
+            )
         return cls.open(learnt.path)
 
     def export(self, path: PathLike, *, format: str | None = None, progress: Progress = silent) -> Written:
@@ -233,6 +258,7 @@ def open_corpus(
     *,
     format: str | None = None,
     catalogue_language: str | None = None,
+    encoding: str | None = None,
 ) -> Corpus:
     """Open a corpus in the languages of a model.
 
@@ -241,6 +267,7 @@ def open_corpus(
         model: The model.
         format: The format of the files; by default that of their endings.
         catalogue_language: The language of the msgstr entries of a PO or MO file.
+        encoding: The encoding of text that is neither UTF-8 nor UTF-16, such as "cp1252".
 
     Raises:
         UsageError: The format requires languages, and the model does not name its own.
@@ -252,6 +279,7 @@ def open_corpus(
         target_language=model.tokens.target_language or "en",
         format=format,
         catalogue_language=catalogue_language,
+        encoding=encoding,
     )
     if corpus.declares_languages and None in (model.tokens.source_language, model.tokens.target_language):
         raise UsageError(

@@ -27,6 +27,10 @@ class TextError(IbidemError):
     """Raised when a file of parallel text cannot be read; the message names the file and the line."""
 
 
+class EncodingError(TextError):
+    """Raised when text is not in UTF-8 and its encoding is not known."""
+
+
 class GlossaryError(IbidemError):
     """Raised when a glossary is invalid, or its file cannot be read or written."""
 
@@ -53,3 +57,7 @@ class LockedMemoryError(MemoryFolderError):
 
 class MismatchError(MemoryFolderError):
     """Raised when a memory does not match a model, a tokenizer, a corpus or a dimension."""
+
+
+class WorkerError(IbidemError):
+    """Raised when a task cannot be run on any worker of an executor."""

@@ -9,6 +9,7 @@ _LEARN_SETTINGS = {
     "--dtype": "model.dtype",
     "--source-prefix": "model.source_prefix",
     "--catalogue-language": "text.catalogue_language",
+    "--encoding": "text.encoding",
 }
 
 
@@ -16,7 +17,8 @@ def describe_option(option: str, value: str) -> str:
     """Write an option with a value, in a form for every command that has it.
 
     Args:
-        option: `--dtype`, `--source-prefix` or `--catalogue-language`, which are settings in `ibidem learn`.
+        option: `--dtype`, `--source-prefix`, `--catalogue-language` or `--encoding`, which are settings in
+            `ibidem learn`.
         value: The value to recommend, or a placeholder such as `TEXT`.
 
     Examples:

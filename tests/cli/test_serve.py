@@ -87,3 +87,16 @@ def _empty(folder: Path) -> Path:
     path = folder / "keys"
     path.write_text("# none yet\n")
     return path
+
+
+def test_the_folder_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ibidem.cli.serve import data_folder
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert data_folder() == tmp_path / "ibidem"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_folder() == tmp_path / ".local" / "share" / "ibidem"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert data_folder() == tmp_path / "Library" / "Application Support" / "ibidem"

@@ -125,7 +125,7 @@ def searches(draw: st.DrawFn) -> tuple[Rules, list[int], int, int]:
 
 
 def flat(found: list[list[Hypothesis]]) -> list[tuple[list[int], float, bool, tuple[int, ...]]]:
-    return [tuple(one) for best in found for one in best if not math.isnan(one.score)]
+    return [tuple(one[:4]) for best in found for one in best if not math.isnan(one.score)]
 
 
 @given(searches())

@@ -133,9 +133,11 @@ def test_best_tokens_equal_those_of_the_parts(parts, margin: float) -> None:
         if margin < math.inf:
             states = states.masked_fill(second.mask_lagging(margin)[:, None], math.nan)
         retrieved = scorer.retrieve(states, 3)
+        normalisers = torch.empty(len(logits))
         expected = best_of_mixture(
             logits,
             6,
+            normalisers=normalisers,
             base=retrieved.weights.base,
             weights=retrieved.weights.neighbours,
             values=retrieved.values,
@@ -143,14 +145,29 @@ def test_best_tokens_equal_those_of_the_parts(parts, margin: float) -> None:
         )
         assert torch.equal(found.scores, expected.scores)
         assert torch.equal(found.tokens, expected.tokens)
+        nearest = retrieved.distances.argmin(dim=1, keepdim=True)
+        second.record(
+            retrieved.weights.base,
+            retrieved.distances.gather(1, nearest).squeeze(1),
+            retrieved.entries.gather(1, nearest).squeeze(1),
+            expected.tokens,
+            logits.gather(1, expected.tokens) - normalisers[:, None],
+        )
         for beams, best in ((first, found), (second, expected)):
             beams.advance(best.scores, best.tokens, 1.0)
     while first.open:
         for beams in (first, second):
             rows = beams.rows
             beams.advance(torch.zeros(rows, 1), torch.zeros(rows, 1, dtype=torch.long), 1.0)
-    assert first.results(3) == second.results(3)
-    skipped = [one.skipped for best in first.results(3) for one in best]
+    own, others = ([one for best in beams.results(3) for one in best] for beams in (first, second))
+    assert [one[:4] for one in own] == [one[:4] for one in others]
+    for one, other in zip(own, others, strict=True):
+        assert one.evidence is not None
+        assert other.evidence is not None
+        assert one.evidence.entries.tolist() == other.evidence.entries.tolist()
+        for name in ("log_probs", "base_log_probs", "weights", "distances"):
+            np.testing.assert_allclose(getattr(one.evidence, name), getattr(other.evidence, name), atol=1e-5)
+    skipped = [one.skipped for one in own]
     assert any(skipped) == (margin < math.inf)
 
 

@@ -146,6 +146,14 @@ def hold_decoder(service: Service) -> threading.Event:
     return free
 
 
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium, without a window."""
+    from .browser import start_browser
+
+    yield from start_browser(tmp_path_factory.mktemp("browser"))
+
+
 @pytest.fixture
 def folder(memory: Memory, tmp_path: Path) -> Path:
     """A copy of the memory that a test may change."""

@@ -34,7 +34,8 @@ def folder(memory: Memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def open_client(tiny: Any, folder: Path) -> Iterator[Client]:
     """A server with the default limits except for the rate."""
-    settings = ServeSettings(Limits(rate=1e6, burst=100_000))
+    stores = {"memories": folder.parent / "store", "glossaries": folder.parent / "glossaries"}
+    settings = ServeSettings(Limits(rate=1e6, burst=100_000), **stores)
     with running(make_service(make_translator(tiny, folder), settings)) as url:
         yield Client(url)
 

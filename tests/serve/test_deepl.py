@@ -83,3 +83,10 @@ def test_forms_and_errors(client: Client, translator: Translator) -> None:
     refused = client.post("/v2/translate", {"text": TEXTS})
     assert (refused.status, refused.json) == (400, {"message": "Invalid request: missing target_lang parameter"})
     assert set(client.get("/v2/nothing").json) == {"message"}
+
+
+def test_confidence_on_request(client: Client) -> None:
+    content = {"text": ["Die Datei fehlt."], "target_lang": "EN"}
+    assert "confidence" not in client.post("/v2/translate", content).json["translations"][0]
+    (found,) = client.post("/v2/translate", {**content, "show_confidence": True}).json["translations"]
+    assert 0 <= found["confidence"] < 1

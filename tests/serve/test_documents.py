@@ -103,6 +103,19 @@ def test_own_api(translator: Translator, folder: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
+def test_texts_of_low_confidence_are_left_out(translator: Translator) -> None:
+    with served(translator) as (client, _):
+        sent = client.send("POST", "/documents?file=a.docx&min_confidence=1", DOCX)
+        done = wait_for(client, sent.json["id"])
+        assert [failure["source"] for failure in done["failures"]] == SOURCES
+        assert all(failure["reason"].startswith("confidence 0.") for failure in done["failures"])
+        assert texts_of(client.get(f"/documents/{sent.json['id']}/file").body) == SOURCES
+        assert "confidence" not in done
+        sent = client.send("POST", "/documents?file=a.docx", DOCX)
+        assert 0 <= wait_for(client, sent.json["id"])["confidence"] < 1
+        assert client.send("POST", "/documents?file=a.docx&min_confidence=2", DOCX).status == 400
+
+
 def test_failures_are_listed(translator: Translator) -> None:
     with served(translator) as (client, _):
         icu = b'{"a": "{n, plural, one {x} other {y}}", "b": "Datei"}'

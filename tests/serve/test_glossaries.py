@@ -179,3 +179,63 @@ def test_a_damaged_file_does_not_stop_the_server(shipped: Translator, tmp_path: 
     (tmp_path / "notes.txt").write_text("other files are ignored")
     with served(shipped, replace(OPEN, glossaries=tmp_path)) as (client, _):
         assert [one["glossary_id"] for one in client.get("/v2/glossaries").json["glossaries"]] == ["a1"]
+
+
+def test_a_deleted_glossary_is_restored(shipped: Translator, tmp_path: Path) -> None:
+    folder = tmp_path / "glossaries"
+    body = {"name": "app", "source_lang": "de", "target_lang": "en", "entries": "Mandant\ttenant"}
+    settings = replace(OPEN, glossaries=folder, audit=tmp_path / "audit")
+    with served(shipped, settings) as (client, _):
+        id = client.post("/v2/glossaries", body).json["glossary_id"]
+        assert client.send("DELETE", f"/v2/glossaries/{id}").status == 204
+        assert client.get("/glossaries").json == {"glossaries": [], "creates": True}
+        (item,) = client.get("/trash").json["items"]
+        assert (item["kind"], item["id"], item["name"]) == ("glossary", id, "app")
+    # It is on disk: another server restores it.
+    with served(shipped, settings) as (client, _):
+        assert client.post(f"/trash/glossary/{id}/restore", {}).json == {"name": "app"}
+        assert client.get("/trash").json["items"] == []
+        (found,) = client.get("/glossaries").json["glossaries"]
+        assert found == {"id": id, "name": "app", "source": "de", "target": "en", "terms": 1, "rights": "manage"}
+        assert client.post("/translate", {"q": SENTENCE, "glossary": id}).json["translatedText"] == (
+            "The tenant was deleted."
+        )
+        client.send("DELETE", f"/v3/glossaries/{id}")
+        assert client.send("DELETE", f"/trash/glossary/{id}").status == 204
+        assert client.post(f"/trash/glossary/{id}/restore", {}).status == 404
+        assert list((folder / ".trash").iterdir()) == []
+    actions = [line.split('"action": "')[1].partition('"')[0] for line in (tmp_path / "audit").read_text().splitlines()]
+    assert actions == ["create", "delete", "restore", "delete", "purge"]
+    short = replace(settings, limits=replace(OPEN.limits, trash_seconds=1e-6))
+    with served(shipped, short) as (client, _):
+        id = client.post("/v2/glossaries", body).json["glossary_id"]
+        client.send("DELETE", f"/v2/glossaries/{id}")
+        assert client.get("/trash").json["items"] == [], "it has expired"
+
+
+def test_files_of_terms(client: Client) -> None:
+    made = client.send("POST", "/glossaries/import?file=Haus.csv", "en;de\ntenant;Mandant\n".encode("utf-16"))
+    assert (made.status, made.json["name"], made.json["terms"]) == (201, "Haus", 1)
+    path = f"/glossaries/{made.json['id']}/export"
+    assert client.get(path).body.decode() == "de,en\nMandant,tenant\n"
+    tbx = client.get(f"{path}?format=tbx").body
+    again = client.send("POST", "/glossaries/import?file=again.tbx&name=Kopie", tbx)
+    assert (again.json["name"], again.json["terms"]) == ("Kopie", 1)
+    for file, content in (("a.exe", b"x"), ("a.csv", b"\xff\xff"), ("a.csv", b""), ("..%2F.csv", b"a")):
+        answer = client.send("POST", f"/glossaries/import?file={file}", content)
+        assert (answer.status, "error" in answer.json) == (400, True), file
+    assert client.get("/glossaries/none/export").status == 404
+
+
+def test_rights_on_glossaries(shipped: Translator, tmp_path: Path) -> None:
+    settings = replace(OPEN, glossaries=tmp_path, keys_required=True)
+    body = {"name": "app", "source_lang": "de", "target_lang": "en", "entries": "Mandant\ttenant"}
+    with served(shipped, settings, "anna", "bob") as (client, _):
+        anna, bob = (Client(client.url, {"Authorization": f"Bearer {key}"}) for key in ("anna", "bob"))
+        id = anna.post("/v2/glossaries", body).json["glossary_id"]
+        assert [one["rights"] for one in bob.get("/glossaries").json["glossaries"]] == ["read"]
+        anna.send("DELETE", f"/v2/glossaries/{id}")
+        assert bob.get("/trash").json["items"] == []
+        assert bob.post(f"/trash/glossary/{id}/restore", {}).status == 403
+        assert bob.send("DELETE", f"/trash/glossary/{id}").status == 403
+        assert anna.post(f"/trash/glossary/{id}/restore", {}).status == 200

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ibidem.decode import translate_and_assess
 from ibidem.serve.schemas import Citations
 
 from .conftest import Client, make_translator
@@ -53,7 +54,7 @@ def test_suspicious_sentences_are_in_the_response(client: Client, translator: Tr
     both = client.post("/translate", {"q": ["1", text], **PAIR}).json["warnings"]
     assert both[1] == warnings
     blank = client.post("/translate", {"q": " ", **PAIR}).json
-    assert blank == {"translatedText": " "}
+    assert blank == {"translatedText": " ", "segments": []}
 
 
 @pytest.mark.parametrize(
@@ -235,3 +236,58 @@ def test_unusual_texts_are_translated(client: Client) -> None:
         found = client.send("POST", "/translate", body, Content_Type="application/json")
         assert found.status == 200, text
         assert "\n" not in found.json["translatedText"]
+
+
+def test_confidence_and_matches_of_sentences(client: Client, translator: Translator, memory: Memory) -> None:
+    source = next(memory.sentences()).source
+    text = f"{source}\n\nxyz. {source}"
+    answer = client.post("/translate", {"q": text, "source": "de", "target": "en", "matches": 2}).json
+    (expected,) = translate_and_assess(translator, [text], matches=2)
+    assert answer["translatedText"] == expected.text
+    assert answer["confidence"] == pytest.approx(expected.confidence, abs=1e-3)
+    for segment, one in zip(answer["segments"], expected.segments, strict=True):
+        places = ("start", "end", "source_start", "source_end")
+        assert [segment[name] for name in places] == [getattr(one, name) for name in places]
+        assert segment["confidence"] == pytest.approx(one.confidence, abs=1e-3)
+        assert [(match["id"], match["percent"]) for match in segment["matches"]] == [
+            (match.match.pair.id, match.match.percent) for match in one.matches
+        ]
+    best = answer["segments"][0]["matches"][0]
+    assert (best["source"], best["percent"], best["origin"]) == (source, 100, "corpus.tsv")
+    assert "/" not in best["memory"]
+    listed = client.post("/translate", {"q": [source, ""], "source": "de", "target": "en"}).json
+    assert [len(of_text) for of_text in listed["segments"]] == [len(expected.segments[:1]), 0]
+    assert listed["confidence"][1] is None
+    assert "matches" not in listed["segments"][0][0]
+    base = {"q": source, "source": "de", "target": "en", "matches": 1, "memories": []}
+    assert client.post("/translate", base).json["segments"][0]["matches"] == []
+
+
+def test_sentences_below_the_least_confidence_are_empty(client: Client) -> None:
+    content = {"q": "Die Datei fehlt.\nHallo", "source": "de", "target": "en", "min_confidence": 1}
+    answer = client.post("/translate", content).json
+    assert answer["translatedText"] == "\n"
+    assert [segment["left_empty"] for segment in answer["segments"]] == [True, True]
+    assert "warnings" not in answer
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"matches": -1},
+        {"matches": 21},
+        {"min_confidence": 1.5},
+        {"min_confidence": -0.5},
+        {"min_confidence": "x"},
+        {"format": "html", "matches": 1},
+        {"format": "html", "min_confidence": 0.5},
+    ],
+)
+def test_invalid_confidence_options_are_refused(client: Client, more: dict[str, Any]) -> None:
+    answer = client.post("/translate", {"q": "Hallo", "source": "de", "target": "en", **more})
+    assert answer.status == 400
+
+
+def test_markup_has_no_segments(client: Client) -> None:
+    content = {"q": "<p>Hallo</p>", "source": "de", "target": "en", "format": "html"}
+    assert "segments" not in client.post("/translate", content).json

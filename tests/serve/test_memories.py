@@ -19,7 +19,7 @@ from ibidem.errors import UsageError
 from ibidem.memory import Memory
 from ibidem.serve import Service, make_service, running
 
-from .conftest import GERMAN, OPEN, WANTED, Client, make_translator, wait_until
+from .conftest import GERMAN, OPEN, WANTED, Client, make_translator, served, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,6 +150,9 @@ def test_remove_by_text_and_by_origin(writer: Client, folder: Path) -> None:
         "entries": 0,
         "weight": 1.0,
         "learns": True,
+        "rights": "write",
+        "source": "de",
+        "target": "en",
     }
     assert translate(writer, memories=["mine"]) == translate(writer, memories=[])
     for wrong in ({"origin": "corpus.tsv"}, {"origin": "/etc"}, {}, {"source": "x"}, {"ids": []}, {"ids": [10**30]}):
@@ -302,6 +305,27 @@ def test_invalid_files_fail(writer: Client, name: str, content: bytes, message: 
     assert "root:" not in job["message"]
 
 
+def test_imports_are_checked(writer: Client, folder: Path, sentences: list[Any]) -> None:
+    rows = [f"{one.english}\t{one.german}\n" for one in sentences[:40]]
+    body = "".join(rows).encode()
+    before = Memory.open(folder).active_pairs
+    job = wait_for(writer, send_file(writer, "swapped.tsv", body))
+    assert (job["state"], job["added"]) == ("failed", 0)
+    assert "have the source in the target language" in job["message"]
+    assert "/" not in job["message"].partition("swapped.tsv")[0]
+    assert Memory.open(folder).active_pairs == before
+    answer = writer.send("POST", "/memories/mine/import?file=swapped.tsv&bad_pairs=fix", body)
+    assert wait_for(writer, answer.json)["state"] == "done"
+    stored = {(pair.source, pair.target) for pair in Memory.open(folder).sentences()}
+    assert (sentences[0].german, sentences[0].english) in stored
+    assert (sentences[0].english, sentences[0].german) not in stored
+    assert writer.send("POST", "/memories/mine/import?file=a.tsv&bad_pairs=burn", body).status == 400
+    few = [f"{one.german}\t{one.english}\n" for one in sentences[40:60]]
+    job = wait_for(writer, send_file(writer, "few.tsv", "".join([*few, "Die TÃ¼r ist zu.\tIt is shut.\n"]).encode()))
+    assert job["state"] == "done"
+    assert "warnings: 1 of" in job["message"]
+
+
 def test_imports_have_limits(tiny: Any, folder: Path) -> None:
     limits = replace(OPEN.limits, import_bytes=5_000, import_pairs=5)
     with running(make_service(make_translator(tiny, folder), replace(OPEN, limits=limits))) as url:
@@ -396,3 +420,49 @@ def test_waiting_imports_are_limited(writer: Client, service: Service, monkeypat
     free.set()
     assert wait_for(writer, job)["state"] == "done"
     assert wait_for(writer, send_file(writer, "b.tsv", b"a\tb\n"))["state"] == "done"
+
+
+def test_search_finds_pairs(writer: Client, folder: Path) -> None:
+    pair = next(Memory.open(folder).sentences())
+    query = urllib.parse.urlencode({"q": pair.source, "mode": "phrase", "side": "source", "limit": 1})
+    found = writer.get(f"/memories/mine/search?{query}").json
+    assert found["complete"] is True
+    assert found["total"] >= 1
+    assert found["pairs"][0] == {
+        "id": pair.id,
+        "source": pair.source,
+        "target": pair.target,
+        "origin": "corpus.tsv",
+        "location": pair.location,
+    }
+    # A pair that was just added is found.
+    writer.form("/suggest", {"q": "Der Quetzalcoatl fliegt.", "s": WANTED})
+    assert writer.get("/memories/mine/search?q=quetzalcoatl").json["total"] == 1
+    assert writer.get("/memories/mine/search?q=quetzalcoatl&offset=1").json["pairs"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/memories/mine/search", 400),
+        ("/memories/mine/search?q=", 400),
+        ("/memories/mine/search?q=%3F", 400),
+        (f"/memories/mine/search?q={'a' * 501}", 400),
+        ("/memories/mine/search?q=a&limit=101", 400),
+        ("/memories/mine/search?q=a&limit=-1", 400),
+        ("/memories/mine/search?q=a&offset=-1", 400),
+        ("/memories/mine/search?q=a&mode=regex", 400),
+        ("/memories/mine/search?q=a&side=up", 400),
+        ("/memories/other/search?q=a", 404),
+        ("/memories/..%2Fmine/search?q=a", 404),
+        ("/memories/mine/search?q=(a%2B)%2B%24&mode=phrase", 200),
+    ],
+)
+def test_searches_of_strangers(writer: Client, path: str, status: int) -> None:
+    assert writer.get(path).status == status
+
+
+def test_a_search_needs_a_key(tiny: Any, folder: Path) -> None:
+    with served(make_translator(tiny, folder), replace(OPEN, keys_required=True), "secret") as (client, _):
+        assert client.get("/memories/mine/search?q=a").status in (401, 403)
+        assert client.get("/memories/mine/search?q=a&api_key=secret").status == 200

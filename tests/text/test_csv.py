@@ -69,7 +69,7 @@ def test_cells_are_those_of_the_library(rows: list[list[str]]) -> None:
 def test_parallel_text(write: Write) -> None:
     corpus = Corpus([write("a.csv", 'id;Englisch;Deutsch\n1;door;"die ""Tür""; auf"\n2;x\n3;"two\nlines";zwei\n')])
     assert sides(corpus) == [('die "Tür"; auf', "door"), ("zwei", "two lines")]
-    assert corpus.counts.dropped == {"missing cell": 1}
+    assert corpus.counts.dropped == {"header row": 1, "missing cell": 1}
     assert sides(Corpus([write("b.csv", "Tür,door\nHaus,house\n")])) == [("Tür", "door"), ("Haus", "house")]
     for content, message in (
         ("a,b,c\n", r"b\.csv, line 1: 3 columns \('a', 'b', 'c'\) without names of languages"),

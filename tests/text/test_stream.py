@@ -9,8 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ibidem.errors import TextError
+from ibidem.errors import TextError, UsageError
 from ibidem.text import Corpus
 from ibidem.text.stream import MAX_TEXT, Stream
 
@@ -37,7 +39,38 @@ def test_an_invalid_byte_is_named_with_its_line_and_a_remedy(write: Write, endin
     with pytest.raises(TextError) as error:
         list(Corpus([path]))
     assert str(error.value).startswith(f"{path}, line 2: byte 0xFC is not UTF-8.")
-    assert "iconv -f latin1 -t utf-8" in str(error.value)
+    assert "--encoding cp1252" in str(error.value)
+    assert "iconv -f ENCODING -t utf-8" in str(error.value)
+    assert [pair.source for pair in Corpus([path], encoding="Windows-1252")] == ["a", "Tür"]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_utf_16_is_recognised(write: Write, ending: str, encoding: str) -> None:
+    lines = "Tür\tdoor\r\nDas Haus ist groß.\tThe house is big.\n"
+    corpus = Corpus([write(f"a.tsv{ending}", lines.encode(encoding))])
+    assert [(pair.source, pair.target, pair.location) for pair in corpus] == [
+        ("Tür", "door", 1),
+        ("Das Haus ist groß.", "The house is big.", 2),
+    ]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-16", exclude_categories=["C"]), min_size=1), min_size=1))
+def test_a_stated_encoding_gives_the_same_lines(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("encodings")
+    found = []
+    for encoding in ("utf-8", "utf-16"):
+        path = folder / f"{encoding}.tsv"
+        path.write_bytes("".join(f"{text}\tb\n" for text in texts).encode(encoding))
+        found.append([pair.source for pair in Corpus([path], encoding=encoding)])
+    assert found[0] == found[1]
+
+
+def test_a_wrong_encoding_is_refused(write: Write) -> None:
+    with pytest.raises(UsageError, match="'klingon' is not an encoding of text"):
+        Corpus([write("a.tsv", "a\tb\n")], encoding="klingon")
+    with pytest.raises(TextError, match=r"b.tsv: it is not valid ascii \(ordinal not in range"):
+        list(Corpus([write("b.tsv", "ä\tb\n")], encoding="ascii"))
 
 
 def test_half_a_surrogate_pair_is_not_utf8(write: Write) -> None:

@@ -12,6 +12,7 @@ import typer
 from ibidem import __version__
 from ibidem.cli import (
     adapt,
+    check,
     edit,
     evaluate,
     explain,
@@ -19,8 +20,10 @@ from ibidem.cli import (
     learn,
     memories,
     reproduce,
+    search,
     serve,
     settings,
+    store,
     transform,
     translate,
 )
@@ -38,8 +41,8 @@ app = typer.Typer(
 
 # Options that take one file or two line-aligned files, with the commands that have them.
 _FILES = {
-    "--train": ("learn", "adapt", "extract"),
-    "--dev": ("learn", "adapt", "tune"),
+    "--train": ("check", "learn", "adapt", "extract"),
+    "--dev": ("check", "learn", "adapt", "tune"),
     "--general": ("adapt",),
     "--test": ("evaluate",),
     "--file": ("add",),
@@ -122,6 +125,7 @@ def repeat_file_options(arguments: Sequence[str]) -> list[str]:
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
+    "check": check.check,
     "learn": learn.learn,
     "adapt": adapt.adapt,
     "translate": translate.translate,
@@ -131,10 +135,13 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "add": edit.add,
     "remove": edit.remove,
     "replace": edit.replace,
+    "search": search.search,
     "inspect": memories.inspect,
     "verify": memories.verify,
     "backup": memories.backup,
     "repair": memories.repair,
+    "push": store.push,
+    "pull": store.pull,
     "export": memories.export,
     "settings": settings.settings,
     "extract": learn.extract,

@@ -40,11 +40,16 @@ def add(
     model_options: ModelOptions,
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
+    encoding: options.Encoding = None,
+    bad_pairs: options.BadPairs = "stop",
     json: options.Json = False,
 ) -> None:
     """Add a pair, a file or stdin to a memory; the next translation uses it. A missing memory is created."""
     from ibidem.api import open_corpus
+    from ibidem.check import check_policy, guard_pairs
+    from ibidem.cli.check import note_findings
 
+    check_policy(bad_pairs)
     given = _exactly(pair, 2, "a source and a target") if pair else None
     if given and file:
         raise UsageError("Give one pair, or files with --file, not both.")
@@ -53,8 +58,12 @@ def add(
     if given:
         added = [writer.add_pair(*given, origin=origin)]
     else:
-        corpus = open_corpus(file or ["-"], writer.model, format=format, catalogue_language=catalogue_language)
-        pairs = iter(corpus)
+        corpus = open_corpus(
+            file or ["-"], writer.model, format=format, catalogue_language=catalogue_language, encoding=encoding
+        )
+        with shown_progress() as progress:
+            pairs, checked = guard_pairs(corpus, bad_pairs, progress=progress)
+        note_findings(checked, bad_pairs)
         with shown_progress() as progress:
             added = writer.add(pairs, corpus.counts, progress)
         counts = {"read": corpus.counts.read, "dropped": corpus.counts.dropped}

@@ -14,10 +14,12 @@ from ibidem.cli.console import read_lines
 from ibidem.cli.options import TranslatorOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.text import Text
 
-    from ibidem.decode import Explanation, Neighbour, Term, Word
+    from ibidem.decode import Explanation, Neighbour, SegmentMatch, Term, Word
 
 
 def explain(
@@ -28,26 +30,48 @@ def explain(
     neighbours: Annotated[
         int, typer.Option("--neighbours", min=0, help="Sentences to cite for each token; with --json all are given.")
     ] = 1,
+    matches: Annotated[
+        int, typer.Option("--matches", min=0, max=100, help="Stored pairs with a similar source to show a sentence.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Translate, and show for every word its share from the memory and the sentences behind it."""
+    """Translate, and show the confidence, and for every word its share from the memory and the sentences behind it."""
+    from ibidem.decode import join_confidences, match_pieces
+
     translator = translator_options.open(combiner)
     lines = iter(texts) if texts else read_lines(sys.stdin.buffer, "stdin")
     for window in translator.windows(lines):
-        for explanation in translator.explain(window):
+        layouts = translator.split(window)
+        found = translator.search(layouts)
+        explanations = translator.explain_found(layouts, found)
+        estimated = translator.estimator.estimate(translator.scorer, layouts, found)
+        memories = {str(memory.path): memory for memory in translator.memories}
+        for explanation, layout, known in zip(explanations, layouts, estimated, strict=True):
+            confidence = join_confidences(known)
+            near = match_pieces(translator.model, memories, layout.pieces, matches) if matches else []
             if json:
-                print(json_module.dumps(explanation.to_json(), ensure_ascii=False))
+                more: dict[str, object] = {"confidence": None if confidence is None else round(confidence, 4)}
+                if matches:
+                    more["matches"] = [[one.to_json() for one in of_piece] for of_piece in near]
+                print(json_module.dumps(explanation.to_json() | more, ensure_ascii=False))
             else:
-                show(explanation, neighbours)
+                show(explanation, neighbours, confidence, [one for of_piece in near for one in of_piece])
         sys.stdout.flush()
 
 
-def show(explanation: Explanation, neighbours: int) -> None:
+def show(
+    explanation: Explanation,
+    neighbours: int,
+    confidence: float | None = None,
+    matches: Sequence[SegmentMatch] = (),
+) -> None:
     """Print an explanation on stdout, on a terminal in colours: green words come from the memory.
 
     Args:
         explanation: The explanation of one text.
         neighbours: The largest number of cited sentences for each token.
+        confidence: The probability that the translation needs no edit; None if it is unknown.
+        matches: Stored pairs whose sources are like the sentences of the text.
     """
     from rich.console import Console
     from rich.text import Text
@@ -59,6 +83,12 @@ def show(explanation: Explanation, neighbours: int) -> None:
     for word in explanation.words:
         translation.stylize(_colour(word.memory_share), word.start, word.end)
     console.print(translation)
+    if confidence is not None:
+        console.print(Text(f"  needs no edit with a probability of {confidence:.0%}", style="dim"))
+    for one in matches:
+        pair = one.match.pair
+        texts = f"{_printable(pair.source)} -> {_printable(pair.target)}"
+        console.print(Text(f"  {one.match.percent:3}% {texts}  ({_printable(pair.origin)}, pair {pair.id})"))
     width = max((len(word.text) for word in explanation.words), default=0)
     for word in explanation.words:
         _show_word(console, word, max(width, len(_END)), neighbours)

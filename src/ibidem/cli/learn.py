@@ -9,6 +9,7 @@ import typer
 
 from ibidem.cli import options
 from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.distribution import opened_distribution
 from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.options import ModelOptions
 from ibidem.cli.settings import Assignments, ModelSettings, TextSettings, override, override_parts
@@ -36,9 +37,12 @@ def learn(
     ] = "general",
     prune: Annotated[float, typer.Option("--prune", help="Share of the entries to remove after tuning.")] = 0.0,
     format: options.Format = None,
+    bad_pairs: options.BadPairs = "stop",
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     assignments: Assignments = None,
     json: options.Json = False,
 ) -> None:
@@ -47,9 +51,12 @@ def learn(
     The stages are extract, cluster, compact, tune, prune and index. All other settings: `ibidem settings learn`.
     """
     from ibidem.api import open_corpus
+    from ibidem.check import check_policy, guard
+    from ibidem.cli.check import note_findings
     from ibidem.learn import LearnSettings
     from ibidem.learn import learn as run
 
+    check_policy(bad_pairs)
     defaults = LearnSettings()
     settings = replace(
         defaults,
@@ -76,10 +83,26 @@ def learn(
         source_prefix=machine.source_prefix,
     ).load()
     language = text.catalogue_language
-    corpus = open_corpus(train, base, format=text.format, catalogue_language=language)
-    dev_corpus = open_corpus(dev, base, format=text.dev_format, catalogue_language=language) if dev else None
+    known = {"catalogue_language": language, "encoding": text.encoding}
+    corpus = open_corpus(train, base, format=text.format, **known)
+    dev_corpus = open_corpus(dev, base, format=text.dev_format, **known) if dev else None
     with shown_progress() as progress:
-        memory = run(base, corpus, output, dev=dev_corpus, seed=seed, settings=settings, progress=progress)
+        checked = guard(corpus, bad_pairs, held_out=dev_corpus or (), progress=progress)
+    note_findings(checked, bad_pairs)
+    with (
+        opened_distribution(on, workers, output, threads, str(base.device)) as distribution,
+        shown_progress() as progress,
+    ):
+        memory = run(
+            base,
+            corpus,
+            output,
+            dev=dev_corpus,
+            seed=seed,
+            settings=settings,
+            distribution=distribution,
+            progress=progress,
+        )
     note(corpus.counts.describe())
     _note_index(memory)
     print_summary(memory, json=json)
@@ -97,6 +120,8 @@ def extract(
     seed: options.Seed = 0,
     format: options.Format = None,
     catalogue_language: options.CatalogueLanguage = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
     """Run the first stage of learn: store every target token with its decoder state.
@@ -110,8 +135,20 @@ def extract(
     base = model_options.load()
     corpus = open_corpus(train, base, format=format, catalogue_language=catalogue_language)
     settings = ExtractSettings(batch_tokens=batch_tokens)
-    with shown_progress() as progress:
-        memory = run(base, corpus, output, seed=seed, settings=settings, compactor=compactor, progress=progress)
+    with (
+        opened_distribution(on, workers, output, model_options.threads, str(base.device)) as distribution,
+        shown_progress() as progress,
+    ):
+        memory = run(
+            base,
+            corpus,
+            output,
+            seed=seed,
+            settings=settings,
+            compactor=compactor,
+            distribution=distribution,
+            progress=progress,
+        )
     note(corpus.counts.describe())
     print_summary(memory, json=json)
 

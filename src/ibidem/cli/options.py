@@ -82,6 +82,30 @@ CatalogueLanguage = Annotated[
     str | None,
     typer.Option("--catalogue-language", help="Language of the msgstr entries of a PO or MO file.", show_default=False),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", help="Encoding of text that is neither UTF-8 nor UTF-16: cp1252 …", show_default=False),
+]
+BadPairs = Annotated[
+    str,
+    typer.Option(
+        "--bad-pairs",
+        help="stop: refuse certain defects such as exchanged languages, and warn of others; fix: repair bad pairs or "
+        "leave them out; keep: learn all, unchecked.",
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Run in tasks on local (processes), ray, ray://HOST:PORT or slurm:PARTITION; default: this process.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Tasks that run at the same time, with --on.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 IndexSetting = Annotated[
     str | None,

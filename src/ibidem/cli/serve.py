@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +18,14 @@ from ibidem.cli.settings import override
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ibidem.memory import Replica
     from ibidem.serve import KeyStore
 
 _KEY = "IBIDEM_API_KEY"
+_FOLLOW_KEY = "IBIDEM_FOLLOW_KEY"
+_LONGEST_PAUSE = 30.0
 
 
 def serve(
@@ -49,7 +57,9 @@ def serve(
     scope: Annotated[
         str,
         typer.Option(
-            "--scope", help="Scope of the new key: read (translate), write (also change memories) or admin (all)."
+            "--scope",
+            help="Scope of the new key: read (translate), write (also change memories), admin (all) or replicate "
+            "(copy memories, for --follow).",
         ),
     ] = "write",
     certificate: Annotated[
@@ -83,15 +93,44 @@ def serve(
             "--learn-into", help="Name of the memory that takes suggestions; else the first.", show_default=False
         ),
     ] = None,
+    memories: Annotated[
+        Path | None,
+        typer.Option(
+            "--memories",
+            help="Folder of memories that clients may use, create, rename and delete; all that it has are served. "
+            "Without -m on this machine alone: a folder of the user.",
+            show_default=False,
+        ),
+    ] = None,
     glossaries: Annotated[
         Path | None,
         typer.Option(
             "--glossaries",
-            help="Folder of glossaries that clients may use, create and delete; it is created.",
+            help="Folder of glossaries that clients may use, create and delete; it is created. Its default is like "
+            "that of --memories.",
             show_default=False,
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Accept no suggestions and change no memory.")] = False,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow",
+            metavar="URL",
+            help="Address of the writer, or folder of object storage, that has memories of the names given with -m: "
+            f"copy them to these folders and follow them, read-only. The writer's key is in {_FOLLOW_KEY}.",
+            show_default=False,
+        ),
+    ] = None,
+    writer: Annotated[
+        str | None,
+        typer.Option(
+            "--writer",
+            metavar="URL",
+            help="Address that a read-only server names to clients that want to change a memory.",
+            show_default=False,
+        ),
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,7 +140,8 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
 
-    A memory whose folder does not exist is created; it is filled by suggestions.
+    A memory whose folder does not exist is created; it is filled by suggestions. Without -m, --memories and keys, the
+    memories and glossaries that are made on the page are kept in a folder of the user.
     """
     from ibidem.serve import Limits
 
@@ -112,7 +152,7 @@ def serve(
     _check_extra()
     from ibidem.learn import create_memory
     from ibidem.memory import Memory
-    from ibidem.serve import Certificate, ServeSettings, is_loopback, make_service
+    from ibidem.serve import Certificate, ServeSettings, answering, is_loopback, listen, make_service
     from ibidem.serve import serve as run_server
 
     if private_key is not None and certificate is None:
@@ -123,33 +163,104 @@ def serve(
             f"Any client that reaches {host} could read and change the memories: make a key with "
             "`ibidem serve --new-key NOTE --keys FILE` and give --keys FILE, or give --without-keys."
         )
+    if not translator_options.memories and memories is None and is_loopback(host) and not store and not read_only:
+        memories = data_folder() / "memories"
+        glossaries = glossaries or data_folder() / "glossaries"
     settings = ServeSettings(
         limits=limits,
         keys_required=bool(store),
         hosts=(*ServeSettings.hosts, *(allow_host or ())) if is_loopback(host) else tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
-        read_only=read_only,
+        read_only=read_only or follow is not None,
+        writer=writer or (follow if follow is not None and _is_server(follow) else None),
+        replication=bool(store) or is_loopback(host),
         suggestion_memory=suggestion_memory,
+        memories=memories,
         glossaries=glossaries,
         audit=audit,
     )
     translator_options.check(combiner)
-    base = None
-    missing = [folder for folder, _ in translator_options.memories if not Memory.exists(folder)]
-    if missing and not read_only:
-        base = translator_options.load()
-        for folder in missing:
-            create_memory(folder, base)
-            note(f"{folder} did not exist: an empty memory was created.")
-    translator = translator_options.open(combiner, model=base)
-    service = make_service(translator, settings, store)
-    run_server(
-        service,
-        host,
-        port,
-        lambda address: note(f"Serving on {address} - Ctrl+C ends."),
-        certificate=None if certificate is None else Certificate(certificate, private_key),
-    )
+    replicas = {} if follow is None else _make_replicas(follow, [name for name, _ in translator_options.memories])
+
+    def describe_transfer() -> dict[str, object]:
+        transfers = [replica.transfer for replica in replicas.values()]
+        return {"bytes": sum(one.done for one in transfers), "of": sum(one.total for one in transfers)}
+
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(listen(host, port))
+        with answering(listener, describe_transfer) if certificate is None else contextlib.nullcontext():
+            for replica in replicas.values():
+                _fetch_first(replica)
+            base = None
+            missing = [folder for folder, _ in translator_options.memories if not Memory.exists(folder)]
+            if missing and not settings.read_only:
+                base = translator_options.load()
+                for folder in missing:
+                    create_memory(folder, base)
+                    note(f"{folder} did not exist: an empty memory was created.")
+            translator = translator_options.open(combiner, model=base)
+            service = make_service(translator, settings, store, replicas)
+        run_server(
+            service,
+            host,
+            port,
+            lambda address: note(f"Serving on {address} - Ctrl+C ends."),
+            certificate=None if certificate is None else Certificate(certificate, private_key),
+            listener=listener,
+        )
+
+
+def _is_server(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
+
+
+def _make_replicas(url: str, folders: Sequence[str]) -> dict[str, Replica]:
+    """Prepare a replica for each folder; nothing is fetched."""
+    from ibidem.memory import Replica, ServerSource, Source, Store
+
+    if not folders:
+        raise UsageError("--follow needs the folders of the copies: give each with -m; their names are the writer's.")
+    replicas = {}
+    for folder in folders:
+        path = Path(os.path.abspath(folder))  # noqa: PTH100 (a link must not be resolved)
+        source: Source
+        if _is_server(url):
+            source = ServerSource(url, path.name, os.environ.get(_FOLLOW_KEY))
+        else:
+            source = Store(f"{url.rstrip('/')}/{path.name}")
+        replicas[path.name] = Replica(path, source)
+    return replicas
+
+
+def _fetch_first(replica: Replica) -> None:
+    """Fetch a replica that is not there yet; repeat it until the source can be reached."""
+    from ibidem.errors import LockedMemoryError, MemoryFolderError
+    from ibidem.memory import ChangedSourceError, RefusedError
+
+    pause = 1.0
+    while not replica.exists:
+        try:
+            replica.update()
+        except ChangedSourceError:
+            continue
+        except (RefusedError, LockedMemoryError):
+            raise
+        except MemoryFolderError as error:
+            note(f"{error}; trying again in {pause:.0f} seconds.")
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+def data_folder() -> Path:
+    """Return the folder in which the programs of this user keep data, as the operating system has it."""
+    home = Path.home()
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return base / "ibidem"
 
 
 def _check_extra() -> None:

@@ -40,11 +40,13 @@ class TextSettings:
         format: Format of the text, where the name of the file does not show it.
         dev_format: Format of the dev set, where the name of the file does not show it.
         catalogue_language: Language of the msgstr entries of a PO or MO file.
+        encoding: Encoding of text that is neither UTF-8 nor UTF-16, such as cp1252.
     """
 
     format: str | None = None
     dev_format: str | None = None
     catalogue_language: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import typer
 
 from ibidem.cli import options
 from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.distribution import opened_distribution
 from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.options import ModelOptions
 from ibidem.cli.settings import Assignments, override
@@ -24,6 +25,8 @@ def cluster(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
     """Cluster the keys of each token, for the Compact Network and for spatial pruning.
@@ -36,9 +39,15 @@ def cluster(
 
     settings = override(ClusterSettings(method=method, seed=seed), assignments or ())
     use_threads(threads)
-    with shown_progress() as progress:
+    place = resolve_device(device)
+    with (
+        opened_distribution(on, workers, memory, threads, str(place)) as distribution,
+        shown_progress() as progress,
+    ):
         before = Memory.open(memory)
-        opened = cluster_memory(before, settings, again=again, device=resolve_device(device), progress=progress)
+        opened = cluster_memory(
+            before, settings, again=again, device=place, distribution=distribution, progress=progress
+        )
     note_done(before, opened, "cluster")
     print_summary(opened, json=json)
 
@@ -58,6 +67,8 @@ def compact(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
     """Search in fewer dimensions: train a compactor, or apply a given one. Tune the memory again afterwards."""
@@ -72,7 +83,10 @@ def compact(
     base = None
     if settings.method in ("general", "svd") and compactor is None:
         base = ModelOptions(model=model, device=str(place), threads=threads).load(before.identity)
-    with shown_progress() as progress:
+    with (
+        opened_distribution(on, workers, memory, threads, str(place)) as distribution,
+        shown_progress() as progress,
+    ):
         opened = compact_memory(
             before,
             settings,
@@ -81,6 +95,7 @@ def compact(
             keep_keys=keep_keys,
             again=again,
             device=place,
+            distribution=distribution,
             progress=progress,
         )
     print_summary(opened, json=json)
@@ -109,6 +124,8 @@ def prune(
     seed: options.Seed = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    on: options.On = None,
+    workers: options.Workers = None,
     json: options.Json = False,
 ) -> None:
     """Remove redundant entries. `ibidem restore` brings them back, unless --final is given.
@@ -122,14 +139,19 @@ def prune(
 
     settings = override(PruneSettings(strategy=strategy, rate=rate, seed=seed), assignments or ())
     use_threads(threads)
-    with shown_progress() as progress:
+    place = resolve_device(device)
+    with (
+        opened_distribution(on, workers, memory, threads, str(place)) as distribution,
+        shown_progress() as progress,
+    ):
         before = Memory.open(memory)
         opened = prune_memory(
             before,
             settings,
             keep_unpruned=not final,
             again=again,
-            device=resolve_device(device),
+            device=place,
+            distribution=distribution,
             progress=progress,
         )
     stage = opened.manifest.stages["prune"]

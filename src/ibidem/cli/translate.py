@@ -18,7 +18,7 @@ from ibidem.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ibidem.decode import Translator
+    from ibidem.decode import AssessedSegment, Translator
     from ibidem.text import FillReport, FillSettings
 
 _MOST_FAILURES = 20
@@ -59,6 +59,26 @@ def translate(
     mark_fuzzy: Annotated[
         bool, typer.Option("--mark-fuzzy/--no-mark-fuzzy", help="PO: flag new translations as fuzzy.")
     ] = True,
+    confidence: Annotated[
+        bool,
+        typer.Option("--confidence", help="Lines: write the confidence and a tab before each translation."),
+    ] = False,
+    min_confidence: Annotated[
+        float,
+        typer.Option(
+            "--min-confidence",
+            min=0,
+            max=1,
+            help="Leave out translations that need no edit with a lower probability than this.",
+        ),
+    ] = 0.0,
+    mark_confidence: Annotated[
+        bool,
+        typer.Option("--mark-confidence/--no-mark-confidence", help="XLIFF: write the confidence of translations."),
+    ] = True,
+    matches: Annotated[
+        int, typer.Option("--matches", min=0, max=100, help="With --json: this many similar stored pairs a sentence.")
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no warnings about suspicious translations.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -72,12 +92,16 @@ def translate(
     document = _is_document(input, format)
     if document:
         _check_document(input, output, in_place=in_place, json=json)
-        if n_best > 1 or prefixes is not None:
-            raise UsageError("--n-best and --prefixes are for lines, not for documents.")
-    elif overwrite or fuzzy or not mark_fuzzy:
-        raise UsageError("--overwrite, --fuzzy and --no-mark-fuzzy are for documents: name its --format.")
-    if n_best > 1 and not json:
-        raise UsageError("--n-best needs --json, since plain output has one line for each input line.")
+        if n_best > 1 or prefixes is not None or matches or confidence:
+            raise UsageError("--n-best, --prefixes, --matches and --confidence are for lines, not for documents.")
+    elif overwrite or fuzzy or not mark_fuzzy or not mark_confidence:
+        raise UsageError(
+            "--overwrite, --fuzzy, --no-mark-fuzzy and --no-mark-confidence are for documents: name its --format."
+        )
+    if (n_best > 1 or matches) and not json:
+        raise UsageError("--n-best and --matches need --json, since plain output has one line for each input line.")
+    if confidence and json:
+        raise UsageError("--json has the confidence already: leave --confidence out.")
     from ibidem.text import FillSettings, open_output
 
     translator_options.check(combiner)
@@ -91,7 +115,7 @@ def translate(
                 input,
                 output,
                 format=format,
-                settings=FillSettings(overwrite=overwrite, fuzzy=fuzzy),
+                settings=FillSettings(overwrite, fuzzy, min_confidence, mark_confidence),
                 mark_fuzzy=mark_fuzzy,
                 json=json,
                 quiet=quiet,
@@ -104,7 +128,9 @@ def translate(
         warnings = _Warnings(str(input or "stdin"), shown=not quiet)
         written: Iterable[str]
         if json:
-            written = _results(translator, lines, n_best, starts)
+            written = _results(translator, lines, n_best, starts, matches, min_confidence)
+        elif confidence or min_confidence:
+            written = _assessed(translator, lines, starts, min_confidence, warnings, shown=confidence)
         elif starts is not None:
             written = translator.translate(list(lines), prefixes=starts, warn=warnings)
         else:
@@ -162,8 +188,17 @@ def note_terms(translator: Translator) -> None:
     )
 
 
-def _results(translator: Translator, lines: Iterator[str], count: int, prefixes: Sequence[str] | None) -> Iterator[str]:
-    """Yield a JSON object for each line: its source, its translation, alternatives with scores, and warnings."""
+def _results(
+    translator: Translator,
+    lines: Iterator[str],
+    count: int,
+    prefixes: Sequence[str] | None,
+    matches: int,
+    min_confidence: float,
+) -> Iterator[str]:
+    """Yield a JSON object for each line: its translation, alternatives with scores, confidence, and warnings."""
+    from ibidem.decode import translate_and_assess
+
     windows = translator.windows(lines) if prefixes is None else [list(lines)]
     for window in windows:
         warnings: dict[int, list[str]] = {}
@@ -171,15 +206,73 @@ def _results(translator: Translator, lines: Iterator[str], count: int, prefixes:
         def warn(number: int, message: str, warnings: dict[int, list[str]] = warnings) -> None:
             warnings.setdefault(number, []).append(message)
 
-        found = translator.alternatives(window, count, prefixes=prefixes, warn=warn)
+        found = translate_and_assess(
+            translator,
+            window,
+            count=count,
+            matches=matches,
+            min_confidence=min_confidence,
+            prefixes=prefixes,
+            warn=warn,
+        )
         for number, (source, best) in enumerate(zip(window, found, strict=True)):
             result = {
                 "source": source,
-                "translation": best[0][0],
-                "translations": [{"text": text, "score": score} for text, score in best],
+                "translation": best.text,
+                "translations": [{"text": text, "score": score} for text, score in best.alternatives],
+                "confidence": _round(best.confidence),
+                "segments": [_describe_segment(segment, shown=matches > 0) for segment in best.segments],
                 "warnings": warnings.get(number, []),
             }
             yield json_module.dumps(result, ensure_ascii=False)
+
+
+def _describe_segment(segment: AssessedSegment, *, shown: bool) -> dict[str, object]:
+    """Return a sentence as a JSON object, with its matches if they are to be shown."""
+    result: dict[str, object] = {
+        "start": segment.start,
+        "end": segment.end,
+        "source_start": segment.source_start,
+        "source_end": segment.source_end,
+        "confidence": _round(segment.confidence),
+    }
+    if segment.left_empty:
+        result["left_empty"] = True
+    if shown:
+        result["matches"] = [match.to_json() for match in segment.matches]
+    return result
+
+
+def _round(confidence: float | None) -> float | None:
+    return None if confidence is None else round(confidence, 4)
+
+
+def _assessed(
+    translator: Translator,
+    lines: Iterator[str],
+    prefixes: Sequence[str] | None,
+    min_confidence: float,
+    warnings: _Warnings,
+    *,
+    shown: bool,
+) -> Iterator[str]:
+    """Yield the translation of each line, without sentences of low confidence, after its confidence if it is shown."""
+    from ibidem.decode import translate_and_assess
+
+    windows = translator.windows(lines) if prefixes is None else [list(lines)]
+    first = 0
+    for window in windows:
+        found = translate_and_assess(
+            translator,
+            window,
+            min_confidence=min_confidence,
+            prefixes=prefixes,
+            warn=lambda number, message, first=first: warnings(first + number, message),  # type: ignore[misc]
+        )
+        for one in found:
+            known = "" if one.confidence is None else f"{one.confidence:.4f}"
+            yield f"{known}\t{one.text}" if shown else one.text
+        first += len(window)
 
 
 def _choose_output(input: Path | None, output: Path | None, *, in_place: bool) -> Path | None:

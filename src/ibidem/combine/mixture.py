@@ -36,10 +36,12 @@ class Candidates(NamedTuple):
     Attributes:
         log_probs: Their log-probabilities [r, m], -inf where a row has fewer tokens.
         tokens: Their ids [r, m].
+        normalisers: The log-sum-exp of the logits of each row [r]; None where it was not computed.
     """
 
     log_probs: Tensor
     tokens: Tensor
+    normalisers: Tensor | None = None
 
 
 def mix(log_probs: Tensor, weights: Weights, values: Tensor) -> Tensor:
@@ -107,8 +109,9 @@ def _native_candidates(
     left_out = () if banned is None else tuple(banned.tolist())
     wanted = min(count, logits.shape[1] - len(left_out))
     neighbours = {} if values.shape[1] == 0 else {"base": weights.base, "weights": weights.neighbours, "values": values}
-    found = best_of_mixture(logits, wanted, banned=left_out, **neighbours)
-    return Candidates(found.scores, found.tokens)
+    normalisers = torch.empty(len(logits))
+    found = best_of_mixture(logits, wanted, banned=left_out, normalisers=normalisers, **neighbours)
+    return Candidates(found.scores, found.tokens, normalisers)
 
 
 def candidates_in_torch(

@@ -20,13 +20,13 @@ from ibidem.combine import Candidates, Sources, StepContext, Weights, best_candi
 from ibidem.decode.beams import Beams, Hypothesis, NativeBeamState, Rules, begin_beams, force_tokens
 from ibidem.decode.cuda_graph import CudaGraphSearch
 from ibidem.decode.retrieval_policy import default_margin, make_policy
-from ibidem.decode.scorer import NativeScorer
+from ibidem.decode.scorer import NativeScorer, pack_entries
 from ibidem.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ibidem.decode.scorer import Scorer
+    from ibidem.decode.scorer import Retrieved, Scorer
     from ibidem.model import BaseModel, Step
 
 
@@ -265,12 +265,14 @@ class CandidateSelector:
         if candidates is None:
             candidates = self._best(logits, retrieved.weights, retrieved.values, 2 * beam, self._banned)
         candidates = self._force_end(candidates, beams)
-        if forced is None:
-            return candidates
-        # Sentences without a prefix keep the candidates that they would have in a batch of their own.
-        tokens = forced.clamp_min(0)
-        log_probs = score_tokens(logits, retrieved.weights, retrieved.values, tokens)
-        return force_tokens(candidates, forced >= 0, tokens, log_probs)
+        if forced is not None:
+            # Sentences without a prefix keep the candidates that they would have in a batch of their own.
+            tokens = forced.clamp_min(0)
+            log_probs = score_tokens(logits, retrieved.weights, retrieved.values, tokens)
+            candidates = force_tokens(candidates, forced >= 0, tokens, log_probs)
+        if isinstance(beams, NativeBeamState) and retrieved.values.shape[1]:
+            _record_evidence(beams, logits, retrieved, candidates)
+        return candidates
 
     def _select_native(self, step: Step, beams: Beams | NativeBeamState) -> Candidates | None:
         """Retrieve, weight and mix in one native call where all parts are native; else return None."""
@@ -294,6 +296,20 @@ class CandidateSelector:
         rows = last.repeat_interleave(self._rules.beam)
         end = torch.full_like(rows, self._rules.eos, dtype=torch.long)
         return force_tokens(candidates, rows, end, torch.zeros_like(candidates.log_probs[:, 0]))
+
+
+def _record_evidence(beams: NativeBeamState, logits: Tensor, retrieved: Retrieved, candidates: Candidates) -> None:
+    """Record what is known of the candidates, as `RetrievalStep.best_tokens` does for one memory."""
+    normalisers = logits.logsumexp(dim=1) if candidates.normalisers is None else candidates.normalisers
+    nearest = retrieved.distances.argmin(dim=1, keepdim=True)
+    entries = retrieved.entries.gather(1, nearest).squeeze(1)
+    beams.native.record(
+        retrieved.weights.base,
+        retrieved.distances.gather(1, nearest).squeeze(1),
+        pack_entries(entries, retrieved.sources[nearest.squeeze(1)]),
+        candidates.tokens,
+        logits.gather(1, candidates.tokens) - normalisers[:, None],
+    )
 
 
 def _pad_prefixes(prefixes: Sequence[Sequence[int]] | None, device: torch.device) -> Tensor | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.glossary import TermUse
+    from ibidem.native import Evidence
 
 
 NEVER = -1.0e9
@@ -35,6 +36,8 @@ class Hypothesis(NamedTuple):
         cut: Whether the limit on its length ended it. Its end of sentence is then forced (probability 1) or missing,
             depending on the model.
         skipped: The steps, counted from 0, at which no neighbours were retrieved (see `SearchSettings`).
+        evidence: The probabilities and nearest neighbours of its tokens, its end included; None where the search did
+            not record them.
         terms: The terms of the glossary that the source has, and where the translation has them.
     """
 
@@ -42,6 +45,7 @@ class Hypothesis(NamedTuple):
     score: float
     cut: bool = False
     skipped: tuple[int, ...] = ()
+    evidence: Evidence | None = None
     terms: tuple[TermUse, ...] = ()
 
 
@@ -340,7 +344,8 @@ def force_tokens(candidates: Candidates, rows: Tensor, tokens: Tensor, log_probs
     only = torch.full_like(candidates.log_probs, -torch.inf)
     only[:, 0] = log_probs
     forced = torch.where(rows[:, None], only, candidates.log_probs)
-    return Candidates(forced, torch.where(rows[:, None], tokens[:, None], candidates.tokens))
+    chosen = torch.where(rows[:, None], tokens[:, None], candidates.tokens)
+    return Candidates(forced, chosen, candidates.normalisers)
 
 
 class NativeBeamState:

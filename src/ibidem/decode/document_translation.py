@@ -6,6 +6,7 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from ibidem.decode.assessment import RecordedTranslations, check_min_confidence
 from ibidem.errors import UsageError
 from ibidem.progress import Progress, silent
 from ibidem.text import FillReport, FillSettings, check_languages, fill, open_document, open_output
@@ -47,6 +48,7 @@ def translate_document(
     Examples:
         >>> report = translate_document(Translator(memory="memories/it"), "de.xlf", "en.xlf")  # doctest: +SKIP
     """
+    check_min_confidence(settings.min_confidence if settings is not None else 0.0)
     source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
     if source is None or target is None:
         raise UsageError(
@@ -58,6 +60,7 @@ def translate_document(
     with ExitStack() as stack:
         # The output is opened first, so that a missing folder is reported before the work and not after it.
         file = stack.enter_context(open_output(output)) if isinstance(output, str | os.PathLike) else output
-        targets, report = fill(document, translator.translate, settings, progress=progress)
+        translate = RecordedTranslations(translator)
+        targets, report = fill(document, translate, settings, confidences=translate.confidences, progress=progress)
         file.writelines(document.write(targets))
     return report

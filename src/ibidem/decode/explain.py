@@ -16,14 +16,19 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ibidem.combine import Sources, StepContext
 from ibidem.decode.beam_search import never_stop
+from ibidem.decode.scorer import pack_entries
+from ibidem.native import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from ibidem.decode.beam_search import Check
     from ibidem.decode.beams import Hypothesis
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
     from ibidem.glossary import TermUse
     from ibidem.memory import Memory
     from ibidem.model import BaseModel, Spans, States
+
+
+# The pieces that `force_evidence` forces through the model at once.
+_FORCED_TOGETHER = 32
 
 
 @dataclass(frozen=True)
@@ -270,6 +279,48 @@ def _force(model: BaseModel, scorer: Scorer, parts: Sequence[_Part], batch_size:
             rows = slice(start, start + length)
             results[i] = _Rows(states.values[rows], base[rows], _select(retrieved, rows))
     return [results[i] for i in range(len(parts))]
+
+
+@torch.inference_mode()
+def force_evidence(
+    model: BaseModel, scorer: Scorer, found: Sequence[tuple[list[int], Hypothesis]], check: Check | None = None
+) -> list[Evidence]:
+    """Return what a search on a CPU records, for hypotheses whose search has not recorded it.
+
+    Args:
+        model: The model.
+        scorer: The scorer that found the hypotheses.
+        found: The source tokens and the hypothesis of each piece.
+        check: Called before every step of the model.
+
+    Returns:
+        The evidence for the tokens of each hypothesis.
+    """
+    parts = [_Part(source, hypothesis) for source, hypothesis in found]
+    return [_to_evidence(rows) for rows in _force(model, scorer, parts, _FORCED_TOGETHER, check or never_stop)]
+
+
+def _to_evidence(rows: _Rows) -> Evidence:
+    retrieved, base = rows.retrieved, rows.base
+    weights = retrieved.weights
+    if not retrieved.values.shape[1]:
+        log_probs, nothing = _to_numpy(base), np.zeros(len(base), np.float32)
+        return Evidence(log_probs, log_probs, nothing, nothing + np.inf, np.full(len(base), -1))
+    agreeing = (weights.neighbours * (retrieved.values == rows.values[:, None])).sum(dim=1)
+    nearest = retrieved.distances.argmin(dim=1, keepdim=True)
+    entries = retrieved.entries.gather(1, nearest).squeeze(1)
+    return Evidence(
+        _to_numpy(torch.logaddexp(base + weights.base.log(), agreeing.log())),
+        _to_numpy(base),
+        _to_numpy(1 - weights.base),
+        _to_numpy(retrieved.distances.gather(1, nearest).squeeze(1)),
+        pack_entries(entries, retrieved.sources[nearest.squeeze(1)]).cpu().numpy(),
+    )
+
+
+def _to_numpy(tensor: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = tensor.float().cpu().numpy()
+    return found
 
 
 def _mask(states: Tensor, rows: list[int]) -> Tensor:

@@ -48,6 +48,7 @@ from ibidem.retrieve import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from ibidem.combine import Combiner
@@ -257,6 +258,7 @@ class LoadedMemory:
         combiner: A combiner for all entries, or the name of one that the memory holds; see `load_combiner`.
         index: An index over the memory's keys, or an index setting; None for the memory's own.
         weight: The weight of this memory relative to other ones.
+        hidden: The numbers of sealed entries, ascending, that are not retrieved; None for none.
 
     Attributes:
         memory: The state of the memory that `scorer` uses.
@@ -283,6 +285,7 @@ class LoadedMemory:
         combiner: Combiner | str | None = None,
         index: Index | str | None = None,
         weight: float = 1.0,
+        hidden: NDArray[np.int64] | None = None,
     ) -> None:
         check_identity(memory, model)
         if memory.entries:
@@ -291,6 +294,7 @@ class LoadedMemory:
         self._model = model
         self._given_combiner = combiner
         self._given_index = index
+        self._hidden = hidden
         self._reloading = threading.Lock()
         self._load(memory.pinned())
 
@@ -375,6 +379,8 @@ class LoadedMemory:
         known, removed = self._index_parts, memory.tail.removed
         if known is None or known.generation != memory.generation or known.removed is not removed:
             hidden, border = memory.excluded_entries(), memory.fitted_entries
+            if self._hidden is not None:
+                hidden = np.union1d(hidden, self._hidden)
             sealed = self._base.parts(memory, hidden, self._device)
             added = sealed[-1:]
             if memory.entries == border:
@@ -388,7 +394,7 @@ class LoadedMemory:
     def _make_scorer(self, memory: Memory, known: IndexParts, tuned: Combiner | None) -> Scorer:
         tail = [self._base.tail_part(memory, self._device)] if memory.tail.entries else []
         parts, added = [*known.sealed, *tail], [*known.added, *tail]
-        typical = _typical_distance(memory)
+        typical = estimate_typical_distance(memory)
         if not parts or not (tuned or typical):
             return BaseScorer()
         if tuned is None:
@@ -437,11 +443,14 @@ def _is_small(memory: Memory) -> bool:
     return memory.entries < EXACT_BELOW
 
 
-def _typical_distance(memory: Memory) -> float:
+def estimate_typical_distance(memory: Memory) -> float:
     """Estimate the mean squared distance between two of the memory's keys from a sample.
 
     Few keys come from few sentences and lie closer together than keys of many sentences, so with few keys the distance
     of the text is used that the compactor was trained on, or a known one of the shipped model.
+
+    Args:
+        memory: The memory.
     """
     sealed, length = memory.search_keys, _SAMPLE // _RUNS
     if sealed.size >= _SAMPLE:

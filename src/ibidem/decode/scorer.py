@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ibidem.retrieve import Index
 
 
+# The bits of the number of an entry in a number that also has that of its memory.
+ENTRY_BITS = 48
+
+
 class Retrieved(NamedTuple):
     """The neighbours of r states and their weights in the mixture.
 
@@ -207,6 +211,32 @@ def _concatenate(found: Sequence[Retrieved], scorers: Sequence[Scorer], weights:
         weights,
         torch.cat([retrieved.sources + first for retrieved, first in zip(found, firsts, strict=False)]),
     )
+
+
+def pack_entries(entries: Tensor, sources: Tensor) -> Tensor:
+    """Put the numbers of entries and of their memories into one number each.
+
+    Args:
+        entries: [r] entry numbers, -1 for none.
+        sources: [r] the places of their memories in `Scorer.memories`.
+
+    Returns:
+        [r] int64; the entry itself for the first memory, and -1 for none.
+    """
+    return torch.where(entries < 0, -1, entries + (sources << ENTRY_BITS))
+
+
+def unpack_entry(packed: int) -> tuple[int, int]:
+    """Return the place of the memory and the entry that `pack_entries` put into one number.
+
+    Args:
+        packed: The number, 0 or more.
+
+    Examples:
+        >>> unpack_entry(int(pack_entries(torch.tensor([7]), torch.tensor([2]))[0]))
+        (2, 7)
+    """
+    return packed >> ENTRY_BITS, packed & ((1 << ENTRY_BITS) - 1)
 
 
 def values_of(table: Tensor, entries: Tensor) -> Tensor:

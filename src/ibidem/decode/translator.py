@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
+from ibidem.decode.confidence import ConfidenceEstimator
 from ibidem.decode.explain import explain
 from ibidem.decode.loaded_memory import (
     LoadedMemory,
@@ -120,6 +121,7 @@ class Translator:
         splitting: Where texts are split.
         piece_tokens: The most source tokens of a piece.
         work: The work done so far.
+        estimator: Estimates the confidence of translations.
 
     Raises:
         UsageError: If an argument is invalid, or the model does not have a language.
@@ -190,6 +192,7 @@ class Translator:
         self.work = Work()
         self._searcher = BeamSearcher(self.model)
         self._term_searcher = TermSearcher(self.model)
+        self.estimator = ConfidenceEstimator(self.model)
         self._matchers: dict[int, TermMatcher] = {}
         self.glossary = self._load_glossary(glossary)
 

@@ -15,6 +15,7 @@ from ibidem.evaluate.bootstrap import (
 )
 from ibidem.evaluate.evaluation import Comparison, Score, Speed, SystemResult, compare, evaluate_systems, score
 from ibidem.evaluate.machine import describe_machine
+from ibidem.evaluate.terms import collect_terms, count_terms, score_terms
 
 __all__ = [
     "SAMPLES",
@@ -27,13 +28,16 @@ __all__ = [
     "Speed",
     "SystemResult",
     "adjust_p_values",
+    "collect_terms",
     "compare",
     "compare_runs",
     "count_bleu",
+    "count_terms",
     "describe_machine",
     "evaluate_systems",
     "format_p_value",
     "resample",
     "score",
     "score_bleu",
+    "score_terms",
 ]

@@ -24,6 +24,7 @@ from ibidem.learn.compact import (
 from ibidem.learn.cost import translation_costs
 from ibidem.learn.examples import Examples, gather_examples
 from ibidem.learn.extraction import ExtractSettings, cut_chunks, extract, make_batches
+from ibidem.learn.jobs import Distribution, open_distribution
 from ibidem.learn.maintenance import index_memory, maintain, repair_memory
 from ibidem.learn.memory_writer import Added, Correction, MemoryWriter, create_memory
 from ibidem.learn.provenance import describe_memory, write_card
@@ -54,6 +55,7 @@ __all__ = [
     "CompactSettings",
     "ContextualSettings",
     "Correction",
+    "Distribution",
     "EncodedText",
     "EntryGroups",
     "Examples",
@@ -89,6 +91,7 @@ __all__ = [
     "make_batches",
     "measure_loss",
     "measure_text",
+    "open_distribution",
     "parse_objectives",
     "prune_entries",
     "prune_memory",

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from ibidem.compact import Compactor
+    from ibidem.learn.jobs import Distribution
+    from ibidem.memory import KeyCoding
     from ibidem.model import BaseModel, Tokens
     from ibidem.text import Corpus, Counts, Pair
 
@@ -192,6 +195,7 @@ def extract(
     seed: int = 0,
     settings: ExtractSettings | None = None,
     compactor: Path | None = None,
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Write the entries of every pair of a corpus into the memory at `path`.
@@ -209,6 +213,7 @@ def extract(
         settings: The sizes of segments and batches.
         compactor: The file of a compactor that was trained on another memory. Only compact keys are then stored. A
             memory that was started with the model's own keys continues with these, to be compacted later.
+        distribution: Runs the chunks as tasks; None computes them in this process, with the same result.
         progress: Receives the number of tokens that are done.
 
     Returns:
@@ -260,8 +265,13 @@ def extract(
             return memory
         if memory.complete:
             raise MismatchError(f"{path} is complete, but the corpus has more pairs: name another folder for it.")
+        if distribution is not None:
+            from ibidem.learn.extraction_tasks import extract_in_tasks
+
+            batch_tokens = settings.batch_tokens
+            memory = extract_in_tasks(edit, model, chunks, corpus, notes, batch_tokens, given, distribution, progress)
         start = corpus.fraction() if memory.pairs else 0.0
-        for chunk in chunks:
+        for chunk in chunks:  # none is left after tasks
             end = corpus.fraction()
             report = partial(_report, progress, chunk.entries, memory.entries, start, end)
             data, means = extract_chunk(model, chunk, settings.batch_tokens, report)
@@ -273,7 +283,7 @@ def extract(
                 projection = memory.source_projection
             data = replace(data, source_vectors=projection.vectors(means))
             if given is not None:
-                data = _compact(data, given, model.device)
+                data = store_compact(data, given.compactor, given.coding, model.device)
                 edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", given.payload, given.compactor.summary())
             edit.append_segment(data)
             edit.set_stage(STAGE, notes)
@@ -285,7 +295,9 @@ def extract(
             made = {"digest": given_digest(given.sha256, extracted(memory)), "contents": contents(memory)}
             edit.set_stage("compact", {**made, **given.notes()})
         edit.set_complete(True)
-        return edit.commit()
+        memory = edit.commit()
+        edit.clear_workspace(STAGE)
+        return memory
 
 
 def _check_settings(memory: Memory, notes: dict[str, object], path: Path) -> None:
@@ -314,11 +326,18 @@ def _choose_compactor(memory: Memory, given: GivenCompactor | None) -> GivenComp
     return given
 
 
-def _compact(data: SegmentData, given: GivenCompactor, device: torch.device) -> SegmentData:
-    """Replace the keys of entries by compact keys."""
+def store_compact(data: SegmentData, compactor: Compactor, coding: KeyCoding, device: torch.device) -> SegmentData:
+    """Replace the keys of entries by compact keys.
+
+    Args:
+        data: The entries with the model's own keys.
+        compactor: The compactor.
+        coding: The codes of its compact keys.
+        device: The device of the computation.
+    """
     assert data.keys is not None
-    blocks = compact_keys(given.compactor, ArrayKeys(data.keys), device=device)
-    return replace(data, keys=None, compact=given.coding.encode(np.concatenate(list(blocks))))
+    blocks = compact_keys(compactor, ArrayKeys(data.keys), device=device)
+    return replace(data, keys=None, compact=coding.encode(np.concatenate(list(blocks))))
 
 
 def _skip_stored(memory: Memory, chunks: Iterator[Chunk], path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ibidem.errors import LockedMemoryError
+from ibidem.learn.limits import LARGEST_NATIVE_INDEX, check_count, check_room
 from ibidem.learn.provenance import digest, write_card
 from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, Memory, check_complete, repair_folder
 from ibidem.progress import Progress, silent
@@ -59,6 +60,7 @@ def index_memory(
 
     memory = memory.sealed()
     check_complete(memory)
+    check_index(memory, setting)
     removals = len(memory.removed_entries)  # counted now: other processes may remove pairs while the index is built
     index = build_index(
         memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
@@ -79,6 +81,23 @@ def index_memory(
         memory = edit.commit()
     write_card(memory)
     return memory, with_compactor(index, memory, torch.device("cpu"))
+
+
+def check_index(memory: Memory, setting: str) -> None:
+    """Check that an index can be built over all entries of a memory.
+
+    Args:
+        memory: The memory.
+        setting: The setting of the index.
+
+    Raises:
+        UsageError: The index would need more RAM or larger numbers.
+    """
+    if setting.strip() == "exact":
+        return
+    check_room("index", memory.entries, memory.path)
+    remedy = "learn several smaller memories, or give the index setting exact"
+    check_count("entries of an index", memory.entries, LARGEST_NATIVE_INDEX, remedy)
 
 
 def repair_memory(

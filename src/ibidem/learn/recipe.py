@@ -17,7 +17,7 @@ from ibidem.learn.compact import (
     uncompact_memory,
 )
 from ibidem.learn.extraction import ExtractSettings, extract
-from ibidem.learn.maintenance import index_digest, index_memory
+from ibidem.learn.maintenance import check_index, index_digest, index_memory
 from ibidem.learn.provenance import UNPRUNED, extracted, stored
 from ibidem.learn.prune import PruneSettings, prune_digest, prune_memory, restore_memory
 from ibidem.learn.tuning import DevSet, TuneSettings, read_dev, tune, tune_digest
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ibidem.learn.jobs import Distribution
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.retrieve import Index
@@ -140,6 +141,7 @@ def learn(
     dev: Corpus | None = None,
     seed: int = 0,
     settings: LearnSettings | None = None,
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Learn a memory from a corpus: extract, cluster, compact, tune, prune and index.
@@ -155,6 +157,8 @@ def learn(
         dev: The dev set of the combiners; None samples pairs of the memory itself.
         seed: The seed of all stages.
         settings: The settings of all stages.
+        distribution: Runs extraction, clustering, compaction and the searches of pruning in tasks; None runs them in
+            this process, with the same result.
         progress: Receives the progress.
 
     Returns:
@@ -186,8 +190,17 @@ def learn(
         read_given(settings.compactor, model.name, model.fingerprint)
     dev_set = None if dev is None else read_dev(dev)
     space = settings.compactor if settings.needs_no_keys else None
-    memory = extract(model, train, path, seed=seed, settings=settings.extract, compactor=space, progress=progress)
-    steps = _plan(memory, model, dev_set, settings, progress)
+    memory = extract(
+        model,
+        train,
+        path,
+        seed=seed,
+        settings=settings.extract,
+        compactor=space,
+        distribution=distribution,
+        progress=progress,
+    )
+    steps = _plan(memory, model, dev_set, settings, distribution, progress)
     pruning = next(number for number, step in enumerate(steps) if step.name == "prune")
     for number, step in enumerate(steps):
         if step.name == "prune" and settings.compacts and not settings.keep_keys and memory.layout.keys:
@@ -204,7 +217,12 @@ def learn(
 
 
 def _plan(
-    memory: Memory, model: BaseModel, dev: DevSet | None, settings: LearnSettings, progress: Progress
+    memory: Memory,
+    model: BaseModel,
+    dev: DevSet | None,
+    settings: LearnSettings,
+    distribution: Distribution | None,
+    progress: Progress,
 ) -> list[Step]:
     """Return the stages of these settings in order, each with the digest that its result must have."""
     base = extracted(memory)
@@ -219,7 +237,9 @@ def _plan(
     tuned = whole_tuned if first_tuned else tune_digest(settings.tune, dev, settings.index, pruned)
 
     def run_cluster(memory: Memory) -> Memory:
-        return cluster_memory(memory, settings.cluster, device=model.device, progress=progress)
+        return cluster_memory(
+            memory, settings.cluster, device=model.device, distribution=distribution, progress=progress
+        )
 
     def run_compact(memory: Memory) -> Memory:
         if compact is None:
@@ -231,6 +251,7 @@ def _plan(
             compactor=settings.compactor,
             keep_keys=True,
             device=model.device,
+            distribution=distribution,
             progress=progress,
         )
 
@@ -240,7 +261,14 @@ def _plan(
 
     def run_prune(memory: Memory) -> Memory:
         kept, device = settings.keep_unpruned, model.device
-        return prune_memory(memory, settings.prune, keep_unpruned=kept, device=device, progress=progress)
+        return prune_memory(
+            memory,
+            settings.prune,
+            keep_unpruned=kept,
+            device=device,
+            distribution=distribution,
+            progress=progress,
+        )
 
     def run_index(memory: Memory) -> Memory:
         return index_memory(memory, setting or "auto", threads=settings.threads, progress=progress)[0]
@@ -268,6 +296,7 @@ def _temporary_index(memory: Memory, model: BaseModel, setting: str | None, thre
     """Build an index of the unpruned keys for tuning only: the memory's own index is built after pruning."""
     if setting is None:
         return None
+    check_index(memory, setting)
     seed = memory.manifest.seed
     built = build_index(memory.search_keys, setting, seed=seed, threads=threads, device=model.device)
     return with_compactor(built, memory, model.device)

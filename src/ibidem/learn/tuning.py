@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,10 +33,13 @@ from ibidem.learn.combiner_training import (
     train_contextual,
     tune_fixed,
 )
+from ibidem.learn.confidence import tune_confidence
 from ibidem.learn.examples import gather_examples
+from ibidem.learn.limits import check_room
 from ibidem.learn.provenance import contents, digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     check_complete,
@@ -48,6 +51,9 @@ from ibidem.retrieve import Index, open_index
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
+    from ibidem.decode import ConfidenceModel
     from ibidem.learn.combiner_training import TrainedContextual
     from ibidem.learn.examples import Examples
     from ibidem.memory import Memory
@@ -68,6 +74,7 @@ class TuneSettings:
         bleu_sentences: The most sentences that are translated for "bleu".
         sampled_pairs: The number of pairs that are sampled from the memory if there is no dev set; the entries of each
             pair are hidden while the pair is scored.
+        confidence_sentences: The most sentences that are translated to fit the model of confidence; 0 for none.
         metak: The settings of the adaptive combiner's training.
         contextual: The settings of the contextual combiner's training.
 
@@ -83,12 +90,15 @@ class TuneSettings:
     objective: str = "likelihood"
     bleu_sentences: int = 500
     sampled_pairs: int = 2000
+    confidence_sentences: int = 300
     metak: MetaKSettings = field(default_factory=MetaKSettings)
     contextual: ContextualSettings = field(default_factory=ContextualSettings)
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise UsageError(f"Unknown objective '{self.objective}': use one of {', '.join(OBJECTIVES)}.")
+        if self.confidence_sentences < 0:
+            raise UsageError(f"Invalid confidence_sentences {self.confidence_sentences}: give 0 or more.")
         neighbour_counts(self.k)
 
     def check(self, dev: object | None) -> None:
@@ -151,13 +161,10 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
     Raises:
         UsageError: The memory has fewer than two such pairs.
     """
-    sources = Counter(hash(pair.source) for pair in memory.sentences())
-    targets = Counter(hash(pair.target) for pair in memory.sentences())
-    unique = [
-        number
-        for number, pair in enumerate(memory.sentences())
-        if sources[hash(pair.source)] == targets[hash(pair.target)] == 1
-    ]
+    hashes = np.fromiter(
+        chain.from_iterable((hash(pair.source), hash(pair.target)) for pair in memory.sentences()), np.int64
+    ).reshape(-1, 2)
+    unique = np.flatnonzero(_occurs_once(hashes[:, 0]) & _occurs_once(hashes[:, 1]))
     if len(unique) < 2:
         raise UsageError(f"{memory.path} has too few pairs of its own to tune on: give a dev set with --dev.")
     random = np.random.default_rng(memory.manifest.seed)
@@ -169,6 +176,16 @@ def sample_dev(memory: Memory, count: int) -> DevSet:
         f"{len(pairs)} pairs of the memory itself, their own entries hidden",
         [pair.entries for pair in pairs],
     )
+
+
+def _occurs_once(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers [n] occur once."""
+    order = np.argsort(numbers, kind="stable")
+    changes = np.ones(len(numbers) + 1, np.bool_)
+    changes[1:-1] = numbers[order[1:]] != numbers[order[:-1]]
+    once = np.empty(len(numbers), np.bool_)
+    once[order] = changes[1:] & changes[:-1]
+    return once
 
 
 def tune_digest(settings: TuneSettings, dev: DevSet | None, setting: str | None, pruned: str | None) -> str:
@@ -243,6 +260,7 @@ def tune(
     if done and not again and memory.manifest.stages["tune"]["index_digest"] == stored(memory, "index"):
         write_card(memory)
         return memory
+    check_room("tune", memory.entries, memory.path)
     dev_set = given or sample_dev(memory, settings.sampled_pairs)
     searched = index or open_index(memory, setting, model.device)
     examples = gather_examples(
@@ -262,6 +280,17 @@ def tune(
         fixed, bleu = choose_by_bleu(memory, model, searched, dev_set, widest, settings.bleu_sentences, progress)
     trained = train_by_temperature(examples, widest.temperature, settings.metak, progress)
     contextual = tune_contextual(examples, model, memory, settings, sampled=dev is None, progress=progress)
+    confidence = tune_confidence(
+        memory,
+        model,
+        searched,
+        trained.combiner if contextual is None else contextual.combiner,
+        dev_set.sources,
+        dev_set.targets,
+        hidden=dev_set.hidden,
+        sentences=settings.confidence_sentences,
+        progress=progress,
+    )
     report: dict[str, object] = {
         "digest": wanted,
         "contents": contents(memory),
@@ -280,6 +309,7 @@ def tune(
         "contextual_updates": None if contextual is None else contextual.updates,
         "objective": settings.objective,
         "bleu_search": bleu,
+        "confidence": None if confidence is None else confidence.info,
         "settings": asdict(settings),
     }
     combiners = {
@@ -288,7 +318,7 @@ def tune(
     }
     if contextual is not None:
         combiners[CONTEXTUAL_COMBINER_ARTEFACT] = store_contextual(contextual.combiner)
-    return _store(memory, combiners, report)
+    return _store(memory, combiners, confidence, report)
 
 
 def tune_contextual(
@@ -374,12 +404,21 @@ def choose_by_bleu(
     return max(scores, key=lambda combiner: scores[combiner]), tried
 
 
-def _store(memory: Memory, combiners: Mapping[str, StoredCombiner], report: dict[str, object]) -> Memory:
-    """Commit all combiners in one generation."""
+def _store(
+    memory: Memory,
+    combiners: Mapping[str, StoredCombiner],
+    confidence: ConfidenceModel | None,
+    report: dict[str, object],
+) -> Memory:
+    """Commit all combiners and the model of confidence in one generation."""
     with memory.edit() as edit:
         edit.set_fitted(memory)
         for name, combiner in combiners.items():
             edit.put_artefact(name, combiner.extension, combiner.payload, combiner.summary)
+        if confidence is not None:
+            edit.put_artefact(CONFIDENCE_ARTEFACT, "json", confidence.store(), confidence.info)
+        elif CONFIDENCE_ARTEFACT in memory.manifest.artefacts:
+            edit.remove_artefact(CONFIDENCE_ARTEFACT)  # it was fitted with other combiners
         summaries = {name.removeprefix("combiner_"): combiner.summary for name, combiner in combiners.items()}
         edit.set_stage("tune", {**report, **summaries})
         memory = edit.commit()

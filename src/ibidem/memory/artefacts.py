@@ -37,6 +37,7 @@ SOURCE_PROJECTION_ARTEFACT = "source_projection"
 FIXED_COMBINER_ARTEFACT = "combiner_fixed"
 ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
 CONTEXTUAL_COMBINER_ARTEFACT = "combiner_contextual"
+CONFIDENCE_ARTEFACT = "confidence"
 
 
 @dataclass(frozen=True)

@@ -28,23 +28,18 @@ from ibidem.memory.generations import (
     SEGMENTS,
     SNAPSHOTS,
     current_manifest,
-    decode_manifest,
-    load_snapshot,
 )
 from ibidem.memory.integrity import verify
-from ibidem.memory.journal import ENDS, JOURNALS, Journal, encode_ends, journal_path, read_ends
+from ibidem.memory.journal import ENDS, JOURNALS, encode_ends, journal_path
 from ibidem.memory.lock import HOLDER, LOCK, writer_lock
-from ibidem.memory.segment import RECORD, Segment
-from ibidem.memory.tail import read_journal
+from ibidem.memory.view import CARD, files_of_artefacts, files_of_segment, read_bytes, read_view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from ibidem.memory.journal import Ends
-    from ibidem.memory.manifest import Manifest, SegmentRecord
+    from ibidem.memory.view import View
 
-_CARD = "README.md"
 _ATTEMPTS = 100
 
 
@@ -160,33 +155,23 @@ def _finish(temporary: Path, target: Path) -> None:
         raise
 
 
-@dataclass(frozen=True)
-class _State:
-    """What was read of a memory at one moment."""
-
-    manifest: Manifest
-    content: bytes
-    snapshots: list[tuple[str, bytes, Manifest]]
-    ends: Ends
-
-
-def _copy_state(folder: Path, target: Path) -> _State:
+def _copy_state(folder: Path, target: Path) -> View:
     """Copy a generation; start again from the newest one where a writer deleted a file of the former."""
     for _ in range(_ATTEMPTS):
-        before = _read(folder / MANIFEST)
+        before = read_bytes(folder / MANIFEST)
         try:
-            state = _read_state(folder, before)
+            state = read_view_of(folder, before)
             _copy_generation(folder, target, state)
             _copy_journals(folder, target, state)
         except MemoryFolderError:
-            if _read(folder / MANIFEST) == before:
+            if read_bytes(folder / MANIFEST) == before:
                 raise
             continue  # a writer has committed since, and deleted files of the generation
         for name, content, _kept in state.snapshots:
             make_directory(target / SNAPSHOTS)
             replace_file(target / SNAPSHOTS / name, content)
-        with contextlib.suppress(FileNotFoundError):
-            replace_file(target / _CARD, (folder / _CARD).read_bytes())
+        if state.card is not None:
+            replace_file(target / CARD, state.card)
         replace_file(target / ENDS, encode_ends(state.ends))
         # The generation before is not copied: its manifest would name files that are not there.
         replace_file(target / PREVIOUS, state.content)
@@ -195,30 +180,7 @@ def _copy_state(folder: Path, target: Path) -> _State:
     raise MemoryFolderError(f"{folder} changes faster than it can be copied: wait for its writers, then run again")
 
 
-def _read_state(folder: Path, content: bytes) -> _State:
-    """Read snapshots and committed ends that belong to a manifest.
-
-    A commit drops committed ends only of journals that neither its own manifest nor the one before needs. Ends that are
-    read between two equal manifests therefore cover the journals of this manifest.
-    """
-    manifest = decode_manifest(content, folder / MANIFEST)
-    snapshots = []
-    for record in manifest.snapshots.values():
-        kept = load_snapshot(folder, record)
-        snapshots.append((record.file, _read(folder / SNAPSHOTS / record.file), kept))
-    ends = read_ends(folder)
-    if _read(folder / MANIFEST) != content:
-        raise DamagedFile(folder / MANIFEST, "it was replaced meanwhile")
-    first = min(kept.journal for kept in [manifest, *(kept for _, _, kept in snapshots)])
-    kept_ends = ends.since(first)
-    last = Journal(journal_path(folder, max([manifest.journal, *kept_ends.journals])))
-    read = read_journal(folder, last, ends, uncommitted=False)[1]
-    if read.end:  # with the record of a killed writer, which readers see too
-        kept_ends = kept_ends.with_end(read.number, read.state)
-    return _State(manifest, content, snapshots, kept_ends)
-
-
-def _copy_generation(folder: Path, target: Path, state: _State) -> None:
+def _copy_generation(folder: Path, target: Path, state: View) -> None:
     """Copy all segments and artefacts that the target does not have yet, each compared with its record."""
     for name in (SEGMENTS, ARTEFACTS):
         make_directory(target / name)
@@ -233,37 +195,6 @@ def _copy_generation(folder: Path, target: Path, state: _State) -> None:
             _copy(path, copy, size, sha256)
     for place in places:
         sync_directory(place)
-
-
-def files_of_segment(folder: Path, manifest: Manifest, record: SegmentRecord) -> Iterator[tuple[Path, int | None, str]]:
-    """Yield the files of a segment, each with its record; segment.json comes first, and the arrays after it.
-
-    Args:
-        folder: The folder of the memory.
-        manifest: A generation that has the segment.
-        record: The record of the segment.
-
-    Yields:
-        The file, its recorded size in bytes (None if it is not recorded) and its recorded sha256.
-
-    Raises:
-        DamagedMemoryError: segment.json is damaged when the iteration continues after it.
-    """
-    segment = Segment(folder / SEGMENTS / record.name, record, manifest.layout, manifest.identity.dimension)
-    yield segment.folder / RECORD, None, record.sha256
-    for name, array in segment.records.items():
-        yield segment.file(name), array.bytes, array.sha256
-
-
-def files_of_artefacts(folder: Path, manifest: Manifest) -> Iterator[tuple[Path, int | None, str]]:
-    """Yield the files of the artefacts of a generation, each with its recorded size in bytes and sha256.
-
-    Args:
-        folder: The folder of the memory.
-        manifest: The generation.
-    """
-    for artefact in manifest.artefacts.values():
-        yield folder / ARTEFACTS / artefact.file, artefact.bytes, artefact.sha256
 
 
 def _copy(path: Path, copy: Path, size: int | None, sha256: str) -> None:
@@ -282,7 +213,7 @@ def _copy(path: Path, copy: Path, size: int | None, sha256: str) -> None:
         raise DamagedFile(path, "its sha256 is not the one recorded")
 
 
-def _copy_journals(folder: Path, target: Path, state: _State) -> None:
+def _copy_journals(folder: Path, target: Path, state: View) -> None:
     """Copy the journals up to their committed ends; a writer may append to them meanwhile."""
     if state.ends.journals:
         make_directory(target / JOURNALS)
@@ -294,10 +225,3 @@ def _copy_journals(folder: Path, target: Path, state: _State) -> None:
         except OSError as error:
             raise read_error(path, error) from error
         replace_file(journal_path(target, number), content)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise read_error(path, error) from error

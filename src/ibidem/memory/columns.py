@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
+from ibidem.errors import UsageError
 from ibidem.memory.manifest import DTYPES, SOURCE_WIDTH
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from ibidem.memory.segment import Segment
 
+_MOST_PAIRS = (1 << 31) - 1
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -96,6 +98,12 @@ class Columns:
         Returns:
             [entries + entries of the tail]
         """
+        pairs = sum(segment.record.pairs for segment in self._segments) + len(offsets) - 1
+        if pairs > _MOST_PAIRS:
+            raise UsageError(
+                f"{pairs:,} pairs are more than {_MOST_PAIRS:,}, the most that one memory can number: learn several "
+                "smaller memories."
+            )
         numbers = np.empty(self.entries + int(offsets[-1]), np.int32)
         entry = pair = 0
         for segment in self._segments:

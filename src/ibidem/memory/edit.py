@@ -1,4 +1,4 @@
-"""Changes to a memory: edits that make a new generation, journal records, and the removal of pairs."""
+"""Changes to a memory that make a new generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from ibidem.memory.generations import (
     ARTEFACTS,
     SEGMENTS,
     WORK,
-    append_change,
     commit_read_records,
     first_journal,
     keep_snapshot,
@@ -34,20 +33,21 @@ from ibidem.memory.generations import (
     remove_unused_files,
     update_ends,
 )
-from ibidem.memory.journal import Change
-from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, SEGMENT_NAME, Layout, utc_timestamp
+from ibidem.memory.journal_writer import check_vocabulary
+from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, SEGMENT_NAME, utc_timestamp
 from ibidem.memory.pairs import SegmentContent, make_content
+from ibidem.memory.sealed import check_sealed, layout_of, open_sealed
 from ibidem.memory.segment import Segment, derive_segment, write_segment
 from ibidem.memory.tail import read_tail, seal_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from ibidem.memory.manifest import Manifest, SegmentRecord, SnapshotRecord
+    from ibidem.memory.manifest import Layout, Manifest, SegmentRecord, SnapshotRecord
     from ibidem.memory.memory import Memory
     from ibidem.memory.pairs import SegmentData
 
@@ -112,9 +112,27 @@ class Edit:
         draft = self._draft
         origins = {name: number for number, name in enumerate(dict.fromkeys((*draft.origins, *data.origins)))}
         record = self._write(make_content(data, origins))
-        self._draft = replace(
-            draft, segments=(*draft.segments, record), origins=tuple(origins), layout=_layout_of(data)
-        )
+        self._draft = replace(draft, segments=(*draft.segments, record), origins=tuple(origins), layout=layout_of(data))
+
+    def adopt_segment(self, folder: Path) -> None:
+        """Add a segment that was sealed outside the memory; the next commit makes it part of the memory.
+
+        Every byte is verified. The files are linked, or copied where the file system has no links, and the folder
+        stays: it may be adopted again if the commit fails.
+
+        Args:
+            folder: The folder that `seal_segment` wrote.
+
+        Raises:
+            MismatchError: The segment was made for another model or compactor, or has other arrays or origins.
+            DamagedMemoryError: A file of the segment is missing or changed.
+        """
+        self._check_open()
+        sealed, draft = open_sealed(folder), self._draft
+        stored = draft.artefacts.get(COMPACTOR_ARTEFACT)
+        origins = check_sealed(sealed, draft, None if stored is None else stored.sha256, self._memory.path)
+        record = self._derive(sealed.reader(), sealed.layout, {})
+        self._draft = replace(draft, segments=(*draft.segments, record), origins=origins, layout=sealed.layout)
 
     def seal_journal(self) -> None:
         """Move the changes of the journals to segments at the next commit; removed pairs are left out."""
@@ -449,7 +467,7 @@ class Edit:
 
     def _check_fit(self, data: SegmentData) -> None:
         identity = self._memory.identity
-        if self._draft.segments and self._draft.layout != _layout_of(data):
+        if self._draft.segments and self._draft.layout != layout_of(data):
             raise UsageError(
                 f"{self._memory.path} is compacted or clustered, and these pairs lack its arrays: learn a new memory"
             )
@@ -460,136 +478,4 @@ class Edit:
                 f"keys of {data.keys.shape[1]} dimensions do not fit {self._memory.path}, whose model "
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
             )
-        _check_vocabulary(data, self._memory)
-
-
-def _layout_of(data: SegmentData) -> Layout:
-    """Return the layout of a new segment."""
-    return Layout(keys=data.keys is not None, compact=None if data.compact is None else int(data.compact.shape[1]))
-
-
-class JournalWriter:
-    """A writer of changes to the journal. `Memory.writing` makes one and holds the lock."""
-
-    def __init__(self, memory: Memory) -> None:
-        """Start to write.
-
-        Args:
-            memory: The generation whose journal is extended; the caller holds the lock.
-        """
-        self._memory = memory
-
-    @property
-    def memory(self) -> Memory:
-        """The memory with all changes that were recorded so far."""
-        return self._memory
-
-    def record(self, added: SegmentData | None = None, removed: Sequence[int] = ()) -> Memory:
-        """Add pairs and remove pairs, atomically. The change is on disk when the method returns.
-
-        Args:
-            added: The pairs to add, with their entries.
-            removed: The ids of the pairs to remove.
-
-        Returns:
-            The memory with the change.
-
-        Raises:
-            MismatchError: The pairs do not match the model or the layout of the memory.
-            UsageError: There is no pair with one of the ids, or an id is repeated.
-            MemoryFolderError: The write failed, and nothing was recorded, or the message says that this is uncertain.
-            CommittedError: The change was recorded, and the disk did not confirm it.
-        """
-        memory = self._memory
-        if len(set(removed)) < len(removed):
-            raise UsageError("an id of the pairs to remove was given twice: give each id once")
-        for id in removed:
-            memory.number_of(id)
-        if added is not None:
-            check_fit(added, memory)
-        change = Change(added, tuple(removed))
-        *done, last = memory.tail.journals
-        try:
-            with write_errors(memory.path):
-                last = append_change(memory.path, last, change)
-        except CommittedError:
-            self._memory = memory.refresh()
-            raise
-        self._memory = memory.with_tail(memory.tail.extended([change], (*done, last)))
-        return self._memory
-
-
-def check_fit(data: SegmentData, memory: Memory) -> None:
-    """Check that pairs match the model and the layout of a memory.
-
-    Args:
-        data: The pairs and their entries.
-        memory: The memory that they are for.
-
-    Raises:
-        MismatchError: The keys have another dimension, or a token id is outside the vocabulary.
-    """
-    identity, layout = memory.identity, memory.layout
-    for name, keys, width in (
-        ("keys", data.keys, identity.dimension if layout.keys else None),
-        ("compact keys", data.compact, layout.compact),
-    ):
-        found = None if keys is None else keys.shape[1]
-        if found != width:
-            raise MismatchError(
-                f"the pairs have {name} of {found or 'no'} dimensions, and {memory.path} stores {width or 'none'}: "
-                f"make them with its own model {identity.name!r} and compactor"
-            )
-    _check_vocabulary(data, memory)
-
-
-def _check_vocabulary(data: SegmentData, memory: Memory) -> None:
-    identity = memory.identity
-    if data.entries and (largest := int(data.values.max())) >= identity.vocabulary_size:
-        raise MismatchError(
-            f"the token id {largest} does not fit {memory.path}, whose model {identity.name!r} has a vocabulary of "
-            f"{identity.vocabulary_size}: use its own tokenizer"
-        )
-
-
-def remove_pairs(
-    memory: Memory,
-    *,
-    ids: Sequence[int] | None = None,
-    texts: tuple[str, str] | None = None,
-    origin: str | None = None,
-    lock_timeout: float = 10.0,
-) -> list[int]:
-    """Remove all pairs that match one criterion, atomically. The change is on disk when the function returns.
-
-    Args:
-        memory: The memory.
-        ids: The ids of the pairs.
-        texts: Source and target of the pairs, compared exactly.
-        origin: The origin of the pairs.
-        lock_timeout: Seconds to wait while another writer holds the lock.
-
-    Returns:
-        The ids of the removed pairs.
-
-    Raises:
-        UsageError: No pair matches.
-        LockedMemoryError: Another writer still holds the lock.
-    """
-    with memory.writing(lock_timeout) as writer:
-        newest = writer.memory
-        found = list(ids or ())
-        if texts is not None:
-            found = newest.find(*texts)
-            if not found:
-                source, target = (text[:60] for text in texts)
-                raise UsageError(
-                    f"{memory.path} has no such pair ({source!r}, {target!r}): give both texts exactly as stored."
-                )
-        if origin is not None:
-            found = newest.find_origin(origin)
-            if not found:
-                raise UsageError(f"{memory.path} has no pair of the origin {origin!r}: `ibidem inspect` lists them.")
-        if found:
-            writer.record(removed=found)
-        return found
+        check_vocabulary(data, self._memory)

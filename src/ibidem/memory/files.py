@@ -301,9 +301,15 @@ def link_file(source: Path, target: Path) -> None:
     Args:
         source: A file that never changes.
         target: The new name, which must not exist.
+
+    Raises:
+        FileExistsError: The new name exists.
+        OSError: The file cannot be copied.
     """
     try:
         os.link(source, target)
+    except FileExistsError:
+        raise  # a copy would overwrite the target, which may be a link to the source
     except OSError:
         with source.open("rb") as file:
             write_blocks(target, blocks_of_file(file))

@@ -166,6 +166,22 @@ def verify(folder: Path, manifest: Manifest, progress: Callable[[int, int], None
     return found
 
 
+def check_segment(segment: Segment, manifest: Manifest) -> None:
+    """Check every byte of a segment, and its content.
+
+    Args:
+        segment: The reader of the segment.
+        manifest: A generation with its model and its origins; the segment need not be part of it.
+
+    Raises:
+        DamagedFile: A file is missing or changed, or its content is invalid.
+    """
+    for name, array in segment.records.items():
+        check_file(segment.file(name), array.bytes, array.sha256, array.crcs)
+    for check in _CHECKS:
+        check(segment, manifest)
+
+
 def verify_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> tuple[Manifest, list[Damage]]:
     """Check every byte of the memory in a folder, even of one that cannot be opened.
 

@@ -133,6 +133,20 @@ def read_ends(folder: Path) -> Ends:
         content = file.read_bytes()
     except OSError as error:
         raise read_error(file, error, ACCEPT_LOSS) from error
+    return decode_ends(content, file)
+
+
+def decode_ends(content: bytes, file: Path) -> Ends:
+    """Decode and check the committed ends of a memory.
+
+    Args:
+        content: The bytes that `encode_ends` made.
+        file: The file for messages.
+
+    Raises:
+        DamagedFile: The content is changed or inconsistent.
+        MemoryFolderError: The content has a newer format.
+    """
     if not has_valid_checksum(content):
         raise DamagedFile(file, "its checksum does not match its content", ACCEPT_LOSS)
     fields = parse(content, file)

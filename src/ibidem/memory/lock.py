@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LOCK = "lock"
 # A separate file, since other processes cannot read a locked file on Windows.
 HOLDER = "lock.holder"
+# In the folder of a replica: the name of its source.
+FOLLOWED = "follows"
 _POLL_SECONDS = 0.002
 
 
@@ -35,10 +37,15 @@ def writer_lock(folder: Path, lock_timeout: float = 0.0) -> Iterator[None]:
 
     Raises:
         LockedMemoryError: Another writer still holds the lock; the message names its process.
-        MemoryFolderError: The folder is missing, not writable, or on a file system without locks.
+        MemoryFolderError: The folder is missing, not writable, on a file system without locks, or a replica.
     """
     if not folder.is_dir():
         raise MemoryFolderError(f"there is no memory at {folder}: check the path")
+    if (folder / FOLLOWED).exists():
+        raise MemoryFolderError(
+            f"{folder} is a replica of {_read_source(folder)}: change the memory there, or make one of its own with "
+            f"`ibidem backup -m {folder} NEW`"
+        )
     # No fallback: a lock that is only a file would remain after its process was killed.
     lock = FileLock(folder / LOCK, fallback_to_soft=False)
     holder = folder / HOLDER
@@ -106,3 +113,10 @@ def _read_holder(file: Path) -> str:
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+def _read_source(folder: Path) -> str:
+    try:
+        return (folder / FOLLOWED).read_text("utf-8")[:200]
+    except (OSError, ValueError):
+        return "another memory"

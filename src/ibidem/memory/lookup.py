@@ -159,6 +159,14 @@ class Lookup:
         self._first_pairs = np.cumsum([0] + [segment.record.pairs for segment in segments], dtype=np.int64)
         self._sealed_pairs, self._sealed_entries = int(self._first_pairs[-1]), int(self._first_entries[-1])
 
+    def segments(self) -> Iterator[tuple[int, Segment]]:
+        """Yield the sealed segments with the numbers of their first pairs, the newest first."""
+        yield from reversed(list(zip(self._first_pairs.tolist(), self._segments, strict=False)))
+
+    def hidden_numbers(self) -> frozenset[int]:
+        """Return the numbers of the sealed pairs that the tail removes."""
+        return frozenset(numbers_among(self._tail.removed_sealed, self._removed).tolist())
+
     def pair(self, number: int) -> StoredPair:
         """Return the pair with a number.
 

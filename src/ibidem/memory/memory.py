@@ -23,9 +23,10 @@ from ibidem.memory.artefacts import (
 )
 from ibidem.memory.columns import Columns
 from ibidem.memory.creation import create_folder
-from ibidem.memory.edit import Edit, JournalWriter, check_fit
+from ibidem.memory.edit import Edit
 from ibidem.memory.generations import MANIFEST, PREVIOUS, SEGMENTS, remove_unused_files
 from ibidem.memory.integrity import verify
+from ibidem.memory.journal_writer import JournalWriter, check_fit
 from ibidem.memory.key_coding import KeyCoding
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.lookup import KeyView, Lookup
@@ -233,7 +234,7 @@ class Memory:
         newer = copy.copy(self)
         newer.tail = tail
         newer._state = self._state._replace(tail=tail)
-        newer.__dict__.pop("_lookup", None)
+        newer.__dict__.pop("lookup", None)
         for data in tail.added[len(self.tail.added) :]:
             check_fit(data, newer)
         return newer
@@ -448,7 +449,7 @@ class Memory:
         return np.sort(read_removed(self.path, self.manifest, REMOVED_PAIRS))
 
     @cached_property
-    def _lookup(self) -> Lookup:
+    def lookup(self) -> Lookup:
         return Lookup(self._segments, self.manifest.origins, self.tail, self._removed_pairs)
 
     def sentence(self, index: int) -> StoredPair:
@@ -464,7 +465,7 @@ class Memory:
             >>> memory.sentence(0).target
             'Good morning!'
         """
-        return self._lookup.pair(index)
+        return self.lookup.pair(index)
 
     def sentences(self) -> Iterator[StoredPair]:
         """Yield all sentence pairs that were not removed, in the order of their arrival.
@@ -474,7 +475,7 @@ class Memory:
             ...     print(pair.source, "->", pair.target)
             Guten Morgen! -> Good morning!
         """
-        return self._lookup.pairs()
+        return self.lookup.pairs()
 
     def tokens_of(self, index: int) -> NDArray[np.int32]:
         """Return the target token ids of the pair with a number.
@@ -488,7 +489,7 @@ class Memory:
         Raises:
             UsageError: The number is out of range.
         """
-        return self._lookup.tokens(index)
+        return self.lookup.tokens(index)
 
     def locate(self, entry: int) -> tuple[int, int]:
         """Find the sentence pair of an entry.
@@ -502,7 +503,7 @@ class Memory:
         Raises:
             UsageError: The number is out of range.
         """
-        return self._lookup.locate(entry)
+        return self.lookup.locate(entry)
 
     def number_of(self, id: int) -> int:
         """Return the number of the pair with an id.
@@ -513,7 +514,7 @@ class Memory:
         Raises:
             UsageError: The pair does not exist or was removed.
         """
-        return self._lookup.number_of(id)
+        return self.lookup.number_of(id)
 
     def find(self, source: str, target: str | None = None) -> list[int]:
         """Return the ids of the pairs with given texts.
@@ -528,7 +529,7 @@ class Memory:
             >>> memory.find("Guten Morgen!", "Hello!")
             []
         """
-        return self._lookup.find(source, target)
+        return self.lookup.find(source, target)
 
     def find_origin(self, origin: str) -> list[int]:
         """Return the ids of the pairs of an origin, without removed ones.
@@ -536,11 +537,11 @@ class Memory:
         Args:
             origin: The name of the origin; an unknown one has no pairs.
         """
-        return self._lookup.find_origin(origin)
+        return self.lookup.find_origin(origin)
 
     def excluded_entries(self) -> NDArray[np.int64]:
         """Return the numbers of sealed entries, ascending, whose pairs the tail removes."""
-        return self._lookup.entries(self.tail.removed_sealed)
+        return self.lookup.entries(self.tail.removed_sealed)
 
     def tail_keys(self) -> NDArray[np.float16]:
         """Return [entries of the tail, dimension] the keys of the tail for the search."""

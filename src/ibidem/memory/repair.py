@@ -10,11 +10,11 @@ import ibidem
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory.artefacts import (
     ADAPTIVE_COMBINER_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
 )
-from ibidem.memory.backup import files_of_artefacts, files_of_segment
 from ibidem.memory.files import (
     Damage,
     DamagedFile,
@@ -45,6 +45,7 @@ from ibidem.memory.integrity import verify
 from ibidem.memory.journal import ENDS, Ends, Journal, encode_ends, journal_path, list_journals, read_ends
 from ibidem.memory.lock import writer_lock
 from ibidem.memory.manifest import SnapshotRecord, utc_timestamp
+from ibidem.memory.view import files_of_artefacts, files_of_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,9 +54,11 @@ if TYPE_CHECKING:
     from ibidem.memory.manifest import Manifest, SegmentRecord
 
 _COMBINERS = (FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT, CONTEXTUAL_COMBINER_ARTEFACT)
+_TUNED = (*_COMBINERS, CONFIDENCE_ARTEFACT)
 _DROPPED = {
     INDEX_ARTEFACT: "it was dropped; an index is built at each start until `ibidem index` stores one",
     **dict.fromkeys(_COMBINERS, "it was dropped; another combiner is used until `ibidem tune` makes it again"),
+    CONFIDENCE_ARTEFACT: "it was dropped; the general one is used until `ibidem tune` makes it again",
 }
 
 
@@ -231,7 +234,7 @@ def _without_artefacts(manifest: Manifest, files: set[str]) -> Manifest:
     """Return a manifest without artefacts that have these files."""
     kept = {name: record for name, record in manifest.artefacts.items() if record.file not in files}
     stages = dict(manifest.stages)
-    if any(name in manifest.artefacts and name not in kept for name in _COMBINERS):
+    if any(name in manifest.artefacts and name not in kept for name in _TUNED):
         stages.pop("tune", None)  # so that `learn` tunes again
     return replace(manifest, artefacts=kept, stages=stages) if len(kept) < len(manifest.artefacts) else manifest
 

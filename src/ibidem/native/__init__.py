@@ -1,6 +1,6 @@
 """C++ kernels for the work of a decoding step: optional, called by ctypes, and equal to their torch counterparts."""
 
-from ibidem.native.beams import NativeBeams
+from ibidem.native.beams import Evidence, NativeBeams
 from ibidem.native.combiner import Best, CombinerKernel, best_of_mixture
 from ibidem.native.compactor import CompactorKernel
 from ibidem.native.engine import (
@@ -48,6 +48,7 @@ __all__ = [
     "CombinerKernel",
     "CompactorKernel",
     "EncoderLayer",
+    "Evidence",
     "Ivf",
     "Layer",
     "Lists",

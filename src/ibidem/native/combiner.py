@@ -255,6 +255,7 @@ def best_of_mixture(
     weights: Tensor | None = None,
     values: Tensor | None = None,
     banned: Sequence[int] = (),
+    normalisers: Tensor | None = None,
 ) -> Best:
     """Find the best tokens of each row; of equal scores the lower token comes first.
 
@@ -266,6 +267,7 @@ def best_of_mixture(
         weights: Of the neighbours [rows, K]; a weight that is not positive does not count.
         values: Tokens of the neighbours [rows, K]; a value outside of the vocabulary does not count.
         banned: Tokens that are never returned. They keep their part of the probability.
+        normalisers: [rows] float32 that receives the log-sum-exp of each row; None if it is not wanted.
 
     Returns:
         Log-probabilities and tokens, each [rows, count].
@@ -299,6 +301,7 @@ def best_of_mixture(
         count,
         scores.data_ptr(),
         tokens.data_ptr(),
+        None if normalisers is None else normalisers.data_ptr(),
         mixture_threads(rows, size),
     )
     if not done:

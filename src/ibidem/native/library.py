@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/base/library.cpp.
-_INTERFACE = 15
+_INTERFACE = 16
 _FOLDER = Path(os.environ.get("IBIDEM_NATIVE_FOLDER") or Path(__file__).parent)
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -68,14 +68,15 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_beams_advance": (_LONG, [_POINTER, _POINTER, _POINTER, _LONG, _FLOAT, _POINTER, _POINTER]),
     "ibidem_beams_mask_lagging": (_INT, [_POINTER, _FLOAT, _POINTER]),
     "ibidem_beams_numbers": (None, [_POINTER, _POINTER]),
-    "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 4]),
+    "ibidem_beams_record": (_INT, [*[_POINTER] * 4, _LONG, _POINTER, _POINTER, _LONG]),
+    "ibidem_beams_result": (_LONG, [_POINTER, _LONG, _LONG, *[_POINTER] * 6]),
     "ibidem_combiner_weigh": (_INT, [*[_POINTER] * 7, _LONG, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_best_of_mixture": (
         _INT,
         [
             *(_POINTER, _LONG, _LONG, _LONG),
             *(_POINTER, _POINTER, _POINTER, _LONG),
-            *(_POINTER, _LONG, _LONG, _POINTER, _POINTER, _INT),
+            *(_POINTER, _LONG, _LONG, _POINTER, _POINTER, _POINTER, _INT),
         ],
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ibidem.retrieve.builder import build_index
 from ibidem.retrieve.exact import ExactIndex
-from ibidem.retrieve.faiss_index import FaissIndex
+from ibidem.retrieve.faiss_index import FaissIndex, load_faiss_index
 from ibidem.retrieve.gpu.lists import ListIndex
 from ibidem.retrieve.gpu.scan import ScanIndex
 from ibidem.retrieve.index import Index, Neighbours
@@ -15,7 +15,7 @@ from ibidem.retrieve.index_settings import (
     is_for_gpu,
     resolve,
 )
-from ibidem.retrieve.ivf.index import NativeIndex
+from ibidem.retrieve.ivf.index import NativeIndex, load_native
 from ibidem.retrieve.keys import ArrayKeys, Floats, Keys, check_device
 from ibidem.retrieve.memory_index import (
     BaseIndex,
@@ -53,6 +53,8 @@ __all__ = [
     "exact_part",
     "is_for_gpu",
     "join",
+    "load_faiss_index",
+    "load_native",
     "measure_recall",
     "open_base_index",
     "open_index",

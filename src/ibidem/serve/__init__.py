@@ -12,7 +12,8 @@ from ibidem.serve.auth import SCOPES, Key, KeyStore, add_key, hash_key, read_key
 from ibidem.serve.limits import Limits, ServeSettings
 
 if TYPE_CHECKING:
-    from ibidem.serve.server import Certificate, is_loopback, make_service, running, serve
+    from ibidem.serve.loading import answering
+    from ibidem.serve.server import Certificate, is_loopback, listen, make_service, running, serve
     from ibidem.serve.service import Service
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "ServeSettings",
     "Service",
     "add_key",
+    "answering",
     "hash_key",
     "is_loopback",
+    "listen",
     "make_service",
     "read_keys",
     "running",
@@ -38,7 +41,11 @@ def __getattr__(name: str) -> object:
         from ibidem.serve.service import Service
 
         return Service
-    if name in ("Certificate", "is_loopback", "make_service", "running", "serve"):
+    if name == "answering":
+        from ibidem.serve.loading import answering
+
+        return answering
+    if name in ("Certificate", "is_loopback", "listen", "make_service", "running", "serve"):
         from ibidem.serve import server
 
         return getattr(server, name)

@@ -16,7 +16,17 @@ from ibidem.errors import IbidemError, LockedMemoryError, UsageError
 from ibidem.serve import metrics, schemas
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.middleware import Middleware
-from ibidem.serve.routes import deepl, documents, glossaries, libretranslate, memories, page
+from ibidem.serve.routes import (
+    deepl,
+    documents,
+    glossaries,
+    libretranslate,
+    memories,
+    page,
+    replication,
+    segments,
+    trash,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +59,7 @@ def make_app(service: Service) -> ASGIApp:
     handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, Exception)
     for kind in handled:
         app.add_exception_handler(kind, handle_exception)
-    for module in (libretranslate, deepl, documents, glossaries, memories, metrics):
+    for module in (libretranslate, segments, deepl, documents, glossaries, memories, trash, metrics, replication):
         app.include_router(module.make_routes(service))
     app.include_router(page.make_routes())
     app.include_router(schemas.make_routes(app))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ibidem.serve")
 
-SCOPES = ("read", "write", "admin")
+SCOPES = ("read", "write", "admin", "replicate")
+REPLICATION_PATH = "/replication/"
 _KEY_PREFIX = "ibidem-"
 _KEY_LINE = re.compile(rf"sha256:([0-9a-f]{{64}})\s+({'|'.join(SCOPES)})(?:\s+(.*))?")
 _FOLLOW_SECONDS = 1.0
@@ -42,7 +43,8 @@ class Key(NamedTuple):
 
     Attributes:
         sha256: SHA-256 of the key in hexadecimal, as `hash_key` returns it.
-        scope: `read`, `write` or `admin`; each includes the ones before it.
+        scope: `read`, `write` or `admin`, each of which includes the ones before it, or `replicate`, which `admin`
+            includes too.
     """
 
     sha256: str
@@ -57,13 +59,18 @@ class Key(NamedTuple):
         """Return whether the key may be used for requests of a scope.
 
         Args:
-            scope: `read`, `write` or `admin`.
+            scope: One of `SCOPES`.
 
         Examples:
             >>> Key("0" * 64, "write").covers("read"), Key("0" * 64, "write").covers("admin")
             (True, False)
         """
-        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+        return _covers(self.scope, scope)
+
+
+def _covers(held: str, needed: str) -> bool:
+    """Return whether a scope includes another."""
+    return held in ("admin", needed) or (held, needed) == ("write", "read")
 
 
 class KeyStore:
@@ -290,7 +297,13 @@ class Authenticator:
         Raises:
             HttpError: 429, the client sent too many requests.
         """
+        if request.url.path.startswith(REPLICATION_PATH) and self._may_replicate(request):
+            return  # a replica fetches thousands of files
         self._take(self.identify(request))
+
+    def _may_replicate(self, request: Request) -> bool:
+        key = self._find(_key_outside_body(request))
+        return key is not None and key.covers("replicate")
 
     def identify(self, request: Request) -> tuple[str, object]:
         """Identify a client by a valid key in the header or the query, or else by its address.
@@ -324,7 +337,7 @@ class Authenticator:
             raise HttpError(403, f"This API key has the scope {key.scope}, and this request needs {scope}.")
 
     def check(self, request: Request, body_key: str | None = None, *, scope: str = "read") -> str:
-        """Check the key of a request, and store its name in `request.state.key` for the audit log.
+        """Check the key of a request, and store its name, scope and owner in `request.state`.
 
         A request with a valid key in its body was counted by address when it arrived. It is now counted by its key.
 
@@ -344,6 +357,7 @@ class Authenticator:
         key = self._find(outside or body_key)
         request.state.key = key.name if key is not None else ""
         request.state.scope = key.scope if key is not None else ""
+        request.state.owner = _owner(key)
         if key is not None and not outside:
             self._limiter.give_back(_address_client(request))
             self._take(_key_client(key))
@@ -365,7 +379,7 @@ class Authenticator:
         Raises:
             HttpError: 403, the key has a lower scope.
         """
-        if self.required and SCOPES.index(request.state.scope) < SCOPES.index(scope):
+        if self.required and not _covers(request.state.scope, scope):
             raise HttpError(403, f"This API key has the scope {request.state.scope}, and this request needs {scope}.")
 
     def owner_of(self, request: Request, body_key: str | None = None) -> str:

@@ -33,6 +33,7 @@ class DeeplRequest(BaseModel):
         default=None, description="A list of one id, instead of `glossary_id`"
     )
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
+    show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None
 
 
@@ -42,6 +43,9 @@ class DeeplTranslation(BaseModel):
     detected_source_language: str = Field(description="Source language of the server in upper case")
     text: str = Field(description="The translation")
     billed_characters: int = Field(description="Characters of the source")
+    confidence: float | None = Field(
+        default=None, description="Probability that the translation needs no edit, if requested; missing if unknown"
+    )
 
 
 class DeeplResponse(BaseModel):
@@ -178,6 +182,7 @@ class DeeplDocumentRequest(BaseModel):
     translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
     glossary_id: str | None = Field(default=None, description="Refused: glossaries are not supported")
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
+    show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None
 
 

@@ -12,12 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ibidem.errors import IbidemError
 from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.jobs import JobStoppedError, Upload, new_upload, safe_name
-from ibidem.text import check_languages, document_endings, fill, find_document_format, open_document, plain_text
+from ibidem.text import (
+    FillSettings,
+    check_languages,
+    document_endings,
+    fill,
+    find_document_format,
+    open_document,
+    plain_text,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,11 +56,13 @@ class DocumentJob:
         format: Name of its format.
         options: The memories.
         folder: Folder of the upload and of the translation.
+        min_confidence: Texts of a lower confidence are left out.
         state: `queued`, `running`, then `done`, `failed` or `cancelled`.
         share: Fraction of the segments that were translated.
         characters: Characters of all segments.
         message: Result in words.
         failures: The segments without a translation, each with its place and the reason.
+        confidence: The mean confidence of the translated segments; None if it is unknown.
         cancelled: Whether the job has to stop.
         finished: Time at which the job ended, by the monotonic clock.
         ended: Completed when the job ends.
@@ -65,11 +75,13 @@ class DocumentJob:
     format: str
     options: RequestOptions
     folder: Path
+    min_confidence: float = 0.0
     state: str = "queued"
     share: float = 0.0
     characters: int = 0
     message: str = ""
     failures: list[dict[str, Any]] = field(default_factory=list)
+    confidence: float | None = None
     cancelled: bool = False
     finished: float | None = None
     ended: Future[None] = field(default_factory=Future)
@@ -86,7 +98,21 @@ class DocumentJob:
 
 
 # Translates single lines with options; calls the check often while it waits.
-TranslateLines = Callable[["RequestOptions", list[str], Callable[[], None]], Sequence[str]]
+TranslateLines = Callable[["RequestOptions", list[str], Callable[[], None]], Sequence["LineTranslation"]]
+
+
+class LineTranslation(Protocol):
+    """The translation of a line.
+
+    Attributes:
+        text: The translation.
+        confidence: The probability that it needs no edit; None if it is unknown.
+    """
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def confidence(self) -> float | None: ...
 
 
 class Documents:
@@ -146,7 +172,15 @@ class Documents:
             self._incoming_bytes += size
         upload.size += size
 
-    def start(self, upload: Upload, owner: str, options: RequestOptions, name: str | None = None) -> DocumentJob:
+    def start(
+        self,
+        upload: Upload,
+        owner: str,
+        options: RequestOptions,
+        name: str | None = None,
+        *,
+        min_confidence: float = 0.0,
+    ) -> DocumentJob:
         """Translate a complete document.
 
         Args:
@@ -154,6 +188,7 @@ class Documents:
             owner: Name of the owner of the API key, "" without a key.
             options: The memories.
             name: A name of the file whose ending gives the format, if that of the upload gives none.
+            min_confidence: Texts of a lower confidence are left out.
 
         Returns:
             The job, whose attributes change while it runs.
@@ -171,7 +206,7 @@ class Documents:
             known = ", ".join(document_endings())
             raise HttpError(400, f"Invalid request: file format not supported; known are {known}")
         tokens = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        job = DocumentJob(*tokens, owner, path.name, format, options, path.parent)
+        job = DocumentJob(*tokens, owner, path.name, format, options, path.parent, min_confidence)
         try:
             self._workers.submit(self._run, job)
         except RuntimeError:  # the pool was shut down
@@ -290,23 +325,29 @@ class Documents:
                 "divide it.",
             )
         done = 0
+        confidences: dict[str, float | None] = {}
 
         def translate(lines: list[str]) -> list[str]:
             nonlocal done
             found: list[str] = []
             for part in split_lines_into_parts(lines):
-                found += self._translate(job.options, part, lambda: self._check(job))
+                translations = self._translate(job.options, part, lambda: self._check(job))
+                found += [translation.text for translation in translations]
+                known = [translation.confidence for translation in translations]
+                confidences.update(zip(part, known, strict=True))
                 done += sum(map(len, part))
                 # Some texts are translated again, so the estimate never reaches the end before the job does.
                 job.share = min(0.99, done / max(job.characters, 1))
             return found
 
-        targets, report = fill(document, translate)
+        settings = FillSettings(min_confidence=job.min_confidence)
+        targets, report = fill(document, translate, settings, confidences=confidences)
         self._check(job)
         with job.result.open("wb") as file:
             file.writelines(document.write(targets))
         job.share = 1.0
-        job.failures = [failure.to_json() for failure in report.failed[:_MAX_FAILURES]]
+        job.failures = [failure.to_json() for failure in (report.failed + report.unsure)[:_MAX_FAILURES]]
+        job.confidence = report.mean_confidence
         job.message = report.describe().replace(str(job.source), job.file)
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.decode import Translator, combine_scorers, never_stop
-from ibidem.errors import UsageError
+from ibidem.decode import Translator, combine_scorers, encode_sources, join_confidences, never_stop
+from ibidem.errors import IbidemError, UsageError
+from ibidem.serve.http_error import HttpError
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ibidem.decode import Check, Explanation, Hypothesis, Scorer, Splitting, TextLayout
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ibidem.decode import Check, Explanation, Hypothesis, LoadedMemory, Scorer, Splitting, TextLayout
     from ibidem.model import BaseModel
     from ibidem.serve.request import RequestOptions
 
@@ -29,11 +36,15 @@ class PieceTranslation(NamedTuple):
         translation: The best translation.
         alternatives: Further translations, best first.
         explanation: The explanation, if the request has the option `explain`.
+        confidence: The probability that the best translation needs no edit; None if it is unknown.
+        vectors: The source vector for each memory, if the request has the option `with_vectors`.
     """
 
     translation: str
     alternatives: tuple[str, ...] = ()
     explanation: Explanation | None = None
+    confidence: float | None = None
+    vectors: Mapping[str, NDArray[np.int8]] = {}
 
 
 class Engine:
@@ -56,10 +67,16 @@ class Engine:
                 "--target-language."
             )
         self.source, self.target = primary_language(source), primary_language(target)
-        self.memories = {loaded.memory.path.resolve().name: loaded for loaded in translator.loaded_memories}
+        # Not `resolve`: the folder of a replica is a link, which changes.
+        self.memories = {
+            Path(os.path.abspath(loaded.memory.path)).name: loaded  # noqa: PTH100
+            for loaded in translator.loaded_memories
+        }
         if len(self.memories) < len(translator.loaded_memories):
             raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
         self.glossary = translator.glossary
+        self._in_use: frozenset[str] = frozenset()
+        self._batch = threading.Condition()
         # This translator has no memories and no glossary of its own: every batch has a selection of them.
         self._translator = Translator(
             translator.model,
@@ -95,6 +112,31 @@ class Engine:
         """The names of the memories by folder."""
         return {str(loaded.memory.path): name for name, loaded in self.memories.items()}
 
+    def attach(self, name: str, loaded: LoadedMemory) -> None:
+        """Add a memory; the next request can use it.
+
+        Args:
+            name: Its name.
+            loaded: The memory.
+        """
+        self.memories = {**self.memories, name: loaded}  # other threads iterate over the old dictionary
+
+    def detach(self, name: str) -> LoadedMemory:
+        """Remove a memory, and wait for the batch that uses it, so that its folder can be moved afterwards.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The memory.
+        """
+        memories = dict(self.memories)
+        loaded = memories.pop(name)
+        self.memories = memories
+        with self._batch:
+            self._batch.wait_for(lambda: name not in self._in_use)
+        return loaded
+
     def split(self, texts: Sequence[str], options: RequestOptions, splitting: Splitting | None) -> list[TextLayout]:
         """Split texts into pieces that are translated separately; any thread may call this.
 
@@ -107,8 +149,13 @@ class Engine:
             The pieces of each text, and what stands between them.
         """
         # A pair that was just added counts: the decoding thread has not loaded it yet.
-        memories = [self.memories[name].memory.pinned() for name, _ in options.memories]
-        return self._translator.split(texts, mode=splitting or self.splitting, memories=memories)
+        loaded = self._find(options.memories)
+        try:
+            memories = [one.memory.pinned() for one in loaded]
+            return self._translator.split(texts, mode=splitting or self.splitting, memories=memories)
+        except IbidemError:
+            self._find(options.memories)  # the memory may have been moved meanwhile
+            raise
 
     def translate(
         self, options: RequestOptions, pieces: Sequence[str], check: Check = never_stop
@@ -123,6 +170,18 @@ class Engine:
         Returns:
             One translation for each piece.
         """
+        names = frozenset(name for name, _ in options.memories)
+        with self._batch:
+            self._find(options.memories)
+            self._in_use = names
+        try:
+            return self._translate(options, pieces, check)
+        finally:
+            with self._batch:
+                self._in_use = frozenset()
+                self._batch.notify_all()
+
+    def _translate(self, options: RequestOptions, pieces: Sequence[str], check: Check) -> list[PieceTranslation]:
         translator = self._translator
         scorer = self._make_scorer(options.memories)
         settings = translator.settings
@@ -135,9 +194,20 @@ class Engine:
         if options.explain:
             explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)
         texts = [self._decode_hypotheses(parts) for parts in found]
+        confidences = translator.estimator.estimate(scorer, layouts, found, check)
+        vectors: dict[str, NDArray[np.int8]] = {}
+        if options.with_vectors:
+            memories = {name: self.memories[name].memory for name, _ in options.memories}
+            vectors = encode_sources(translator.model, memories, [layout.pieces[0] for layout in layouts])
         return [
-            PieceTranslation(best, tuple(others), explanation)
-            for (best, *others), explanation in zip(texts, explanations, strict=True)
+            PieceTranslation(
+                best,
+                tuple(others),
+                explanations[number],
+                join_confidences(confidences[number]),
+                {name: of_memory[number] for name, of_memory in vectors.items()},
+            )
+            for number, (best, *others) in enumerate(texts)
         ]
 
     def _decode_hypotheses(self, parts: list[list[Hypothesis]]) -> list[str]:
@@ -147,7 +217,15 @@ class Engine:
 
     def _make_scorer(self, memories: Sequence[tuple[str, float]]) -> Scorer:
         """Make a scorer over the current state of some memories."""
-        selected = [self.memories[name] for name, _ in memories]
+        selected = self._find(memories)
         for loaded in selected:
             loaded.refresh()
         return combine_scorers([loaded.scorer for loaded in selected], [weight for _, weight in memories])
+
+    def _find(self, memories: Sequence[tuple[str, float]]) -> list[LoadedMemory]:
+        """Return memories by their names, which may have been renamed or deleted since the request arrived."""
+        present = self.memories
+        missing = next((name for name, _ in memories if name not in present), None)
+        if missing is not None:
+            raise HttpError(404, f"There is no memory {missing[:40]} any more: it was renamed or deleted.")
+        return [present[name] for name, _ in memories]

@@ -1,6 +1,7 @@
 """The glossaries of a server: those that clients create, in a folder, and the one that its operator gives.
 
 A glossary has one file for each pair of its languages, ID.de-en.glossary. A change is on disk when its call returns.
+The files of a deleted glossary are moved to `.trash`, with the time before their names, until they expire.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ import contextlib
 import logging
 import re
 import threading
+import time
 import uuid
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import GlossaryError, UsageError
 from ibidem.glossary import ENDING, Glossary, parse_terms
-from ibidem.memory import make_directory
-from ibidem.serve.http_error import HttpError
+from ibidem.memory import make_directory, remove_file, rename
+from ibidem.serve.http_error import HttpError, ReadOnlyError
+from ibidem.serve.memory_store import TRASH, Deleted
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ibidem.serve")
 
 _FILE = re.compile(rf"([0-9A-Za-z-]{{1,64}})\.([a-z]{{2,8}})-([a-z]{{2,8}}){re.escape(ENDING)}")
+_DELETED = re.compile(rf"([0-9]{{1,12}})\.{_FILE.pattern}")
 _MAX_DICTIONARIES = 16
 
 Pair = tuple[str, str]
@@ -40,14 +44,16 @@ class Terms(NamedTuple):
     Attributes:
         source_language: The language of the terms.
         target_language: The language of the translations.
-        entries: A line for each term.
-        format: "tsv" or "csv".
+        entries: A line for each term, or the content of a file.
+        format: "tsv", "csv" or "tbx".
+        header: Whether the first row may be a header.
     """
 
     source_language: str
     target_language: str
-    entries: str
+    entries: str | bytes
     format: str
+    header: bool = False
 
     @property
     def pair(self) -> Pair:
@@ -70,6 +76,11 @@ class StoredGlossary:
     is_fixed: bool = False
 
     @property
+    def owner(self) -> str:
+        """The owner of the key that created it; "" without keys."""
+        return self.first.owner
+
+    @property
     def first(self) -> Glossary:
         """The terms of the first pair of languages."""
         return next(iter(self.dictionaries.values()))
@@ -84,6 +95,7 @@ class GlossaryStore:
         limits: Limits of the number of glossaries and of their terms.
         languages: Source and target language of the server.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
 
     Raises:
         UsageError: The folder cannot be made or read.
@@ -97,15 +109,18 @@ class GlossaryStore:
         languages: Pair,
         *,
         read_only: bool = False,
+        address: str | None = None,
     ) -> None:
         self._folder = folder
         self._limits = limits
         self._languages = languages
         self._read_only = read_only
+        self._address = address
         self._started = _now()
         self._lock = threading.Lock()
         self._default = default
         self._stored: dict[str, StoredGlossary] = {}
+        self._deleted: dict[str, tuple[int, StoredGlossary]] = {}
         if default is not None:
             key = re.sub(r"[^0-9A-Za-z-]+", "-", default.name).strip("-")[:64] or "default"
             self._stored[key] = StoredGlossary(key, {languages: default}, is_fixed=True)
@@ -121,16 +136,24 @@ class GlossaryStore:
         found: list[tuple[str, Pair, Glossary]] = []
         for file in files:
             name = _FILE.fullmatch(file.name)
-            if name is None:
-                continue
-            try:
-                found.append((name[1], (name[2], name[3]), Glossary.open(file)))
-            except GlossaryError as error:
-                logger.error("%s", error)
+            if name is not None and (glossary := _open(file)) is not None:
+                found.append((name[1], (name[2], name[3]), glossary))
         for key, pair, glossary in sorted(found, key=lambda one: one[2].created):
             known = self._stored.get(key)
             dictionaries = {} if known is None else known.dictionaries
             self._stored[key] = StoredGlossary(key, {**dictionaries, pair: glossary})
+        for file in sorted((folder / TRASH).glob("*")):
+            name = _DELETED.fullmatch(file.name)
+            if name is not None and (glossary := _open(file)) is not None:
+                before = self._deleted.get(name[2])
+                dictionaries = {} if before is None else before[1].dictionaries
+                pair = (name[3], name[4])
+                self._deleted[name[2]] = int(name[1]), StoredGlossary(name[2], {**dictionaries, pair: glossary})
+
+    @property
+    def creates(self) -> bool:
+        """Whether clients can create glossaries."""
+        return self._folder is not None and not self._read_only
 
     def list_glossaries(self) -> list[StoredGlossary]:
         """Return all glossaries: that of the operator, then those of clients, oldest first."""
@@ -204,8 +227,7 @@ class GlossaryStore:
         created = _now()
         made = {one.pair: self._make(name, one, created, owner) for one in dictionaries}
         with self._lock:
-            if sum(not one.is_fixed for one in self._stored.values()) >= self._limits.glossaries:
-                raise HttpError(413, f"The server has {self._limits.glossaries} glossaries already: delete one.")
+            self._check_count()
             stored = StoredGlossary(str(uuid.uuid4()), made)
             for pair, glossary in made.items():
                 _save(glossary, _path(folder, stored.id, pair))
@@ -257,7 +279,7 @@ class GlossaryStore:
             return self._stored[id]
 
     def delete(self, id: str, owner: str, pair: Pair | None = None) -> None:
-        """Delete a glossary, or one pair of languages of it.
+        """Move a glossary to the trash, or delete one pair of languages of several.
 
         Args:
             id: Its id.
@@ -272,19 +294,115 @@ class GlossaryStore:
             stored = self._owned(id, owner)
             if pair is not None and pair not in stored.dictionaries:
                 raise HttpError(404, "The glossary does not have these languages.")
-            gone = list(stored.dictionaries) if pair is None else [pair]
-            for one in gone:
+            kept = {one: glossary for one, glossary in stored.dictionaries.items() if pair not in (None, one)}
+            if kept and pair is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    _path(folder, id, one).unlink()
-            kept = {one: glossary for one, glossary in stored.dictionaries.items() if one not in gone}
-            if kept:
+                    _path(folder, id, pair).unlink()
                 self._stored[id] = StoredGlossary(id, kept)
-            else:
-                del self._stored[id]
+                return
+            self._remove_expired(folder)
+            deleted = int(time.time())
+            try:
+                make_directory(folder / TRASH)
+                for one in stored.dictionaries:
+                    with contextlib.suppress(FileNotFoundError):
+                        rename(_path(folder, id, one), _trash_path(folder, deleted, id, one))
+            except OSError as error:
+                logger.error("A glossary cannot be deleted: %s", error)
+                raise HttpError(500, "The glossary cannot be deleted: see the log of the server.") from error
+            self._deleted[id] = deleted, stored
+            del self._stored[id]
+            while len(self._deleted) > self._limits.glossaries:  # the oldest
+                self._remove(folder, min(self._deleted, key=lambda one: self._deleted[one][0]))
+
+    def list_deleted(self) -> list[Deleted]:
+        """Return the glossaries in the trash, newest first."""
+        with self._lock:
+            if self._folder is not None and not self._read_only:
+                self._remove_expired(self._folder)
+            found = [self._describe(id, time) for id, (time, _) in self._deleted.items()]
+        return sorted(found, key=lambda one: one.deleted, reverse=True)
+
+    def restore(self, id: str, owner: str) -> StoredGlossary:
+        """Move a glossary from the trash to its place.
+
+        Args:
+            id: Its id.
+            owner: The owner of the key of the request.
+
+        Returns:
+            The glossary.
+
+        Raises:
+            HttpError: 403, it belongs to another key, or the server is read-only; 404, there is none; 413, there are
+                too many glossaries.
+        """
+        folder = self._writable()
+        with self._lock:
+            deleted, stored = self._find_deleted(id, owner)
+            self._check_count()
+            try:
+                for pair in stored.dictionaries:
+                    rename(_trash_path(folder, deleted, id, pair), _path(folder, id, pair))
+            except OSError as error:
+                logger.error("A glossary cannot be restored: %s", error)
+                raise HttpError(500, "The glossary cannot be restored: see the log of the server.") from error
+            del self._deleted[id]
+            self._stored[id] = stored
+        return stored
+
+    def purge(self, id: str, owner: str) -> str:
+        """Remove a glossary in the trash for good.
+
+        Args:
+            id: Its id.
+            owner: The owner of the key of the request.
+
+        Returns:
+            Its name.
+
+        Raises:
+            HttpError: 403, it belongs to another key, or the server is read-only; 404, there is none.
+        """
+        folder = self._writable()
+        with self._lock:
+            _, stored = self._find_deleted(id, owner)
+            self._remove(folder, id)
+        return stored.first.name
+
+    def _find_deleted(self, id: str, owner: str) -> tuple[int, StoredGlossary]:
+        found = self._deleted.get(id)
+        if found is None:
+            raise HttpError(404, "There is no such glossary in the trash: it was restored or removed for good.")
+        if found[1].first.owner not in ("", owner):
+            raise HttpError(403, "The glossary belongs to another key.")
+        return found
+
+    def _describe(self, id: str, time: int) -> Deleted:
+        deleted = datetime.fromtimestamp(time, UTC)
+        expires = deleted + timedelta(seconds=self._limits.trash_seconds)
+        first = self._deleted[id][1].first
+        return Deleted(id, "glossary", first.name, first.owner, deleted, expires)
+
+    def _remove_expired(self, folder: Path) -> None:
+        now = datetime.now(UTC)
+        for id, (deleted, _) in list(self._deleted.items()):
+            if self._describe(id, deleted).expires <= now:
+                self._remove(folder, id)
+
+    def _remove(self, folder: Path, id: str) -> None:
+        """Remove a glossary in the trash for good."""
+        deleted, stored = self._deleted.pop(id)
+        for pair in stored.dictionaries:
+            remove_file(_trash_path(folder, deleted, id, pair))
+
+    def _check_count(self) -> None:
+        if sum(not one.is_fixed for one in self._stored.values()) >= self._limits.glossaries:
+            raise HttpError(413, f"The server has {self._limits.glossaries} glossaries already: delete one.")
 
     def _writable(self) -> Path:
         if self._read_only:
-            raise HttpError(403, "This server is read-only.")
+            raise ReadOnlyError(self._address)
         if self._folder is None:
             raise HttpError(403, "This server stores no glossaries: start it with --glossaries FOLDER.")
         return self._folder
@@ -302,8 +420,8 @@ class GlossaryStore:
     def _make(self, name: str, terms: Terms, created: str, owner: str) -> Glossary:
         """Make a glossary of terms that a client sends."""
         try:
-            content = terms.entries.encode("utf-8")
-            found = parse_terms(content, "entries", *terms.pair, format=terms.format, header=False)
+            content = terms.entries.encode("utf-8") if isinstance(terms.entries, str) else terms.entries
+            found = parse_terms(content, "entries", *terms.pair, format=terms.format, header=terms.header)
             glossary = Glossary(name, *terms.pair, found.entries, created=created, owner=owner)
         except GlossaryError as error:
             raise HttpError(400, f"Invalid request: {error}") from None
@@ -320,6 +438,15 @@ class GlossaryStore:
             raise HttpError(413, f"The glossary has more than {self._limits.glossary_terms:,} terms: split it.")
 
 
+def _open(file: Path) -> Glossary | None:
+    """Open the file of a glossary; a damaged one is reported and left out."""
+    try:
+        return Glossary.open(file)
+    except GlossaryError as error:
+        logger.error("%s", error)
+        return None
+
+
 def _rename(glossary: Glossary, name: str) -> Glossary:
     try:
         return replace(glossary, name=name, version=glossary.version + 1)
@@ -329,6 +456,10 @@ def _rename(glossary: Glossary, name: str) -> Glossary:
 
 def _path(folder: Path, id: str, pair: Pair) -> Path:
     return folder / f"{id}.{pair[0]}-{pair[1]}{ENDING}"
+
+
+def _trash_path(folder: Path, deleted: int, id: str, pair: Pair) -> Path:
+    return folder / TRASH / f"{deleted}.{_path(folder, id, pair).name}"
 
 
 def _save(glossary: Glossary, path: Path) -> None:

@@ -54,6 +54,18 @@ class RequestTimeoutError(HttpError):
         super().__init__(503, f"The translation took longer than {seconds:g} seconds: send less text at once.")
 
 
+class ReadOnlyError(HttpError):
+    """Reports a change that was sent to a read-only server.
+
+    Args:
+        writer: The address of the server that accepts changes; None if it is unknown.
+    """
+
+    def __init__(self, writer: str | None = None) -> None:
+        where = writer or "the server of the memory that was started without --read-only and --follow"
+        super().__init__(403, f"This server is read-only: send changes to {where}.")
+
+
 class ClosingError(HttpError):
     """Reports that the server is shutting down."""
 

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ibidem.errors import IbidemError
+from ibidem.check import CheckSettings, check_policy, guard
+from ibidem.errors import IbidemError, UsageError
 from ibidem.memory import LOCK, WORK, make_directory, replace_file
 from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.memory_writer import file_name
@@ -57,6 +58,9 @@ _UPLOAD_LIMITS = ReadLimits(
 )
 
 
+_CHECK = CheckSettings(dense_pairs=20_000, seconds=20.0, memory_pairs=200_000)
+
+
 @dataclass
 class Job:
     """An import.
@@ -71,6 +75,7 @@ class Job:
         added: Pairs that were added.
         message: Result in words.
         cancelled: Whether the job has to stop.
+        bad_pairs: What to do about defects of the file: "stop", "fix" or "keep".
     """
 
     id: str
@@ -82,6 +87,7 @@ class Job:
     added: int = 0
     message: str = ""
     cancelled: bool = False
+    bad_pairs: str = "stop"
 
 
 @dataclass
@@ -148,6 +154,7 @@ class Jobs:
         self._folders = folders
         self._finished = finished
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._receiving: Counter[str] = Counter()
         self._closed = False
         self._max_stored_bytes = MAX_RUNNING * limits.import_bytes
         self._stored_bytes = 0
@@ -178,6 +185,16 @@ class Jobs:
                     lock.release()
         self._forget_old()
 
+    def is_importing(self, memory: str) -> bool:
+        """Return whether a file is being sent to or imported into a memory.
+
+        Args:
+            memory: Name of the memory.
+        """
+        with self._lock:
+            running = any(job.memory == memory and job.state == "running" for job in self._jobs.values())
+            return running or self._receiving[memory] > 0
+
     def find(self, id: str) -> Job:
         """Return a job.
 
@@ -206,10 +223,23 @@ class Jobs:
             The upload, whose file does not exist yet.
 
         Raises:
-            HttpError: 503, too many imports are running.
+            HttpError: 404, there is no such memory; 503, too many imports are running.
         """
         self._check_running()
-        place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
+        with self._lock:
+            if memory not in self._folders:
+                raise HttpError(404, "There is no memory of this name, or the server is read-only.")
+            place = self._folders[memory] / WORK / (_FOLDER + secrets.token_urlsafe(12))
+            self._receiving[memory] += 1
+        try:
+            with self._receive(place, name) as upload:
+                yield upload
+        finally:
+            with self._lock:
+                self._receiving[memory] -= 1
+
+    @contextlib.contextmanager
+    def _receive(self, place: Path, name: str) -> Iterator[ImportUpload]:
         make_directory(place)
         upload = ImportUpload(path=place / safe_name(name), lock=FileLock(place / LOCK, fallback_to_soft=False))
         upload.lock.acquire(timeout=0)
@@ -236,12 +266,13 @@ class Jobs:
             self._stored_bytes += size
         upload.size += size
 
-    def start(self, memory: str, upload: ImportUpload) -> Job:
+    def start(self, memory: str, upload: ImportUpload, bad_pairs: str = "stop") -> Job:
         """Import a complete file, and remove it afterwards; the job is on disk when the function returns.
 
         Args:
             memory: Name of the memory, which must exist.
             upload: The complete file.
+            bad_pairs: What to do about defects of the file; see `ibidem.check.guard`.
 
         Returns:
             The job, whose attributes change while it runs.
@@ -249,7 +280,7 @@ class Jobs:
         Raises:
             HttpError: 503, too many imports are running, or the server is shutting down.
         """
-        job = Job(upload.path.parent.name.removeprefix(_FOLDER), memory, upload.path.name)
+        job = Job(upload.path.parent.name.removeprefix(_FOLDER), memory, upload.path.name, bad_pairs=bad_pairs)
         _sync(upload.path)
         _write_job(upload.path.parent, job)
         with self._lock:
@@ -329,8 +360,13 @@ class Jobs:
         try:
             self.check(job)
             reader = _FileReader(self, job, path, self._limits, self._languages)
+            report = guard(reader.corpus, job.bad_pairs, settings=_CHECK)
+            job.read = 0
             job.added, message = self._add(job, iter(reader), reader.corpus)
             self.check(job)
+            if report is not None and report.warnings and job.bad_pairs == "stop":
+                message += "; warnings: " + " ".join(finding.message for finding in report.warnings)
+                message = message[:_MAX_MESSAGE]
         except JobStoppedError:
             if not job.cancelled:
                 raise _ServerClosedError from None
@@ -410,8 +446,9 @@ def _read_job(folder: Path, memory: str) -> Job | None:
             read=int(found["read"]),
             added=int(found["added"]),
             message=str(found["message"])[:_MAX_MESSAGE],
+            bad_pairs=check_policy(str(found.get("bad_pairs", "stop"))),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
         return None
     return job if job.state in ("running", "done", "failed", "cancelled") else None
 

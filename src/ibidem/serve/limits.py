@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class Limits:
         import_unpacked_bytes: Bytes of an imported file after decompression.
         import_pairs: Sentence pairs of an imported file, including pairs that are skipped.
         import_seconds: Seconds spent on reading an imported file, without the time for learning.
+        stored_memories: Memories that clients may store, with those in the trash.
+        trash_seconds: Seconds after which a deleted memory or glossary is removed for good.
         glossaries: Glossaries that clients may store.
         glossary_terms: Terms of a glossary that a client sends.
         document_bytes: Bytes of an uploaded document.
@@ -42,6 +45,9 @@ class Limits:
         wait_seconds: Seconds after which a request fails that still waits for the decoder.
         request_seconds: Seconds after which a request fails that is still being translated.
         stuck_seconds: Seconds without a decoding step after which `/health` reports the decoder as stuck.
+        follow_seconds: Seconds between two looks of a read-only server at the source of its memories.
+        stale_seconds: Seconds without a successful look after which `/ready` reports `stale`.
+        max_stale_seconds: Seconds without a successful look after which `/ready` returns 503.
 
     Raises:
         UsageError: A limit is not positive.
@@ -61,6 +67,8 @@ class Limits:
     import_unpacked_bytes: int = 1 << 30
     import_pairs: int = 2_000_000
     import_seconds: float = 300.0
+    stored_memories: int = 200
+    trash_seconds: float = 2_592_000.0
     glossaries: int = 200
     glossary_terms: int = 10_000
     document_bytes: int = 1 << 24
@@ -77,6 +85,9 @@ class Limits:
     wait_seconds: float = 60.0
     request_seconds: float = 120.0
     stuck_seconds: float = 30.0
+    follow_seconds: float = 1.0
+    stale_seconds: float = 60.0
+    max_stale_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -94,7 +105,10 @@ class ServeSettings:
         hosts: Host names that requests may address; all names if empty.
         origins: Origins of web pages, other than the server's own, that may use the server.
         read_only: Whether requests that change a memory are refused.
+        writer: Address of the server that accepts changes, for the message of a read-only one; None if it is unknown.
+        replication: Whether replicas may fetch the memories.
         suggestion_memory: Name of the memory that receives suggestions; the first memory if None.
+        memories: Folder of the memories that clients create; they cannot create any if None.
         glossaries: Folder of the glossaries that clients create; they cannot create any if None.
         audit: File that receives a line for each change of a memory; None for no audit log.
 
@@ -108,6 +122,9 @@ class ServeSettings:
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     origins: tuple[str, ...] = ()
     read_only: bool = False
+    writer: str | None = None
+    replication: bool = True
     suggestion_memory: str | None = None
+    memories: Path | None = None
     glossaries: Path | None = None
     audit: Path | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath, PureWindowsPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ibidem.errors import IbidemError, LockedMemoryError, UsageError
+from ibidem.errors import IbidemError, LockedMemoryError, MemoryFolderError, UsageError
 from ibidem.learn import MemoryWriter
 from ibidem.progress import Progress, silent
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.schemas import MemoryInfo
 from ibidem.text import Counts, Pair, join_lines
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ibidem.serve")
 
 _LOCK_SECONDS = 5.0
+_DETACH_SECONDS = 10.0
 
 
 class Written(NamedTuple):
@@ -54,15 +58,27 @@ class MemoryWriters:
         model: The base model, which computes the entries of new pairs.
         memories: The loaded memories by name.
         read_only: Whether all changes are refused.
+        address: The address of the server that accepts them then; None if it is unknown.
     """
 
-    def __init__(self, model: BaseModel, memories: Mapping[str, LoadedMemory], *, read_only: bool = False) -> None:
-        self._memories = memories
-        self._writers = {
-            name: MemoryWriter(loaded.memory, model, lock_timeout=_LOCK_SECONDS)
-            for name, loaded in memories.items()
-            if not read_only
-        }
+    def __init__(
+        self,
+        model: BaseModel,
+        memories: Mapping[str, LoadedMemory],
+        *,
+        read_only: bool = False,
+        address: str | None = None,
+    ) -> None:
+        self._model = model
+        self._read_only = read_only
+        self._address = address
+        self._memories: dict[str, LoadedMemory] = {}
+        self._writers: dict[str, MemoryWriter] = {}
+        self._folders: dict[str, Path] = {}
+        self._in_use: Counter[str] = Counter()
+        self._free = threading.Condition()
+        for name, loaded in memories.items():
+            self.attach(name, loaded)
         self._maintenance = ThreadPoolExecutor(1, "ibidem-maintenance")
         self._due: set[str] = set()
 
@@ -72,16 +88,82 @@ class MemoryWriters:
         return list(self._writers)
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """Folders of the memories that can be changed, by name."""
-        return {name: writer.memory.path for name, writer in self._writers.items()}
+    def folders(self) -> Mapping[str, Path]:
+        """Folders of the memories that can be changed, by name; the mapping follows later changes."""
+        return MappingProxyType(self._folders)
+
+    def attach(self, name: str, loaded: LoadedMemory) -> None:
+        """Add a memory.
+
+        Args:
+            name: Its name.
+            loaded: The memory.
+        """
+        writer = None if self._read_only else MemoryWriter(loaded.memory, self._model, lock_timeout=_LOCK_SECONDS)
+        with self._free:
+            self._memories = {**self._memories, name: loaded}  # other threads iterate over the old dictionaries
+            if writer is not None:
+                self._writers = {**self._writers, name: writer}
+                self._folders[name] = loaded.memory.path
+
+    def detach(self, name: str) -> None:
+        """Remove a memory, and wait for its changes in progress, so that its folder can be moved afterwards.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            HttpError: 409, a change takes too long; the memory stays.
+        """
+        with self._free:
+            before = self._memories, self._writers, dict(self._folders)
+            self._memories = {known: loaded for known, loaded in self._memories.items() if known != name}
+            self._writers = {known: writer for known, writer in self._writers.items() if known != name}
+            self._folders.pop(name, None)
+            if not self._free.wait_for(lambda: not self._in_use[name], _DETACH_SECONDS):
+                self._memories, self._writers = before[0], before[1]
+                self._folders.update(before[2])
+                raise HttpError(409, f"The memory {name} is being changed: try again later.", retry_after=10)
+            del self._in_use[name]
+
+    def newest(self, name: str) -> Memory:
+        """Return the newest state of a memory.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            HttpError: 404, there is no such memory.
+        """
+        memories, writers = self._memories, self._writers
+        if name not in memories:
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        return writers[name].memory if name in writers else memories[name].memory.refresh()
+
+    def check_writable(self, name: str) -> None:
+        """Check that a memory exists and can be changed.
+
+        Args:
+            name: Name of the memory.
+
+        Raises:
+            HttpError: 403, the server is read-only; 404, there is no such memory.
+        """
+        if name not in self._memories:
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        if name not in self._writers:
+            raise ReadOnlyError(self._address)
 
     def list_memories(self) -> list[MemoryInfo]:
         """Describe the current state of all memories."""
-        return [
-            self._describe(name, self._writers[name].memory if name in self._writers else loaded.memory)
-            for name, loaded in self._memories.items()
-        ]
+        found = []
+        for name, loaded in self._memories.items():
+            try:
+                found.append(self._describe(name, self.newest(name), loaded.weight))
+            except (HttpError, MemoryFolderError):
+                if name in self._memories:  # else it was renamed or deleted meanwhile
+                    raise
+        return found
 
     def add_texts(self, name: str, texts: Sequence[tuple[str, str]], origin: str) -> Written:
         """Add a few pairs.
@@ -217,18 +299,24 @@ class MemoryWriters:
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[MemoryWriter]:
         """Provide the writer of a memory, and convert its errors to messages without the memory's folder."""
-        if name not in self._memories:
-            raise HttpError(404, f"There is no memory {name[:40]}")
-        if name not in self._writers:
-            raise HttpError(403, "This server is read-only.")
-        writer = self._writers[name]
+        with self._free:
+            self.check_writable(name)
+            writer = self._writers[name]
+            self._in_use[name] += 1
         try:
             yield writer
         except LockedMemoryError:
             raise HttpError(503, "Another program is writing to the memory: try again.", retry_after=2) from None
         except UsageError as error:
             raise HttpError(400, str(error).replace(str(writer.memory.path), name)) from None
+        finally:
+            self._release(name)
         self._schedule_maintenance(name)
+
+    def _release(self, name: str) -> None:
+        with self._free:
+            self._in_use[name] -= 1
+            self._free.notify_all()
 
     def _schedule_maintenance(self, name: str) -> None:
         """Maintain a memory in the background; one run is enough for all changes before it."""
@@ -239,20 +327,27 @@ class MemoryWriters:
 
     def _maintain(self, name: str) -> None:
         self._due.discard(name)
-        before = self._writers[name].memory
+        with self._free:
+            if name not in self._writers:  # it was renamed or deleted
+                return
+            writer, loaded = self._writers[name], self._memories[name]
+            self._in_use[name] += 1
         try:
-            after = self._writers[name].maintain()
+            before = writer.memory
+            after = writer.maintain()
             if after.generation != before.generation:
-                self._memories[name].reload()
+                loaded.reload()
         except IbidemError as error:
             logger.warning("The memory %s was not merged: %s", name, error)
+        finally:
+            self._release(name)
 
-    def _describe(self, name: str, memory: Memory) -> MemoryInfo:
+    def _describe(self, name: str, memory: Memory, weight: float) -> MemoryInfo:
         return MemoryInfo(
             name=name,
             pairs=memory.active_pairs,
             entries=memory.entries - len(memory.excluded_entries()) + int(memory.tail.active_entries.sum()),
-            weight=self._memories[name].weight,
+            weight=weight,
             learns=name in self._writers,
         )
 

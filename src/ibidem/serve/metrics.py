@@ -13,6 +13,7 @@ from starlette.responses import Response
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ibidem.serve.replication import FollowState
     from ibidem.serve.schemas import MemoryInfo
     from ibidem.serve.service import Service
 
@@ -39,6 +40,28 @@ class Metrics:
         self._waiting = Gauge("ibidem_waiting_characters", "Characters that wait for the decoder", registry=registry)
         self._pairs = Gauge("ibidem_memory_pairs", "Pairs of a memory", ["memory"], registry=registry)
         self._entries = Gauge("ibidem_memory_entries", "Entries of a memory", ["memory"], registry=registry)
+
+        name = ["memory"]
+        self._generation = Gauge("ibidem_memory_generation", "Generation of a memory", name, registry=registry)
+        self._behind = Gauge(
+            "ibidem_follow_seconds_behind",
+            "Seconds since a memory of a read-only server was up to date",
+            name,
+            registry=registry,
+        )
+        self._stale = Gauge(
+            "ibidem_follow_stale", "1 if a memory is longer behind than stale_seconds", name, registry=registry
+        )
+        self._missing = Gauge(
+            "ibidem_follow_missing_bytes", "Bytes that the update in progress still needs", name, registry=registry
+        )
+        self._received = Gauge(
+            "ibidem_follow_received_bytes", "Bytes received from the source", name, registry=registry
+        )
+        self._failures = Gauge("ibidem_follow_failures", "Failed updates since the start", name, registry=registry)
+        self._refused = Gauge(
+            "ibidem_follow_refused_files", "Files refused because of their checksum", name, registry=registry
+        )
 
     @property
     def characters(self) -> int:
@@ -76,6 +99,26 @@ class Metrics:
         """
         self._learnt.inc(pairs)
 
+    def set_followed(self, states: Iterable[FollowState], stale_seconds: float) -> None:
+        """Set the gauges of a read-only server.
+
+        Args:
+            states: The state of each memory.
+            stale_seconds: The limit of this name.
+        """
+        for state in states:
+            values = (
+                (self._generation, state.generation),
+                (self._behind, state.seconds),
+                (self._stale, state.seconds > stale_seconds),
+                (self._missing, state.missing),
+                (self._received, state.received),
+                (self._failures, state.failures),
+                (self._refused, state.refused),
+            )
+            for gauge, value in values:
+                gauge.labels(state.memory).set(value)
+
     def render(self, waiting_characters: int, memories: Iterable[MemoryInfo]) -> bytes:
         """Return all metrics in Prometheus' text format.
 
@@ -87,6 +130,8 @@ class Metrics:
             Text in UTF-8.
         """
         self._waiting.set(waiting_characters)
+        for gauge in (self._pairs, self._entries):
+            gauge.clear()  # memories may have been renamed or deleted
         for memory in memories:
             self._pairs.labels(memory.name).set(memory.pairs)
             self._entries.labels(memory.name).set(memory.entries)
@@ -106,6 +151,8 @@ def make_routes(service: Service) -> APIRouter:
         """Counts and times; they contain no text of any request."""
         service.authenticator.check(request, scope="admin")
         memories = await service.run_in_thread(service.writers.list_memories)
+        if service.followers is not None:
+            service.metrics.set_followed(service.followers.states(), service.limits.stale_seconds)
         content = service.metrics.render(service.batcher.waiting_characters, memories)
         return Response(content, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 

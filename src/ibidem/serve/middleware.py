@@ -49,10 +49,11 @@ _SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _HEALTH = "/health"
+_READY = "/ready"
 # Pages of other origins may read these paths: they need no key and cost no work.
-_PUBLIC_PATHS = {_HEALTH, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
+_PUBLIC_PATHS = {_HEALTH, _READY, "/languages", "/frontend/settings", "/openapi.json", *page.PATHS}
 # The page has many small files, and a supervisor must reach /health on a busy server too.
-_UNLIMITED_PATHS = {_HEALTH, *page.PATHS}
+_UNLIMITED_PATHS = {_HEALTH, _READY, *page.PATHS}
 # Requests of one client whose body is still arriving may take this fraction of the limit `concurrency`: 1 / 8.
 _INCOMING_DIVISOR = 8
 _INCOMING_WAIT_SECONDS = 1.0
@@ -138,7 +139,7 @@ class Middleware:
 
     @contextmanager
     def _count_active(self, scope: Scope) -> Iterator[None]:
-        if self._active >= self._settings.limits.concurrency and scope["path"] != _HEALTH:
+        if self._active >= self._settings.limits.concurrency and scope["path"] not in (_HEALTH, _READY):
             raise HttpError(503, "Too many requests at once: try again.", retry_after=1)
         self._active += 1
         try:

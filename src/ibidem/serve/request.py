@@ -308,12 +308,14 @@ class RequestOptions:
         alternatives: Number of further translations.
         explain: Whether to explain the translation.
         glossary: The glossary whose terms the translation must contain; None for none.
+        with_vectors: Whether to compute the source vectors of the pieces, by which matches are found.
     """
 
     memories: tuple[tuple[str, float], ...] = ()
     alternatives: int = 0
     explain: bool = False
     glossary: Glossary | None = None
+    with_vectors: bool = False
 
 
 def language_name(code: str) -> str:

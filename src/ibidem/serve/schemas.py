@@ -86,6 +86,12 @@ class TranslateRequest(BaseModel):
     glossary: str | None = Field(
         default=None, description="Id or name of the glossary to use, or `none`. Default: that of the server, if any"
     )
+    matches: int = Field(
+        default=0, ge=0, le=20, description="Return this many stored pairs whose sources are like each sentence"
+    )
+    min_confidence: float = Field(
+        default=0.0, ge=0, le=1, description="Leave sentences empty whose confidence is lower than this"
+    )
 
 
 class DetectedLanguage(BaseModel):
@@ -179,6 +185,30 @@ class TranslationWarning(BaseModel):
     message: str = Field(description="Why the sentence is suspicious")
 
 
+class MatchingPair(CitedPair):
+    """A sentence pair of a memory whose source is like a sentence."""
+
+    percent: int = Field(description="Similarity of the sources from 50 to 100; 100 for an equal one only")
+
+
+class TranslatedSegment(BaseModel):
+    """A sentence of a text, text[source_start:source_end], and its translation, translation[start:end]."""
+
+    start: int = Field(description="First character of the sentence in the translation")
+    end: int = Field(description="End of the sentence in the translation")
+    source_start: int = Field(description="First character of the sentence in the text")
+    source_end: int = Field(description="End of the sentence in the text")
+    confidence: float | None = Field(
+        default=None, description="Probability that the translation needs no edit; missing if unknown"
+    )
+    left_empty: bool | None = Field(
+        default=None, description="True if the translation is left out, as its confidence is too low"
+    )
+    matches: list[MatchingPair] | None = Field(
+        default=None, description="Stored pairs whose sources are like the sentence, best first, if requested"
+    )
+
+
 class TranslateResponse(BaseModel):
     """LibreTranslate's response; each field is a list if `q` is one."""
 
@@ -194,6 +224,13 @@ class TranslateResponse(BaseModel):
     )
     warnings: list[TranslationWarning] | list[list[TranslationWarning]] | None = Field(
         default=None, description="Suspicious sentences of each text; missing if there are none"
+    )
+    confidence: float | list[float | None] | None = Field(
+        default=None,
+        description="Probability that each text needs no edit: the product over its sentences; missing if unknown",
+    )
+    segments: list[TranslatedSegment] | list[list[TranslatedSegment]] | None = Field(
+        default=None, description="The sentences of each text with their confidence; missing for HTML"
     )
 
 
@@ -247,6 +284,10 @@ class FrontendSettings(BaseModel):
         default=None, description="Name of the memory that receives suggestions; missing if there is none"
     )
     supportedFilesFormat: list[str] = Field(description="Endings of the documents that are translated")  # noqa: N815
+    features: list[str] = Field(
+        default=[],
+        description="What the server can do: `memories` and `glossaries`: clients create them; `search`: in memories",
+    )
 
 
 class Health(BaseModel):
@@ -258,6 +299,20 @@ class Health(BaseModel):
     seconds_since_step: float | None = Field(
         default=None, description="If `stuck`: seconds since the last decoding step"
     )
+    seconds_behind: float | None = Field(
+        default=None, description="If a read-only server is stale: seconds since its memories were up to date"
+    )
+
+
+class Readiness(BaseModel):
+    """Whether a server should get requests: `loading` and `stuck` mean no, `stale` depends on `max_stale_seconds`."""
+
+    status: Literal["ready", "loading", "stale", "stuck"] = Field(
+        description="`loading`: model or memories are being loaded; `stale`: a read-only server exceeded "
+        "`stale_seconds` since its memories were up to date; `stuck`: as in `/health`"
+    )
+    seconds_since_step: float | None = Field(default=None, description="If `stuck`: seconds since the last step")
+    seconds_behind: float | None = Field(default=None, description="If `stale`: seconds since it was up to date")
 
 
 class ErrorMessage(BaseModel):
@@ -273,19 +328,46 @@ class DeeplErrorMessage(BaseModel):
 
 
 class MemoryInfo(BaseModel):
-    """A memory with its number of pairs and entries (stored tokens), its weight, and whether it can be changed."""
+    """A memory with its size, its weight, and what the key of the request may do with it."""
 
     name: str = Field(description="Name of the folder")
     pairs: int = Field(description="Number of sentence pairs")
     entries: int = Field(description="Number of entries (stored tokens)")
     weight: float = Field(description="Default weight")
-    learns: bool = Field(description="Whether the memory can be changed")
+    learns: bool = Field(description="Whether pairs can be added and removed")
+    rights: Literal["read", "write", "manage"] | None = Field(
+        default=None, description="What the key of the request may do; `manage`: also rename and delete"
+    )
+    others: Literal["none", "read", "write"] | None = Field(
+        default=None, description="What keys other than that of the creator may do; missing for an operator's memory"
+    )
+    source: str | None = Field(default=None, description="Source language")
+    target: str | None = Field(default=None, description="Target language")
 
 
 class MemoryList(BaseModel):
     """All memories of the server."""
 
     memories: list[MemoryInfo] = Field(description="The memories in the order of the server")
+    creates: bool = Field(description="Whether the key of the request can create memories")
+
+
+class FoundPair(BaseModel):
+    """A sentence pair that a search found."""
+
+    id: int = Field(description="Id of the pair in the memory")
+    source: str = Field(description="Source sentence")
+    target: str = Field(description="Target sentence")
+    origin: str = Field(description="File that the pair was learnt from, without its folder")
+    location: int = Field(description="Line in this file, or number of the entry; 0 if unknown")
+
+
+class SearchResponse(BaseModel):
+    """The pairs that a search found, the newest first."""
+
+    pairs: list[FoundPair] = Field(description="The requested pairs")
+    total: int = Field(description="Number of all pairs that match, as far as they were searched")
+    complete: bool = Field(description="Whether all pairs were searched within the time limit")
 
 
 class NewPair(BaseModel):
@@ -383,6 +465,9 @@ class DocumentInfo(BaseModel):
     message: str = Field(description="Result in words; empty while the document is translated")
     failures: list[dict[str, Any]] = Field(
         description="Texts without a translation, such as those that lost a placeholder, with the reason"
+    )
+    confidence: float | None = Field(
+        default=None, description="Mean confidence of the translated texts; missing if unknown"
     )
 
 

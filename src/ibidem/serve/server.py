@@ -20,10 +20,11 @@ from ibidem.serve.metrics import Metrics
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from ibidem.decode import Translator
+    from ibidem.memory import Replica
     from ibidem.serve.limits import ServeSettings
 
 _MAX_CONNECTIONS = 2_048
@@ -33,13 +34,19 @@ _SHUTDOWN_SECONDS = 60
 _START_SECONDS = 30
 
 
-def make_service(translator: Translator, settings: ServeSettings, keys: KeyStore | None = None) -> Service:
+def make_service(
+    translator: Translator,
+    settings: ServeSettings,
+    keys: KeyStore | None = None,
+    replicas: Mapping[str, Replica] | None = None,
+) -> Service:
     """Create a service over a translator.
 
     Args:
         translator: The base model and the memories.
         settings: Settings and limits.
         keys: The valid API keys; None for none.
+        replicas: The replicas among the memories, by name; the service updates and closes them.
 
     Returns:
         The service, with its threads started; `Service.close` ends them.
@@ -54,7 +61,7 @@ def make_service(translator: Translator, settings: ServeSettings, keys: KeyStore
         raise UsageError("Invalid origin *: name each origin, such as https://example.org.")
     limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
     authenticator = Authenticator(keys, limiter, required=settings.keys_required)
-    return Service(Engine(translator), authenticator, settings, Metrics())
+    return Service(Engine(translator), authenticator, settings, Metrics(), replicas)
 
 
 def is_loopback(host: str) -> bool:
@@ -94,6 +101,7 @@ def serve(
     started: Callable[[str], None] = print,
     *,
     certificate: Certificate | None = None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then close the service.
 
@@ -103,16 +111,17 @@ def serve(
         port: Port to listen on, 0 for any free one.
         started: Called with the URL when the server is ready.
         certificate: The files for TLS; None serves without TLS.
+        listener: A socket that listens already; None opens one. It is closed.
 
     Raises:
         UsageError: The port or the certificate cannot be used.
     """
     config = _make_config(service, certificate)
-    with listen(host, port) as listener:
+    with listener or listen(host, port) as opened:
         try:
             # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):
-                _Server(config, started).run([listener])
+                _Server(config, started).run([opened])
         finally:
             service.close()
 

@@ -6,28 +6,33 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ibidem.decode import find_lines
+from ibidem.decode import SegmentMatch, assess_segments, find_lines, join_confidences
 from ibidem.errors import UsageError
+from ibidem.memory import SearchResult, find_matches, search_pairs
 from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
 from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
-from ibidem.serve.http_error import BusyError, HttpError
+from ibidem.serve.http_error import BusyError, HttpError, ReadOnlyError
 from ibidem.serve.jobs import Job, Jobs
 from ibidem.serve.markup import count_blocks, translate_markup
+from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
+from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, parse_fields, read_fields
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.requests import Request
 
-    from ibidem.decode import Explanation, Splitting, TextLayout
+    from ibidem.decode import AssessedSegment, Explanation, Splitting, TextLayout
+    from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
     from ibidem.serve.limits import Limits, ServeSettings
@@ -41,6 +46,8 @@ _IO_THREADS = 8
 _MARKUP_THREADS = 16
 _CLOSE_SECONDS = 1.0
 _CHECK_SECONDS = 0.2
+_MATCH_SECONDS = 10.0
+_SEARCH_SECONDS = 10.0
 # Lines of a document may take this many times as long as those of a request, for which a person waits.
 _PATIENCE = 10
 # Splitting this many characters takes less time than a change of threads.
@@ -79,6 +86,24 @@ class Suspicion(NamedTuple):
     message: str
 
 
+class SearchQuery(NamedTuple):
+    """A search in the pairs of a memory; see `ibidem.memory.search_pairs`.
+
+    Attributes:
+        query: Words or a phrase.
+        side: "source", "target" or "both".
+        mode: "words" or "phrase".
+        limit: The most pairs to return.
+        offset: The number of pairs to leave out before them.
+    """
+
+    query: str
+    side: str
+    mode: str
+    limit: int
+    offset: int
+
+
 class TextTranslation(NamedTuple):
     """The translation of a text.
 
@@ -88,6 +113,8 @@ class TextTranslation(NamedTuple):
         explanations: The explanation of each piece, if the request has the option `explain`.
         starts: The offset in `text` of each piece.
         suspicions: The suspicious parts.
+        confidence: The probability that the text needs no edit; None if it is unknown.
+        segments: The pieces with their confidence and the stored pairs that match them.
     """
 
     text: str
@@ -95,6 +122,8 @@ class TextTranslation(NamedTuple):
     explanations: Sequence[Explanation] = ()
     starts: Sequence[int] = ()
     suspicions: Sequence[Suspicion] = ()
+    confidence: float | None = None
+    segments: Sequence[AssessedSegment] = ()
 
 
 class Service:
@@ -105,12 +134,20 @@ class Service:
         authenticator: Checks keys and rates.
         settings: Settings and limits.
         metrics: Receives counts of the work.
+        replicas: The replicas among the memories, by name; the service closes them.
 
     Raises:
         UsageError: The setting `suggestion_memory` does not name a memory.
     """
 
-    def __init__(self, engine: Engine, authenticator: Authenticator, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Authenticator,
+        settings: ServeSettings,
+        metrics: Metrics,
+        replicas: Mapping[str, Replica] | None = None,
+    ) -> None:
         self.engine = engine
         self.authenticator = authenticator
         self.settings = settings
@@ -125,13 +162,29 @@ class Service:
             request_seconds=limits.request_seconds,
         )
         self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
-        self.writers = MemoryWriters(engine.model, engine.memories, read_only=settings.read_only)
+        self.writers = MemoryWriters(
+            engine.model, engine.memories, read_only=settings.read_only, address=settings.writer
+        )
+        self.memories = MemoryStore(
+            settings.memories,
+            engine,
+            self.writers,
+            limits,
+            read_only=settings.read_only,
+            address=settings.writer,
+            is_importing=lambda name: self.jobs.is_importing(name),
+        )
         if settings.suggestion_memory is not None and settings.suggestion_memory not in self.writers.names:
             raise UsageError(
                 f"There is no memory {settings.suggestion_memory} for suggestions: name the folder of a -m option."
             )
         self.glossaries = GlossaryStore(
-            settings.glossaries, engine.glossary, limits, (engine.source, engine.target), read_only=settings.read_only
+            settings.glossaries,
+            engine.glossary,
+            limits,
+            (engine.source, engine.target),
+            read_only=settings.read_only,
+            address=settings.writer,
         )
         self._io_pool = ThreadPoolExecutor(_IO_THREADS, "ibidem-io")
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
@@ -141,6 +194,7 @@ class Service:
             self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
         )
         self.jobs.resume()
+        self.followers = Followers(engine.memories, replicas or {}, limits) if settings.read_only else None
 
     @property
     def limits(self) -> Limits:
@@ -149,14 +203,66 @@ class Service:
 
     @property
     def suggestion_memory(self) -> str | None:
-        """Name of the memory that receives suggestions, None if there is none."""
-        return self.settings.suggestion_memory or next(iter(self.writers.names), None)
+        """Name of the memory that receives suggestions: the first that all keys may change; None if none is."""
+        given = self.settings.suggestion_memory
+        names = self.writers.names
+        if given is not None:
+            return given if given in names else None
+        return next((name for name in names if self.memories.others(name) in (None, "write")), None)
+
+    def rights(self, request: Request, name: str) -> Rights:
+        """Return what a request may do with a memory.
+
+        Args:
+            request: The request, whose key was checked.
+            name: Name of the memory.
+        """
+        state = request.state
+        return self.memories.rights(name, state.owner, state.scope, required=self.authenticator.required)
+
+    def usable_memories(self, request: Request, weights: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Return the weights of the memories that a request may use.
+
+        Args:
+            request: The request, whose key was checked.
+            weights: Weights by name; None for the default weights of all memories.
+        """
+        weights = self.engine.default_weights if weights is None else weights
+        return {name: weight for name, weight in weights.items() if self.rights(request, name) != "none"}
+
+    def check_rights(self, request: Request, name: str, needed: Rights) -> None:
+        """Check the rights of a request on one memory.
+
+        Args:
+            request: The request, whose key was checked.
+            name: Name of the memory.
+            needed: The rights that the request needs.
+
+        Raises:
+            HttpError: 403, the key has lower rights; 404, there is no such memory, or the key may not use it.
+        """
+        found = self.rights(request, name)
+        if name not in self.engine.memories or found == "none":
+            raise HttpError(404, f"There is no memory {name[:40]}")
+        if self.settings.read_only and needed != "read":
+            raise ReadOnlyError(self.settings.writer)
+        if needed == "manage" and self.memories.others(name) is None:
+            raise HttpError(403, "The operator of the server gives this memory: it cannot be renamed or deleted here.")
+        if RIGHTS.index(found) < RIGHTS.index(needed):
+            raise HttpError(403, "The memory belongs to another key, which does not allow this.")
+
+    @property
+    def seconds_behind(self) -> float:
+        """Seconds since the memories of a read-only server were up to date; 0 for a writer."""
+        return 0.0 if self.followers is None else self.followers.seconds_behind
 
     def close(self) -> None:
         """End all work: imports stop, and running translations stop at their next decoding step.
 
         The server calls this when all requests are answered or their time for shutting down is over.
         """
+        if self.followers is not None:
+            self.followers.close()
         self.jobs.close()
         self.documents.close()
         self.batcher.close(_CLOSE_SECONDS)
@@ -217,6 +323,7 @@ class Service:
         Raises:
             HttpError: 400, there is no pair or a limit is exceeded; and the errors of `MemoryWriters`.
         """
+        self.check_rights(request, name, "write")
         if not pairs:
             raise HttpError(400, "Invalid request: there is no pair")
         if len(pairs) > self.limits.texts:
@@ -250,6 +357,7 @@ class Service:
         Raises:
             HttpError: The errors of `MemoryWriters`.
         """
+        self.check_rights(request, name, "write")
 
         def remove_and_log() -> list[int]:
             removed = remove(name, *what)
@@ -279,6 +387,9 @@ class Service:
         texts: Sequence[str],
         options: RequestOptions,
         splitting: Splitting | None = None,
+        *,
+        matches: int = 0,
+        min_confidence: float = 0.0,
     ) -> list[TextTranslation]:
         """Translate texts sentence by sentence, as `ibidem translate` does.
 
@@ -287,6 +398,8 @@ class Service:
             texts: Texts of any number of lines.
             options: Memories and outputs.
             splitting: Where to split the texts; None for the setting of the server.
+            matches: The most matching pairs of each sentence; `options.with_vectors` must be set for fuzzy ones.
+            min_confidence: Sentences of a lower confidence are left empty.
 
         Returns:
             One translation for each text.
@@ -303,9 +416,58 @@ class Service:
         else:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
         found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
-        return _fill_all(layouts, found)
+        near = await self.run_in_thread(self._find_matches, options, layouts, found, matches) if matches else None
+        return _fill_all(layouts, found, min_confidence, near)
 
-    def translate_lines(self, options: RequestOptions, lines: list[str], check: Callable[[], None]) -> list[str]:
+    def _find_matches(
+        self, options: RequestOptions, layouts: Sequence[TextLayout], found: Sequence[PieceTranslation], limit: int
+    ) -> list[tuple[SegmentMatch, ...]]:
+        """Find the stored pairs that match each piece; pieces after the time limit have none."""
+        memories = {name: self.engine.memories[name].memory.pinned() for name, _ in options.memories}
+        stored = {name: memory.source_vectors() for name, memory in memories.items()}
+        deadline = time.monotonic() + _MATCH_SECONDS
+        pieces = [piece for layout in layouts for piece in layout.pieces]
+        rows: list[tuple[SegmentMatch, ...]] = []
+        for piece, part in zip(pieces, found, strict=True):
+            if time.monotonic() > deadline:
+                rows.append(())
+                continue
+            near = [
+                SegmentMatch(name, match)
+                for name, memory in memories.items()
+                for match in find_matches(memory, piece.text, part.vectors.get(name), limit, stored[name])
+            ]
+            rows.append(tuple(nlargest(limit, near, key=lambda one: one.match.percent)))
+        return rows
+
+    async def search(self, name: str, query: SearchQuery) -> SearchResult:
+        """Search the pairs of a memory.
+
+        Args:
+            name: Name of the memory.
+            query: What to search for.
+
+        Returns:
+            The pairs that match.
+
+        Raises:
+            HttpError: 404, there is no memory of this name; 400, the query is invalid.
+        """
+        if name not in self.engine.memories:
+            raise HttpError(404, "There is no memory of this name.")
+
+        def search() -> SearchResult:
+            memory = self.engine.memories[name].memory.pinned()
+            return search_pairs(memory, **query._asdict(), seconds=_SEARCH_SECONDS)
+
+        try:
+            return await self.run_in_thread(search)
+        except UsageError as error:
+            raise HttpError(400, f"Invalid request: {error}") from error
+
+    def translate_lines(
+        self, options: RequestOptions, lines: list[str], check: Callable[[], None]
+    ) -> list[TextTranslation]:
         """Translate lines in a thread that may wait, such as one that translates a document.
 
         Args:
@@ -330,7 +492,7 @@ class Service:
                         check()
                 finally:
                     future.cancel()
-                return [found.text for found in _fill_all(layouts, future.result())]
+                return _fill_all(layouts, future.result())
             except BusyError:
                 time.sleep(_CHECK_SECONDS)
 
@@ -410,15 +572,31 @@ class Service:
         return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
 
 
-def _fill_all(layouts: Sequence[TextLayout], found: Sequence[PieceTranslation]) -> list[TextTranslation]:
+def _fill_all(
+    layouts: Sequence[TextLayout],
+    found: Sequence[PieceTranslation],
+    min_confidence: float = 0.0,
+    matches: Sequence[tuple[SegmentMatch, ...]] | None = None,
+) -> list[TextTranslation]:
     """Put the translations of all pieces into the layouts of their texts."""
     parts = iter(found)
-    return [_fill(layout, [next(parts) for _ in layout.pieces]) for layout in layouts]
+    near = iter([()] * len(found) if matches is None else matches)
+    return [
+        _fill(layout, [next(parts) for _ in layout.pieces], min_confidence, [next(near) for _ in layout.pieces])
+        for layout in layouts
+    ]
 
 
-def _fill(layout: TextLayout, parts: Sequence[PieceTranslation]) -> TextTranslation:
+def _fill(
+    layout: TextLayout,
+    parts: Sequence[PieceTranslation],
+    min_confidence: float,
+    matches: Sequence[tuple[SegmentMatch, ...]],
+) -> TextTranslation:
     """Put the translations of pieces into the layout of their text."""
-    text, starts = layout.fill([part.translation for part in parts])
+    known = [part.confidence for part in parts]
+    text, segments = assess_segments(layout, [part.translation for part in parts], known, min_confidence, matches)
+    starts = [segment.start for segment in segments]
     count = max((len(part.alternatives) for part in parts), default=0)
     alternatives = [
         layout.fill([(part.translation, *part.alternatives)[min(number, len(part.alternatives))] for part in parts])[0]
@@ -426,11 +604,11 @@ def _fill(layout: TextLayout, parts: Sequence[PieceTranslation]) -> TextTranslat
     ]
     explanations = [part.explanation for part in parts if part.explanation is not None]
     suspicions = [
-        Suspicion(start, start + len(part.translation), message)
-        for piece, part, start in zip(layout.pieces, parts, starts, strict=True)
-        if (message := check_translation(piece.text, part.translation))
+        Suspicion(segment.start, segment.end, message)
+        for piece, part, segment in zip(layout.pieces, parts, segments, strict=True)
+        if not segment.left_empty and (message := check_translation(piece.text, part.translation))
     ]
-    return TextTranslation(text, alternatives, explanations, starts, suspicions)
+    return TextTranslation(text, alternatives, explanations, starts, suspicions, join_confidences(known), segments)
 
 
 async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:

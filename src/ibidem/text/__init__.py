@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ibidem.text.corpus import Corpus, Written, write_pairs
+from ibidem.text.corpus import Corpus, PairFilter, Written, names_pair_format, write_pairs
 from ibidem.text.document import FillReport, FillSettings, check_languages, fill
 from ibidem.text.formats import document_endings, find_document_format, format_of, open_document
 from ibidem.text.html import find_blocks, write_markup
@@ -11,7 +11,7 @@ from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.sentences import find_sentences
 from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output, refuse_binary
-from ibidem.text.translation_check import check_translation
+from ibidem.text.translation_check import check_translation, is_copy, is_much_shorter
 from ibidem.text.xml import Kind as XmlKind
 from ibidem.text.xml import read_tokens as read_xml
 
@@ -23,6 +23,7 @@ __all__ = [
     "FillReport",
     "FillSettings",
     "Pair",
+    "PairFilter",
     "Pieces",
     "ReadLimits",
     "Request",
@@ -40,7 +41,10 @@ __all__ = [
     "find_document_format",
     "find_sentences",
     "format_of",
+    "is_copy",
+    "is_much_shorter",
     "join_lines",
+    "names_pair_format",
     "open_document",
     "open_output",
     "plain_text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import TextError
@@ -30,6 +31,9 @@ _NAMES = {
     "czech": "cs",
 }
 _MAX_SHOWN = 8
+_MAX_ROWS_ABOVE = 10
+HEADER = "header row"
+"""The reason by which the row with the names of the columns is counted."""
 
 
 class Columns(NamedTuple):
@@ -78,8 +82,8 @@ def find_columns(header: Sequence[str], languages: Languages) -> Columns | None:
 def read_rows(rows: Iterable[tuple[int, Sequence[str]]], name: str, languages: Languages) -> Iterator[ReadResult]:
     """Yield the pairs of a table.
 
-    The first row names the columns, see `find_columns`. A table of exactly two columns needs no names: the first one is
-    the source.
+    The first row names the columns, see `find_columns`; titles of one cell and blank rows may be above it. A table of
+    exactly two columns needs no names: the first one is the source.
 
     Args:
         rows: The number of each row in its file, and its cells.
@@ -89,15 +93,17 @@ def read_rows(rows: Iterable[tuple[int, Sequence[str]]], name: str, languages: L
     Raises:
         TextError: If the columns are not known.
     """
-    columns: Columns | None = None
-    for number, cells in rows:
+    waiting = iter(rows)
+    above, columns = _find_header(waiting, languages)
+    if columns is not None:
+        yield from (Dropped("row above the header") for _ in above[:-1])
+        yield Dropped(HEADER)
+        above = []
+    for number, cells in chain(above, waiting):
         if not any(cell.strip() for cell in cells):
             yield Dropped("blank row")
             continue
         if columns is None:
-            columns = find_columns(cells, languages)
-            if columns is not None:
-                continue
             if len(cells) != 2:
                 shown = ", ".join(repr(cell[:40]) for cell in cells[:_MAX_SHOWN])
                 raise TextError(
@@ -110,3 +116,18 @@ def read_rows(rows: Iterable[tuple[int, Sequence[str]]], name: str, languages: L
             yield Dropped("missing cell")
         else:
             yield Unit(cells[columns.source], cells[columns.target], number)
+
+
+def _find_header(
+    rows: Iterator[tuple[int, Sequence[str]]], languages: Languages
+) -> tuple[list[tuple[int, Sequence[str]]], Columns | None]:
+    """Read rows up to the one with the names of the columns; only titles and blank rows may be above it."""
+    above: list[tuple[int, Sequence[str]]] = []
+    for number, cells in rows:
+        above.append((number, cells))
+        columns = find_columns(cells, languages)
+        if columns is not None:
+            return above, columns
+        if sum(bool(cell.strip()) for cell in cells) > 1 or len(above) > _MAX_ROWS_ABOVE:
+            break
+    return above, None

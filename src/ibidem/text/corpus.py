@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from ibidem.errors import TextError, UsageError
 from ibidem.progress import Progress, silent
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ibidem.text.pair import LocatedPair, ReadResult, Unit
+
+PairFilter: TypeAlias = Callable[[Pair], Pair | str]
+"""Returns a pair, changed or not, or the reason to drop it."""
 
 _ALIGNED = "lines"
 _PAIR_FORMATS = {name: format for name, format in FORMATS.items() if format.read_pairs}
@@ -40,12 +44,16 @@ class Corpus:
             names it.
         limits: Limits on the size of the input.
         check: Called often while a file is read, also while no pair is found; it raises to stop reading.
+        encoding: The encoding of the lines of TSV, CSV, JSONL, PO and plain text, such as "cp1252"; None recognises
+            UTF-8 and UTF-16.
 
     Attributes:
         origins: The paths as they were given.
         languages: The two languages.
         format: The name of the format.
         counts: How many pairs the last iteration read, kept and dropped.
+        new_filter: Makes the filter of each iteration; None keeps all pairs. A filter returns a pair, which may be
+            changed, or the reason to drop it in words.
 
     Raises:
         UsageError: If the arguments do not fit together.
@@ -74,6 +82,7 @@ class Corpus:
         catalogue_language: str | None = None,
         limits: ReadLimits | None = None,
         check: Check = no_check,
+        encoding: str | None = None,
     ) -> None:
         if isinstance(paths, str | os.PathLike):
             raise UsageError(f"The paths of a corpus are a list. Write Corpus([{os.fspath(paths)!r}]).")
@@ -82,6 +91,8 @@ class Corpus:
         self.format = _choose_format(self.origins, format)
         self.counts = Counts()
         self.limits = limits or ReadLimits()
+        self.encoding = encoding
+        self.new_filter: Callable[[], PairFilter] | None = None
         self._check = check
         self._streams = self._open()
         self._stdin_is_spent = False
@@ -119,11 +130,12 @@ class Corpus:
         return sum(stream.consumed() for stream in self._streams) / total if total else 1.0
 
     def _open(self) -> list[Stream]:
-        return [Stream(origin, self.limits, self._check) for origin in self.origins]
+        return [Stream(origin, self.limits, self._check, self.encoding) for origin in self.origins]
 
     def _pairs(self, streams: Sequence[Stream], counts: Counts) -> Iterator[Pair]:
         self._stated_origins.clear()
         longest = self.limits.segment
+        select = self.new_filter() if self.new_filter is not None else None
         most_drops = last_drop = self.limits.dropped_in_a_row
         with ExitStack() as stack:
             for stream in streams:
@@ -136,18 +148,24 @@ class Corpus:
                 else:
                     source, target = join_lines(result.source), join_lines(result.target)
                     if source and target:
-                        counts.keep()
-                        last_drop = counts.read + most_drops
-                        yield Pair(source, target, self._choose_origin(result), result.location)
-                        continue
-                    reason = "empty target" if source else "empty source"
+                        pair: Pair | str = Pair(source, target, self._choose_origin(result), result.location)
+                        if select is not None:
+                            pair = select(cast("Pair", pair))
+                        if isinstance(pair, Pair):
+                            counts.keep()
+                            last_drop = counts.read + most_drops
+                            yield pair
+                            continue
+                        reason = pair
+                    else:
+                        reason = "empty target" if source else "empty source"
                 counts.drop(reason)
                 if counts.read > last_drop:
                     raise self._drop_error(streams[0], counts)
 
     def _read(self, streams: Sequence[Stream]) -> Iterator[ReadResult]:
         read = None if self.format == _ALIGNED else FORMATS[self.format].read_pairs
-        return read(streams[0], self.languages) if read else read_aligned(*streams)
+        return read(streams[0], self.languages) if read else read_aligned(streams[0], streams[1], self.languages)
 
     def _choose_origin(self, unit: Unit) -> str:
         """Return the origin that a unit states, unless there are too many for the manifest of a memory."""
@@ -203,6 +221,15 @@ def _choose_single_format(origin: str, stated: str | None) -> str:
         f"{' or '.join(COMPRESSED_ENDINGS)}; choose one with --format: {', '.join(_PAIR_FORMATS)}. "
         "Plain text needs two files, the source first."
     )
+
+
+def names_pair_format(path: str) -> bool:
+    """Return whether the ending of a path names a format with both sides of parallel text.
+
+    Args:
+        path: The path, which may be that of a compressed file.
+    """
+    return path == STDIN or _find_pair_format(path) is not None
 
 
 def _find_pair_format(origin: str) -> str | None:

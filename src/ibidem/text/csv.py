@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _DELIMITERS = ",;\t|"
 _SAMPLE_LINES = 50
+# The first line by which Excel states the delimiter.
+_STATED = re.compile(r"sep=(.)", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]|"")*+("?)')
 _IDENTIFIERS = frozenset({"id", "key", "identifier", "context", "schlüssel"})
 
@@ -43,8 +45,10 @@ def _choose_delimiter(lines: Sequence[str]) -> str:
 def read_csv(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     """Yield the pairs of a CSV file with a comma, a semicolon, a tab or a bar between the cells.
 
+    A first line `sep=;`, which Excel reads and writes, states the delimiter.
+
     Args:
-        stream: The opened file, in UTF-8.
+        stream: The opened file.
         languages: The two languages, which the first row names; see `read_rows`.
 
     Raises:
@@ -54,20 +58,23 @@ def read_csv(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     def rows() -> Iterator[tuple[int, list[str]]]:
         lines = stream.lines()
         sample = [line for _, line in zip(range(_SAMPLE_LINES), (text for _, text in lines), strict=False)]
+        stated = _STATED.fullmatch(sample[0]) if sample else None
+        last = 1 if stated else 0
 
         def texts() -> Iterator[str]:
-            yield from (f"{line}\n" for line in sample)
+            yield from (f"{line}\n" for line in sample[last:])
             yield from (f"{line}\n" for _, line in lines)
 
-        reader = csv.reader(texts(), delimiter=_choose_delimiter(sample))
+        skipped = last
+        reader = csv.reader(texts(), delimiter=stated[1] if stated else _choose_delimiter(sample))
         try:
-            last = 0
             for cells in reader:
                 yield last + 1, cells
-                last = reader.line_num
+                last = skipped + reader.line_num
         except csv.Error as error:
             raise TextError(
-                f"{stream.name}, line {reader.line_num}: not valid CSV ({error}). Check the quotes in this line."
+                f"{stream.name}, line {skipped + reader.line_num}: not valid CSV ({error}). Check the quotes in this "
+                "line."
             ) from error
 
     return read_rows(rows(), stream.name, languages)

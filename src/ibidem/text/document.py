@@ -76,7 +76,8 @@ class Edit(NamedTuple):
         start: The position of the first byte that is replaced.
         end: The position after the last one.
         segments: The numbers of the segments; the edit is made once one of them is filled.
-        parts: The new bytes; a number stands for the target of a segment.
+        parts: The new bytes; a number stands for the target of a segment, and `confidence_part` of it for what the
+            format writes about its confidence.
         whole: Whether all of the segments must be filled.
     """
 
@@ -85,6 +86,15 @@ class Edit(NamedTuple):
     segments: tuple[int, ...]
     parts: tuple[bytes | int, ...]
     whole: bool = False
+
+
+def confidence_part(number: int) -> int:
+    """Return the number that stands for the confidence of a segment in an `Edit`, and in what `fill` returns.
+
+    Args:
+        number: The number of the segment.
+    """
+    return ~number
 
 
 class DeclaredLanguage(NamedTuple):
@@ -114,6 +124,7 @@ class Document:
         encode: Encodes a target for the file; raises ValueError for a text that the format cannot contain.
         languages: The languages that the document declares.
         clear_failed: Whether a segment that cannot be translated is left empty, because the target replaces the source.
+        encode_confidence: Encodes what the format says of the confidence of a target; None if it says nothing.
     """
 
     name: str
@@ -124,6 +135,7 @@ class Document:
     encode: Callable[[Segment, Pieces], bytes]
     languages: Sequence[DeclaredLanguage] = ()
     clear_failed: bool = False
+    encode_confidence: Callable[[Segment, Pieces, float], bytes] | None = None
 
     def write(self, targets: Mapping[int, bytes]) -> Iterator[bytes | memoryview]:
         """Yield the file with encoded targets; without targets it is unchanged.
@@ -291,10 +303,14 @@ class FillSettings:
     Attributes:
         overwrite: Whether to replace every translation that is not locked.
         fuzzy: Whether to replace fuzzy translations.
+        min_confidence: Translations of a lower confidence are left out; one of unknown confidence is kept.
+        mark_confidence: Whether the confidence of translations is written, where the format has a place for it.
     """
 
     overwrite: bool = False
     fuzzy: bool = False
+    min_confidence: float = 0.0
+    mark_confidence: bool = True
 
     def reason_to_keep(self, segment: Segment) -> str | None:
         """Return why a segment is not translated.
@@ -348,6 +364,8 @@ class FillReport:
         kept: The number of segments that were left as they are, by reason.
         failed: The segments that could not be translated.
         suspicious: The translated segments that should be checked (see `check_translation`).
+        unsure: The segments whose translation was left out because of its confidence.
+        confidences: The known confidences of the translated segments, by their numbers.
     """
 
     name: str
@@ -356,11 +374,13 @@ class FillReport:
     kept: dict[str, int] = field(default_factory=dict)
     failed: list[Failure] = field(default_factory=list)
     suspicious: list[Failure] = field(default_factory=list)
+    unsure: list[Failure] = field(default_factory=list)
+    confidences: dict[int, float] = field(default_factory=dict)
 
     @property
     def segments(self) -> int:
         """The number of segments."""
-        return self.translated + sum(self.kept.values()) + len(self.failed)
+        return self.translated + sum(self.kept.values()) + len(self.failed) + len(self.unsure)
 
     def describe(self) -> str:
         """Describe the result in one line."""
@@ -368,7 +388,8 @@ class FillReport:
         return (
             f"{self.name} ({self.format}): {self.segments:,} {'segment' if self.segments == 1 else 'segments'}, "
             f"translated {self.translated:,}, kept {sum(self.kept.values()):,}{f' ({kept})' if kept else ''}, "
-            f"failed {len(self.failed):,}{f', suspicious {len(self.suspicious):,}' if self.suspicious else ''}"
+            f"failed {len(self.failed):,}{f', left out {len(self.unsure):,}' if self.unsure else ''}"
+            f"{f', suspicious {len(self.suspicious):,}' if self.suspicious else ''}"
         )
 
     def lines(self) -> Iterator[str]:
@@ -376,6 +397,8 @@ class FillReport:
         for failure in self.failed:
             place = failure.place or f"line {failure.line}"
             yield f"{self.name}, {place}: not translated: {failure.reason}"
+        for unsure in self.unsure:
+            yield f"{self.name}, {unsure.place or f'line {unsure.line}'}: left out: {unsure.reason}"
 
     def warning_lines(self) -> Iterator[str]:
         """Yield a line for each suspicious translation, with its place and the reason."""
@@ -392,7 +415,15 @@ class FillReport:
             "kept": self.kept,
             "failed": [failure.to_json() for failure in self.failed],
             "suspicious": [found.to_json() for found in self.suspicious],
+            "left_out": [found.to_json() for found in self.unsure],
+            "confidence": self.mean_confidence,
         }
+
+    @property
+    def mean_confidence(self) -> float | None:
+        """The mean confidence of the translated segments; None if it is unknown."""
+        known = list(self.confidences.values())
+        return round(sum(known) / len(known), 4) if known else None
 
 
 def fill(
@@ -400,6 +431,7 @@ def fill(
     translate: Translate,
     settings: FillSettings | None = None,
     *,
+    confidences: Mapping[str, float | None] | None = None,
     progress: Progress = silent,
 ) -> tuple[dict[int, bytes], FillReport]:
     r"""Translate the segments of a document that have no target.
@@ -408,10 +440,11 @@ def fill(
         document: The document, as `open_document` reads it.
         translate: The translator, a function from a list of single lines to their translations in the same order.
         settings: Which other segments are translated; by default none.
+        confidences: The confidence of each line that was translated, which `translate` fills.
         progress: Called after each batch of BATCH_SEGMENTS segments.
 
     Returns:
-        The encoded targets, by the numbers of their segments, and the report.
+        The encoded targets and confidences, by the numbers of their segments, and the report.
 
     Examples:
         >>> from ibidem.text.plain import read_plain_document
@@ -432,7 +465,7 @@ def fill(
         else:
             wanted.append(segment)
     for first in range(0, len(wanted), BATCH_SEGMENTS):
-        _fill_batch(document, wanted[first : first + BATCH_SEGMENTS], translate, targets, report)
+        _fill_batch(document, wanted[first : first + BATCH_SEGMENTS], translate, targets, report, settings, confidences)
         done = min(first + BATCH_SEGMENTS, len(wanted))
         progress("Translating", done / len(wanted), done, "segments")
     return targets, report
@@ -465,25 +498,43 @@ def _fill_batch(
     translate: Translate,
     targets: dict[int, bytes],
     report: FillReport,
+    settings: FillSettings,
+    confidences: Mapping[str, float | None] | None,
 ) -> None:
     possible = [segment for segment in segments if not segment.untranslatable]
     requests = [
         Request(segment.source, segment.printf, segment.keep_lines, segment.accelerators) for segment in possible
     ]
-    results = dict(zip((segment.number for segment in possible), translate_pieces(requests, translate), strict=True))
+    known: list[float | None] = []
+    translations = translate_pieces(requests, translate, confidences, known)
+    results = {
+        segment.number: (result, confidence)
+        for segment, result, confidence in zip(possible, translations, known, strict=True)
+    }
     for segment in segments:
-        result = results.get(segment.number, Untranslated(segment.untranslatable))
+        result, confidence = results.get(segment.number, (Untranslated(segment.untranslatable), None))
+        source = plain_text(segment.source)
+        if isinstance(result, tuple) and confidence is not None and confidence < settings.min_confidence:
+            reason = f"confidence {confidence:.2f}"
+            report.unsure.append(Failure(segment.location, source, reason, segment.place))
+            if document.clear_failed:
+                targets[segment.number] = b""
+            continue
         try:
             if isinstance(result, tuple):
                 targets[segment.number] = document.encode(segment, result)
                 report.translated += 1
-                source = plain_text(segment.source)
+                if confidence is not None:
+                    report.confidences[segment.number] = confidence
+                    if document.encode_confidence is not None and settings.mark_confidence:
+                        encoded = document.encode_confidence(segment, result, confidence)
+                        targets[confidence_part(segment.number)] = encoded
                 if message := check_translation(source, plain_text(result)):
                     report.suspicious.append(Failure(segment.location, source, message))
                 continue
             reason = result.reason
         except ValueError as error:
             reason = str(error)
-        report.failed.append(Failure(segment.location, plain_text(segment.source), reason, segment.place))
+        report.failed.append(Failure(segment.location, source, reason, segment.place))
         if document.clear_failed:
             targets[segment.number] = b""

@@ -71,7 +71,7 @@ def _replaced(read: Callable[[bytes, str], Document], *endings: str) -> Format:
 FORMATS = {
     "tsv": Format(
         (".tsv",),
-        lambda stream, _: read_tsv(stream),
+        read_tsv,
         lambda data, name, *_: read_tsv_document(data, name),
         TSV_WRITER,
         declares_languages=False,

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ibidem.errors import TextError
+from ibidem.text.columns import HEADER, Columns, find_columns
 from ibidem.text.document import DocumentBuilder, Edit, read_lines
 from ibidem.text.inline import plain_text
 from ibidem.text.pair import Dropped, PairWriter, Unit
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from ibidem.text.stream import Stream
 
 
-def read_aligned(source: Stream, target: Stream) -> Iterator[ReadResult]:
+def read_aligned(source: Stream, target: Stream, languages: Languages) -> Iterator[ReadResult]:
     """Yield the pairs of two files whose lines are translations of each other.
+
+    A first line that names the languages is dropped, such as `German` in one file and `English` in the other.
 
     Args:
         source: The opened file of the sources.
         target: The opened file of the targets.
+        languages: The two languages.
 
     Raises:
         TextError: If one file has more lines than the other; this is found when the shorter one ends.
@@ -36,7 +40,10 @@ def read_aligned(source: Stream, target: Stream) -> Iterator[ReadResult]:
         translation = next(targets, None)
         if translation is None:
             break
-        yield Unit(text, translation[1], number)
+        if number == 1 and find_columns([text, translation[1]], languages) == Columns(0, 1):
+            yield Dropped(HEADER)
+        else:
+            yield Unit(text, translation[1], number)
     for stream in (source, target):
         for _ in stream.raw_lines():
             pass
@@ -113,18 +120,26 @@ def encode_line(_: Segment, pieces: Pieces) -> bytes:
 _BREAKS = str.maketrans("\t\n\r", "   ")
 
 
-def read_tsv(stream: Stream) -> Iterator[ReadResult]:
+def read_tsv(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
     """Yield the pair of each line.
+
+    A first line that names the columns of both languages is dropped (see `find_columns`), and gives their order.
 
     Args:
         stream: The opened file; a blank line is dropped.
+        languages: The two languages.
 
     Raises:
         TextError: If a line does not have two columns.
     """
+    named: Columns | None = None
     for number, line in stream.lines():
         columns = line.split("\t")
-        if len(columns) == 2:
+        if number == 1 and (named := find_columns(columns, languages)) is not None:
+            yield Dropped(HEADER)
+        elif named is not None and len(columns) > max(named):
+            yield Unit(columns[named.source], columns[named.target], number)
+        elif len(columns) == 2:
             yield Unit(columns[0], columns[1], number)
         elif len(columns) == 1 and not line.strip():
             yield Dropped("blank line")

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeAlias
 
-from ibidem.errors import TextError
+from ibidem.errors import EncodingError, TextError
+from ibidem.text.encoding import HEAD_BYTES, RecodedFile, find_encoding, recognize_utf_16
+from ibidem.wording import describe_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +130,12 @@ COMPRESSED_ENDINGS = (".gz", ".xz")
 RECODE = "Convert it to UTF-8 first, for instance: iconv -f latin1 -t utf-8 OLD > NEW"
 """The advice for a file that is not in UTF-8."""
 
+NAME_ENCODING = (
+    f"If a program such as Excel on Windows wrote it, give {describe_option('--encoding', 'cp1252')}. Else convert it "
+    "to UTF-8 first: iconv -f ENCODING -t utf-8 OLD > NEW"
+)
+"""The advice for a file of parallel text that is not in UTF-8."""
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -143,15 +151,18 @@ class Stream:
         limits: Limits on the decompressed size and on memory.
         check: Called for each block that is read or decompressed; it raises to stop reading. A reader that works for
             long without reading calls it too.
+        encoding: The encoding of the lines, such as "cp1252"; None recognises UTF-8 and UTF-16.
 
     Attributes:
         origin: The path as the user gave it.
         name: The name of the file in messages.
         size: The number of (compressed) bytes, None if it is unknown.
         line: The number of lines read.
+        encoding: The encoding from which `lines` converts, None if the lines are in UTF-8.
 
     Raises:
         TextError: If the file does not exist or is a folder.
+        UsageError: If the encoding does not exist.
 
     Examples:
         >>> import tempfile
@@ -163,8 +174,16 @@ class Stream:
         [(1, 'one'), (2, 'two')]
     """
 
-    def __init__(self, origin: str, limits: ReadLimits | None = None, check: Check = no_check) -> None:
+    def __init__(
+        self,
+        origin: str,
+        limits: ReadLimits | None = None,
+        check: Check = no_check,
+        encoding: str | None = None,
+    ) -> None:
         self.origin = origin
+        self.encoding = None if encoding is None else find_encoding(encoding)
+        self._recoded = False
         self.limits = limits or ReadLimits()
         self.check = check
         self.name = "standard input" if origin == STDIN else origin
@@ -234,10 +253,10 @@ class Stream:
                 raise line_too_long(self.name, self.line)
             yield line
 
-    def lines(self, remedy: str = RECODE) -> Iterator[tuple[int, str]]:
+    def lines(self, remedy: str = NAME_ENCODING) -> Iterator[tuple[int, str]]:
         r"""Yield the number, from 1, and the text of each line, without its `\n` or `\r\n`.
 
-        A byte order mark at the start is left out.
+        A byte order mark at the start is left out. UTF-16 is recognised, with and without this mark.
 
         Args:
             remedy: The advice in the error message for a byte that is not UTF-8.
@@ -245,8 +264,23 @@ class Stream:
         Raises:
             TextError: If a line is too long or not UTF-8.
         """
+        if not self._recoded:
+            self._recode()
         for raw in self.raw_lines():
             yield self.line, decode_line(raw, self.line, self.name, remedy)
+
+    def _recode(self) -> None:
+        """Convert the rest of the file to UTF-8, if it is stated or recognised to be in another encoding."""
+        self._recoded = True
+        body = self._body
+        try:
+            head = body.peek(HEAD_BYTES) if isinstance(body, io.BufferedReader) else body.read(HEAD_BYTES)
+        except _READ_ERRORS as error:
+            raise self._read_error(error) from error
+        self.encoding = self.encoding or recognize_utf_16(head)
+        taken = b"" if isinstance(body, io.BufferedReader) else head
+        if self.encoding is not None or taken:
+            self._body = io.BufferedReader(RecodedFile(taken, body, self.encoding, self.name), BLOCK_BYTES)
 
     def _decompress(self, file: IO[bytes], source: _CheckedFile) -> IO[bytes]:
         ending = self.origin.lower()
@@ -336,7 +370,7 @@ def decode_line(raw: bytes, number: int, name: str, remedy: str = RECODE) -> str
         raise invalid_byte(name, number, body[error.start], remedy) from error
 
 
-def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextError:
+def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> EncodingError:
     """Return the error for a byte that is not UTF-8.
 
     Args:
@@ -345,7 +379,7 @@ def invalid_byte(name: str, line: int, byte: int, remedy: str = RECODE) -> TextE
         byte: Its value.
         remedy: The advice at the end of the message.
     """
-    return TextError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")
+    return EncodingError(f"{name}, line {line}: byte 0x{byte:02X} is not UTF-8. {remedy}")
 
 
 def line_too_long(name: str, line: int) -> TextError:

@@ -48,11 +48,39 @@ def check_translation(source: str, translation: str) -> str | None:
     return _check_repetition(_WORD.findall(translation), _WORD.findall(source)) or _check_copy(source, translation)
 
 
+def is_much_shorter(text: str, other: str) -> bool:
+    """Return whether a text has so few letters that it can hardly say the same as another one.
+
+    Args:
+        text: A text.
+        other: Its source or its translation.
+
+    Examples:
+        >>> is_much_shorter("No.", "Nein, die Datei wurde bisher von niemandem gelöscht.")
+        True
+    """
+    letters = _count_letters(other)
+    return letters >= _MIN_LETTERS and _count_letters(text) < _MIN_SHARE * letters
+
+
+def is_copy(source: str, translation: str) -> bool:
+    """Return whether a translation is a copy of its source, with at least three common words.
+
+    Args:
+        source: A sentence.
+        translation: Its translation.
+
+    Examples:
+        >>> is_copy("Die Datei wurde nicht gefunden.", "Die Datei wurde nicht gefunden.")
+        True
+    """
+    return _check_copy(source, translation) is not None
+
+
 def _check_length(source: str, translation: str) -> str | None:
-    letters, found = _count_letters(source), _count_letters(translation)
-    if letters and not translation.strip():
+    if not translation.strip() and _count_letters(source):
         return "the translation is empty"
-    if letters >= _MIN_LETTERS and found < _MIN_SHARE * letters:
+    if is_much_shorter(translation, source):
         return "the translation is much shorter than the source"
     return None
 

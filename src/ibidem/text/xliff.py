@@ -9,16 +9,21 @@ XLIFF 2.x has a `<target>` beside the `<source>` of each `<segment>` of a `<unit
 `state="translated"`, the first step after `initial`, and loses its `subState`, which belonged to the old state.
 `translate="no"` of a file, a group or a unit, and the states `reviewed` and `final`, lock a segment. A file with
 targets must name their language: if `trgLang` is missing, it is added.
+
+The confidence of a translation is written as an `<alt-trans>` with `match-quality` in XLIFF 1.x, and in XLIFF 2.x as a
+match of the Translation Candidates module with `matchQuality`, which refers to its segment by an id: segments without
+one get none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ibidem.errors import TextError
-from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit
+from ibidem.text.document import DeclaredLanguage, DocumentBuilder, Edit, confidence_part
 from ibidem.text.inline import Role, is_blank, plain_text
 from ibidem.text.markup import (
     Element,
@@ -32,12 +37,13 @@ from ibidem.text.markup import (
 )
 from ibidem.text.pair import Dropped, Unit
 from ibidem.text.stream import BLOCK_BYTES
-from ibidem.text.xml import LANGUAGE, SPACE, Kind, parse_tokens, read_tokens
+from ibidem.text.xml import LANGUAGE, SPACE, Kind, escape, parse_tokens, read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ibidem.text.document import Document
+    from ibidem.text.document import Document, Segment
+    from ibidem.text.inline import Pieces
     from ibidem.text.language import Languages
     from ibidem.text.markup import Content
     from ibidem.text.pair import ReadResult
@@ -53,6 +59,20 @@ _SUGGESTED_1 = {"state": "needs-review-translation", "state-qualifier": "leverag
 
 _CODES_2 = frozenset({"ph", "sc", "ec", "sm", "em", "cp"})
 _FINAL_2 = frozenset({"reviewed", "final"})
+
+_ORIGIN = "ibidem"
+_MATCHES = "urn:oasis:names:tc:xliff:matches:2.0"
+
+
+@dataclass(slots=True)
+class _Builder(DocumentBuilder):
+    """Collects segments, and how their confidence is written, by their numbers."""
+
+    confidence: dict[int, Callable[[Pieces, float], bytes]] = field(default_factory=dict)
+
+    def encode_confidence(self, segment: Segment, pieces: Pieces, confidence: float) -> bytes:
+        write = self.confidence.get(segment.number)
+        return b"" if write is None else write(pieces, confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,7 @@ class _Version(NamedTuple):
 
     unit: str
     languages: tuple[str, str, str]
-    read_unit: Callable[[Element, _Inherited, DocumentBuilder, XmlFile, str | None], None]
+    read_unit: Callable[[Element, _Inherited, _Builder, XmlFile, str | None], None]
 
     def declared_languages(self, token: Token) -> Iterator[DeclaredLanguage]:
         element, *names = self.languages
@@ -117,7 +137,7 @@ def read_xliff(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
         if file is not current:
             direction.check(version.declared_languages(file))
             current = file
-        builder = DocumentBuilder()
+        builder = _Builder()
         version.read_unit(unit, inherited, builder, window, None)
         for segment in builder.segments:
             source, target = plain_text(segment.source), segment.target
@@ -173,7 +193,7 @@ def read_xliff_document(data: bytes, name: str, target_language: str | None) -> 
     """
     tokens = read_tokens(data, name)
     root, version, number = _read_root(tokens, name)
-    xml, builder = XmlFile(data), DocumentBuilder()
+    xml, builder = XmlFile(data), _Builder()
     builder.languages += version.declared_languages(root)
     current = root
     for file, unit, inherited in _read_units(tokens, root, version.unit, name):
@@ -185,7 +205,8 @@ def read_xliff_document(data: bytes, name: str, target_language: str | None) -> 
     if version is _VERSION_2 and target_language is not None and not root.attributes.get("trgLang"):
         tag = set_attribute(xml.tag(root), "trgLang", target_language)
         builder.edits.append(Edit(root.start, root.end, tuple(range(len(builder.segments))), (xml.encode(tag),)))
-    return builder.build(name, f"XLIFF {number}", data, lambda _, pieces: xml.encode_pieces(pieces))
+    document = builder.build(name, f"XLIFF {number}", data, lambda _, pieces: xml.encode_pieces(pieces))
+    return replace(document, encode_confidence=builder.encode_confidence)
 
 
 def _read_root(tokens: Iterator[Token], name: str) -> tuple[Token, _Version, str]:
@@ -285,7 +306,7 @@ def _is_division(token: Token) -> bool:
 class _Reader1:
     """Adds the segments of one `<trans-unit>` of XLIFF 1.x."""
 
-    def __init__(self, unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile) -> None:
+    def __init__(self, unit: Element, inherited: _Inherited, builder: _Builder, xml: XmlFile) -> None:
         self.unit = unit
         self.builder = builder
         self.xml = xml
@@ -313,13 +334,25 @@ class _Reader1:
             content = self._content(source)
             empty = is_blank(existing) or (self.is_pending and existing == content.pieces)
             number = self._add(source, content, "" if empty else plain_text(existing))
-            self.builder.edits.append(place.edit(number))
+            self.builder.edits.append(self._with_confidence(place.edit(number), source, (number,)))
         elif target is None or is_blank(existing):
             numbers = [self._add(part, self._content(part)) for part in divided]
             parts = (place.opening, *self._divide(division, divided, numbers), place.closing)
-            self.builder.edits.append(Edit(place.start, place.end, tuple(numbers), parts))
+            whole = Edit(place.start, place.end, tuple(numbers), parts)
+            marks = [part.attributes.get("mid") for part in divided]
+            self.builder.edits.append(self._with_confidence(whole, source, numbers, marks))
         else:
             self._read_divided_target(divided, target, place)
+
+    def _with_confidence(
+        self, edit: Edit, source: Element, numbers: Sequence[int], marks: Sequence[str | None] = (None,)
+    ) -> Edit:
+        """Write the confidence of segments behind the target; `marks` are the names of the parts of a divided unit."""
+        indent = self.xml.indent(*source.gap())
+        for number, mid in zip(numbers, marks, strict=True):
+            tag = self.xml.tag(source.opening)
+            self.builder.confidence[number] = partial(_write_confidence_1, self.xml, tag, indent, mid)
+        return edit._replace(parts=(*edit.parts, *map(confidence_part, numbers)))
 
     def _content(self, element: Element | None) -> Content:
         return read_content(element, self.xml, _SYNTAX_1)
@@ -364,9 +397,27 @@ class _Reader1:
         )
 
 
-def _read_unit_1(
-    unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile, language: str | None
-) -> None:
+def _write_confidence_1(
+    xml: XmlFile, source_tag: str, indent: str, mid: str | None, pieces: Pieces, confidence: float
+) -> bytes:
+    """Encode an `<alt-trans>` with the confidence of a translation."""
+    tag = sibling_tag(source_tag, "alt-trans")
+    for name, value in {"mid": mid, "match-quality": f"{_percent(confidence)}%", "origin": _ORIGIN}.items():
+        tag = set_attribute(tag, name, None if value is None else _escape_value(value))
+    opening, closing = open_and_close(tag)
+    inner, inner_closing = open_and_close(sibling_tag(source_tag, "target"))
+    return xml.encode(f"{indent}{opening}{inner}") + xml.encode_pieces(pieces) + xml.encode(f"{inner_closing}{closing}")
+
+
+def _escape_value(value: str) -> str:
+    return escape(value).replace('"', "&quot;")
+
+
+def _percent(confidence: float) -> int:
+    return round(100 * confidence)
+
+
+def _read_unit_1(unit: Element, inherited: _Inherited, builder: _Builder, xml: XmlFile, language: str | None) -> None:
     source = unit.child("source")
     if source is not None:
         inside = _Inherited(inherited.translate, inherited.with_attributes(source.attributes).preserve)
@@ -393,8 +444,9 @@ def _role_2(name: str, attributes: Mapping[str, str]) -> tuple[Role, str | None]
 _SYNTAX_2 = InlineSyntax(_is_code_2, _role_2)
 
 
-def _read_unit_2(unit: Element, inherited: _Inherited, builder: DocumentBuilder, xml: XmlFile, _: str | None) -> None:
+def _read_unit_2(unit: Element, inherited: _Inherited, builder: _Builder, xml: XmlFile, _: str | None) -> None:
     notes = tuple(note.text() for group in unit.children("notes") for note in group.children("note"))
+    assessed, first = [], len(builder.edits)
     for segment in unit.children("segment"):
         source, target = segment.child("source"), segment.child("target")
         if source is None:
@@ -418,6 +470,47 @@ def _read_unit_2(unit: Element, inherited: _Inherited, builder: DocumentBuilder,
             Edit(segment.opening.start, segment.opening.end, (number,), (xml.encode(tag),)),
             _place_target(source, target, source, xml, {}).edit(number),
         ]
+        if id := segment.attributes.get("id"):
+            text = plain_text(content.pieces)
+            builder.confidence[number] = partial(_write_confidence_2, xml, xml.tag(source.opening), id, text)
+            assessed.append(confidence_part(number))
+    if assessed:
+        # Before the edits of the segments, of which the first may begin at the same place.
+        builder.edits.insert(first, _place_matches(unit, xml, assessed))
+
+
+def _place_matches(unit: Element, xml: XmlFile, parts: Sequence[int]) -> Edit:
+    """Return the edit that writes the matches of a unit, into its `<matches>` if it has them."""
+    existing = next(unit.descendants(lambda token: token.name.endswith("matches")), None)
+    if existing is not None and not xml.tag(existing.opening).endswith("/>"):
+        place = existing.closing.start
+        return Edit(place, place, tuple(parts), tuple(parts))
+    if existing is not None:
+        opening, closing = open_and_close(xml.tag(existing.opening))
+        return Edit(
+            existing.opening.start,
+            existing.opening.end,
+            tuple(parts),
+            (xml.encode(opening), *parts, xml.encode(closing)),
+        )
+    place = unit.opening.end
+    begin, end = xml.encode(f'<mtc:matches xmlns:mtc="{_MATCHES}">'), xml.encode("</mtc:matches>")
+    return Edit(place, place, tuple(parts), (begin, *parts, end))
+
+
+def _write_confidence_2(
+    xml: XmlFile, source_tag: str, id: str, source: str, pieces: Pieces, confidence: float
+) -> bytes:
+    """Encode a match with the confidence of a translation; its texts are plain, since codes may refer to the unit."""
+    texts = []
+    for name, text in (("source", source), ("target", plain_text(pieces))):
+        opening, closing = open_and_close(sibling_tag(source_tag, name))
+        texts += [xml.encode(opening), xml.encode_pieces((text,)), xml.encode(closing)]
+    match = (
+        f'<mtc:match xmlns:mtc="{_MATCHES}" ref="#{_escape_value(id)}" type="mt" origin="{_ORIGIN}" '
+        f'matchQuality="{_percent(confidence)}">'
+    )
+    return b"".join([xml.encode(match), *texts, xml.encode("</mtc:match>")])
 
 
 _VERSION_2 = _Version("unit", ("xliff", "srcLang", "trgLang"), _read_unit_2)

@@ -26,20 +26,27 @@ from ibidem.learn.cluster.families import (
     gather_points,
     group_by_value,
 )
+from ibidem.learn.limits import LARGEST_INT32, check_count, check_room
 from ibidem.learn.provenance import contents, digest, extracted, is_done, write_card
 from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 from ibidem.retrieve import check_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.jobs import Distribution
     from ibidem.memory import Memory
     from ibidem.retrieve import Keys
 
+    # (batches of families, the entries of a batch's families, sizes, method and distances) -> labels of each family
+    FamilyRunner = Callable[
+        [list[list[int]], Callable[[list[int]], list[NDArray[np.int64]]], NDArray[np.int64], dict[str, Any]],
+        Iterable[tuple[int, NDArray[np.int32]]],
+    ]
 
 STAGE = "cluster"
 METHODS = ("auto", "dbscan", "birch", "none")
@@ -145,6 +152,7 @@ def cluster_keys(
     excluded: Sequence[int] = (),
     device: str | torch.device = "cpu",
     workspace: Path | None = None,
+    run: FamilyRunner | None = None,
     progress: Progress = silent,
 ) -> Clustering:
     """Cluster the keys of each family.
@@ -160,6 +168,7 @@ def cluster_keys(
         device: Device of the computation.
         workspace: Folder for a checkpoint, from which an interrupted run resumes with the same labels. A checkpoint of
             other settings or another memory is discarded.
+        run: Clusters the batches of families elsewhere; None clusters them in this process.
         progress: Progress callback.
 
     Returns:
@@ -192,7 +201,7 @@ def cluster_keys(
             checkpoint = stack.enter_context(Checkpoint(workspace, identity))
         if method != "none":
             notes |= _find_distances(keys, families, settings, method, place, checkpoint, progress)
-        counts = _cluster_families(keys, families, settings, notes, place, checkpoint, progress, labels)
+        counts = _cluster_families(keys, families, settings, notes, place, checkpoint, run, progress, labels)
     _number_globally(families, counts, labels)
     report = notes | describe(labels, families, counts)
     return Clustering(labels, notes["eps"], report | {"device": str(place), "seconds": perf_counter() - started})
@@ -228,6 +237,7 @@ def _cluster_families(
     notes: dict[str, Any],
     device: torch.device,
     checkpoint: Checkpoint | None,
+    run: FamilyRunner | None,
     progress: Progress,
     labels: NDArray[np.int32],
 ) -> NDArray[np.int64]:
@@ -249,9 +259,18 @@ def _cluster_families(
             write(waiting.pop(value), found)
     left = np.array(list(waiting.values()), np.int64)
     total, done, entries = max(1.0, float(np.square(sizes[left], dtype=float).sum())), 0.0, 0
-    for batch in plan_batches(sizes, left, keys.dimension, notes["method"], device):
-        members = [families.sample(family, settings.family_bound, settings.seed) for family in batch]
-        for family, found in zip(batch, _cluster(keys, members, settings, notes, device), strict=True):
+    batches = plan_batches(sizes, left, keys.dimension, notes["method"], device)
+
+    def members_of(batch: list[int]) -> list[NDArray[np.int64]]:
+        return [families.sample(family, settings.family_bound, settings.seed) for family in batch]
+
+    if run is not None:
+        for family, found in run(list(batches), members_of, sizes, notes):
+            write(family, found)
+        return counts
+    for batch in batches:
+        found_labels = cluster_batch(keys, members_of(batch), settings, notes, device)
+        for family, found in zip(batch, found_labels, strict=True):
             write(family, found)
             if checkpoint is not None:
                 checkpoint.append(int(families.values[family]), found)
@@ -263,14 +282,25 @@ def _cluster_families(
     return counts
 
 
-def _cluster(
+def cluster_batch(
     keys: Keys,
     members: Sequence[NDArray[np.int64]],
     settings: ClusterSettings,
     notes: dict[str, Any],
     device: torch.device,
 ) -> Iterator[NDArray[np.int32]]:
-    """Cluster one large or several small families, given the entries of each; yields the labels of each."""
+    """Cluster one large or several small families.
+
+    Args:
+        keys: The keys of the memory.
+        members: The entries of each family.
+        settings: The clustering settings.
+        notes: The method, eps and threshold.
+        device: Device of the computation.
+
+    Yields:
+        The labels of each family, [n] int32.
+    """
     if notes["method"] == "birch":
         for entries in members:
             yield birch(keys.gather(entries), notes["threshold"], settings.min_samples).astype(np.int32)
@@ -393,6 +423,7 @@ def cluster_memory(
     *,
     again: bool = False,
     device: torch.device | str = "cpu",
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Cluster the model's own keys, and store the cluster of each entry in the memory.
@@ -404,6 +435,7 @@ def cluster_memory(
         settings: The clustering settings.
         again: Cluster again even if the stored clusters have these settings and the memory has not changed since.
         device: Device of the computation.
+        distribution: Clusters the families in tasks; None clusters them in this process, with the same result.
         progress: Progress callback.
 
     Returns:
@@ -425,13 +457,23 @@ def cluster_memory(
             edit.clear_workspace(STAGE)
             write_card(memory)
             return memory
+        check_room("cluster", memory.entries, memory.path)
+        check_count(
+            "entries", memory.entries, LARGEST_INT32, "cluster smaller memories; the clusters of one have int32 numbers"
+        )
+        workspace, run = edit.workspace(STAGE, wanted), None
+        if distribution is not None:
+            from ibidem.learn.cluster.clustering_tasks import runner
+
+            run = runner(memory, settings, workspace, torch.device(device), distribution, progress)
         found = cluster_keys(
             memory.keys,
             memory.values(),
             settings,
             excluded=memory.manifest.stages["extract"].get("special_tokens", ()),
             device=torch.device(device),
-            workspace=edit.workspace(STAGE, wanted),
+            workspace=workspace,
+            run=run,
             progress=progress,
         )
         edit.put_array("clusters", lambda start, stop: found.labels[start:stop])

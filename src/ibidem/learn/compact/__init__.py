@@ -10,6 +10,7 @@ from ibidem.learn.compact.compaction import (
     fit_key_coding,
     parse_objectives,
     read_given,
+    read_stored,
     train_compactor,
     uncompact_memory,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "fit_key_coding",
     "parse_objectives",
     "read_given",
+    "read_stored",
     "train_compactor",
     "train_network",
     "train_pca",

@@ -19,15 +19,18 @@ from ibidem.compact import (
     compact_keys,
     load_compactor,
     read_notes,
+    restore_compactor,
     store_compactor,
 )
 from ibidem.errors import MismatchError, UsageError
 from ibidem.learn.compact.pca_svd import train_pca, train_svd
 from ibidem.learn.compact.trainer import TrainedCompactor, train_network
+from ibidem.learn.limits import check_room
 from ibidem.learn.provenance import UNPRUNED, contents, digest, extracted, given_digest, is_done, stored, write_card
 from ibidem.memory import (
     ADAPTIVE_COMBINER_ARTEFACT,
     COMPACTOR_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     INDEX_ARTEFACT,
@@ -44,18 +47,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ibidem.learn.jobs import Distribution
     from ibidem.memory import Edit, Memory
     from ibidem.model import BaseModel
     from ibidem.retrieve import Keys
 
 
 STAGE = "compact"
+# The work folder of the tasks; the one of the stage holds the checkpoint of the training.
+TASKS = "reconstruct"
+# Keys that are compacted together: a matrix product of other sizes may round differently.
+BLOCK_ROWS = 65536
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
 _DEPENDENT_ARTEFACTS = (
     INDEX_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     ADAPTIVE_COMBINER_ARTEFACT,
+    CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
 )
 METHODS = ("general", "network", "pca", "svd", "none")
@@ -288,6 +297,15 @@ def read_given(path: Path, model: str, fingerprint: str) -> GivenCompactor:
     return GivenCompactor(compactor, coding, path.name, payload, hashlib.sha256(content).hexdigest())
 
 
+def read_stored(payload: bytes) -> tuple[Compactor, KeyCoding]:
+    """Read the compactor that a memory stores, with the codes of its compact keys.
+
+    Args:
+        payload: The bytes of its file.
+    """
+    return restore_compactor(payload), KeyCoding.read(payload)
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Hold the data that compactors are trained on; each method uses a part of it.
@@ -389,6 +407,7 @@ def compact_memory(
     keep_keys: bool = False,
     again: bool = False,
     device: torch.device | str = "cpu",
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Train a compactor, or read one from a file, and store the compact keys of a memory.
@@ -403,6 +422,8 @@ def compact_memory(
         keep_keys: Keep the model's own keys as well, for another compactor later.
         again: Train again even if the stored compact keys have these settings and the memory has not changed since.
         device: Device of the training.
+        distribution: Computes the compact keys in tasks; None computes them in this process, with the same result.
+            Training is done in this process.
         progress: Progress callback.
 
     Returns:
@@ -445,6 +466,7 @@ def compact_memory(
             write_card(memory)
             return memory
         if compactor is None:
+            check_room("compact network" if settings.method == "network" else "compact", memory.entries, memory.path)
             trained = _train(memory, settings, model, device, edit.workspace(STAGE, wanted), progress)
             coding = fit_key_coding(trained.compactor, memory.keys, device)
         else:
@@ -455,11 +477,18 @@ def compact_memory(
             warnings.warn(
                 "Training did not improve the compactor: try other settings, or the method pca.", stacklevel=2
             )
-        blocks = compact_keys(chosen, memory.keys, device=device, progress=progress)
-        edit.put_array("compact", _rechunk(coding.encode(block) for block in blocks))
         identity = memory.identity
         notes = {"model": identity.name, "model_fingerprint": identity.model_fingerprint}
         payload = store_compactor(chosen, notes, coding)
+        if distribution is None:
+            plain = compact_keys(chosen, memory.keys, rows=BLOCK_ROWS, device=device, progress=progress)
+            blocks: Iterator[NDArray[np.int8]] = (coding.encode(block) for block in plain)
+        else:
+            from ibidem.learn.compact.compaction_tasks import compact_in_tasks
+
+            folder = edit.workspace(TASKS, digest(wanted, hashlib.sha256(payload).hexdigest(), contents(memory)))
+            blocks = compact_in_tasks(memory, payload, folder, device, distribution, progress)
+        edit.put_array("compact", _rechunk(blocks))
         edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", payload, chosen.summary())
         _remove_dependents(edit)
         if not keep_keys:
@@ -468,7 +497,8 @@ def compact_memory(
         made = {"digest": wanted, "contents": contents(memory)}
         edit.set_stage(STAGE, {**made, **chosen.summary(), **trained.report, **settled})
         memory = edit.commit()
-        edit.clear_workspace(STAGE)
+        for name in (STAGE, TASKS):
+            edit.clear_workspace(name)
     write_card(memory)
     return memory
 

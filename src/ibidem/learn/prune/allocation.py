@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ibidem.learn.limits import check_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AUTHORS_MINIMUM = 2
+# The product of two numbers of entries must fit into int64.
+_LARGEST_FACTOR = math.isqrt((1 << 63) - (1 << 33))
 
 
 def allocate_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.int64]:
@@ -45,7 +50,8 @@ def allocate_exactly(sizes: NDArray[np.int64], share: Fraction) -> NDArray[np.in
             break
         small = fewer
     large = sizes >= distinct[small]
-    # Both factors are at most the number of entries: no overflow below three thousand million.
+    # Both factors are at most the number of entries.
+    check_count("entries", math.isqrt(left * group_size), _LARGEST_FACTOR, "prune smaller memories")
     ends = (left * np.cumsum(sizes[large]) + group_size // 2) // group_size
     kept[large] = np.diff(ends, prepend=0)
     return kept

@@ -12,6 +12,7 @@ import torch
 from ibidem.errors import UsageError
 from ibidem.learn.cluster import distances_to_centres
 from ibidem.learn.cost import translation_costs
+from ibidem.learn.limits import LARGEST_INT32, STAGE_BYTES, check_count, check_room
 from ibidem.learn.provenance import UNPRUNED, digest, space, stored, write_card
 from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
@@ -21,10 +22,13 @@ from ibidem.memory import INDEX_ARTEFACT, check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from ibidem.learn.jobs import Distribution
+    from ibidem.learn.prune.neighbour_graph import GraphTasks
     from ibidem.memory import Memory
 
 
 STAGE = "prune"
+_SEARCHES = "neighbours"
 STRATEGIES = ("cost-clusters", "redundant", "random", "low-probability", "high-probability", "spatial")
 GROUPS = ("token", "ngram", "consistent")
 METHODS = ("greedy", "dbscan", "birch")
@@ -158,6 +162,7 @@ def prune_memory(
     again: bool = False,
     graph: NeighbourGraph | None = None,
     device: torch.device | str = "cpu",
+    distribution: Distribution | None = None,
     progress: Progress = silent,
 ) -> Memory:
     """Remove a share of a memory's entries (the paper's section 3.2).
@@ -175,6 +180,7 @@ def prune_memory(
         again: Prune the remaining entries and the entries added since, even with the same settings.
         graph: The neighbours of every entry, for the strategy redundant and for consistent groups; None searches them.
         device: Where to search and compute.
+        distribution: Searches neighbours in tasks; None searches in this process, with the same result.
         progress: Receives the progress.
 
     Returns:
@@ -209,8 +215,14 @@ def prune_memory(
                 memory = edit.commit()
             write_card(memory)
             return memory
+        _check_limits(memory, settings)
         progress("Pruning", None, before, "entries")
-        entries = _read_entries(memory, settings, graph, torch.device(device), progress)
+        tasks = None
+        if distribution is not None:
+            from ibidem.learn.prune.graph_tasks import graph_tasks
+
+            tasks = graph_tasks(edit, torch.device(device), distribution)
+        entries = _read_entries(memory, settings, graph, torch.device(device), tasks, progress)
         result = prune_entries(entries, settings)
         if not keep_unpruned and UNPRUNED in memory.snapshots():
             edit.forget_snapshot(UNPRUNED)
@@ -235,6 +247,7 @@ def prune_memory(
         }
         edit.set_stage(STAGE, notes if earlier is None else {**notes, "earlier": earlier})
         memory = edit.commit()
+        edit.clear_workspace(_SEARCHES)
     write_card(memory)
     return memory
 
@@ -269,11 +282,22 @@ def restore_memory(memory: Memory) -> Memory:
     return memory
 
 
+def _check_limits(memory: Memory, settings: PruneSettings) -> None:
+    """Refuse a memory whose arrays do not fit into RAM or into their types."""
+    kind = settings.strategy if settings.strategy in ("redundant", "spatial") else settings.grouping
+    stage = f"prune {kind}"
+    check_room(stage if stage in STAGE_BYTES else "prune", memory.entries, memory.path)
+    if kind in ("redundant", "consistent"):
+        remedy = "the neighbours of entries have int32 numbers; prune smaller memories, or by cost-clusters of n-grams"
+        check_count("entries", memory.entries, LARGEST_INT32, remedy)
+
+
 def _read_entries(
     memory: Memory,
     settings: PruneSettings,
     graph: NeighbourGraph | None,
     device: torch.device,
+    tasks: GraphTasks | None,
     progress: Progress,
 ) -> PruneEntries:
     """Read or compute what the strategy needs."""
@@ -288,9 +312,11 @@ def _read_entries(
         )
     predictor = neighbours = None
     if settings.strategy == "redundant":
-        predictor = make_predictor(memory, graph, device, progress)
+        predictor = make_predictor(memory, graph, device, progress, tasks)
     elif settings.grouping == "consistent":
-        graph = ensure_neighbour_graph(memory, MAX_NEIGHBOURS, graph, device=device, progress=progress)
+        graph = ensure_neighbour_graph(
+            memory, MAX_NEIGHBOURS, graph, device=device, tasks=tasks, scratch=memory.path, progress=progress
+        )
         neighbours = graph.entries
     costs = translation_costs(memory.token_log_probs(), offsets, settings.n)[rows]
     return PruneEntries(costs, memory.token_values(), offsets, rows, distances, clusters, predictor, neighbours)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ibidem.combine import Combiner
+    from ibidem.learn.prune.neighbour_graph import GraphTasks
     from ibidem.learn.prune.pruning import PruneSettings
     from ibidem.memory import Memory
     from ibidem.progress import Progress
@@ -105,7 +106,11 @@ class MixturePredictor:
 
 
 def make_predictor(
-    memory: Memory, graph: NeighbourGraph | None, device: torch.device, progress: Progress
+    memory: Memory,
+    graph: NeighbourGraph | None,
+    device: torch.device,
+    progress: Progress,
+    tasks: GraphTasks | None = None,
 ) -> MixturePredictor:
     """Make the predictor of a tuned memory.
 
@@ -114,6 +119,7 @@ def make_predictor(
         graph: The neighbours of every entry, if they are known already.
         device: Where to search and compute.
         progress: Receives the progress of the search.
+        tasks: Searches in tasks; None searches in this process.
 
     Raises:
         UsageError: The memory has no tuned combiner.
@@ -124,7 +130,10 @@ def make_predictor(
             f"{memory.path} has no tuned combiner, which the strategy redundant needs: run `ibidem tune -m "
             f"{memory.path}` first, or use the strategy cost-clusters."
         )
-    graph = ensure_neighbour_graph(memory, count_graph_neighbours(combiner.k), graph, device=device, progress=progress)
+    count = count_graph_neighbours(combiner.k)
+    graph = ensure_neighbour_graph(
+        memory, count, graph, device=device, tasks=tasks, scratch=memory.path, progress=progress
+    )
     return MixturePredictor(
         graph,
         torch.from_numpy(np.asarray(memory.values(), np.int64)).to(device),

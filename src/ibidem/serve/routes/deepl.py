@@ -26,6 +26,7 @@ from ibidem.serve.request import (
     language_name,
     read_fields,
 )
+from ibidem.serve.routes.libretranslate import round_confidence
 from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def make_routes(service: Service) -> APIRouter:
         check_languages((engine.source, engine.target), body.source_lang, body.target_lang)
         named = None if body.translation_memory_id is None else [body.translation_memory_id]
         translate = service.translate_markup if body.tag_handling else service.translate
-        memories = choose_memories(named, engine.default_weights, service.limits.memories)
+        memories = choose_memories(named, service.usable_memories(request), service.limits.memories)
         splitting = choose_splitting(body.split_sentences, body.tag_handling)
         glossary = service.glossaries.choose(next(iter(named_glossaries), None))
         found = await translate(request, body.text, RequestOptions(memories, glossary=glossary), splitting)
@@ -69,7 +70,10 @@ def make_routes(service: Service) -> APIRouter:
             DeeplResponse(
                 translations=[
                     DeeplTranslation(
-                        detected_source_language=engine.source.upper(), text=one.text, billed_characters=len(text)
+                        detected_source_language=engine.source.upper(),
+                        text=one.text,
+                        billed_characters=len(text),
+                        confidence=round_confidence(one.confidence) if body.show_confidence else None,
                     )
                     for text, one in zip(body.text, found, strict=True)
                 ]
@@ -105,6 +109,7 @@ def make_routes(service: Service) -> APIRouter:
                         segment_count=info.pairs,
                     )
                     for info in await service.run_in_thread(service.writers.list_memories)
+                    if service.rights(request, info.name) != "none"
                 ]
             )
         )

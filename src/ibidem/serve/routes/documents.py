@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 
@@ -57,9 +57,9 @@ def make_routes(service: Service) -> APIRouter:
     engine, documents, limits = service.engine, service.documents, service.limits
 
     def options_for(
-        memories: Sequence[str] | Mapping[str, float] | None, glossary: str | None = None
+        request: Request, memories: Sequence[str] | Mapping[str, float] | None, glossary: str | None = None
     ) -> RequestOptions:
-        chosen = choose_memories(memories, engine.default_weights, limits.memories)
+        chosen = choose_memories(memories, service.usable_memories(request), limits.memories)
         return RequestOptions(chosen, glossary=service.glossaries.choose(glossary))
 
     async def store(upload: Upload, copy: BinaryIO, part: bytes) -> None:
@@ -77,20 +77,29 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Send a document",
     )
-    async def send(request: Request, file: str, memories: str = _ALL) -> Response:
+    async def send(
+        request: Request,
+        file: str,
+        memories: str = _ALL,
+        glossary: str = _ALL,
+        min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
+    ) -> Response:
         """The body is the document; the ending of its name `file` gives the format.
 
-        `memories` are names with commas between them, `*` for all of them.
+        `memories` are names with commas between them, `*` for all of them; `glossary` is an id or a name, `none`
+        for none, `*` for that of the server. Texts of a lower confidence than `min_confidence` are left out, and listed
+        in `failures`.
 
         A key must be in the header or the query.
         """
         owner = service.authenticator.check(request)
-        options = options_for(None if memories == _ALL else [name for name in memories.split(",") if name])
+        names = None if memories == _ALL else [name for name in memories.split(",") if name]
+        options = options_for(request, names, None if glossary == _ALL else glossary)
         with documents.receive(file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, limits.document_bytes, limits.body_seconds):
                     await store(upload, copy, part)
-            job = documents.start(upload, owner, options)
+            job = documents.start(upload, owner, options, min_confidence=min_confidence)
         return json_response(_describe(job), 202)
 
     @router.get("/documents/{id}", response_model=DocumentInfo, tags=["Documents"], responses=ERRORS, summary="State")
@@ -129,7 +138,7 @@ def make_routes(service: Service) -> APIRouter:
             owner = service.authenticator.check(request, _text(body.fields.get("api_key")))
             fields = parse_fields(TranslateFileRequest, body)
             check_languages((engine.source, engine.target), fields.source, fields.target)
-            job = documents.start(upload, owner, options_for(fields.memories))
+            job = documents.start(upload, owner, options_for(request, fields.memories))
         try:
             await cancel_on_disconnect(request, asyncio.wrap_future(job.ended))
         except HttpError:
@@ -164,7 +173,7 @@ def make_routes(service: Service) -> APIRouter:
             _refuse_unsupported(fields, PurePath(fields.filename or upload.path).suffix)
             check_languages((engine.source, engine.target), fields.source_lang, fields.target_lang)
             memory = fields.translation_memory_id
-            options = options_for(None if memory is None else [memory], fields.glossary_id)
+            options = options_for(request, None if memory is None else [memory], fields.glossary_id)
             job = documents.start(upload, owner, options, fields.filename)
         return json_response(DeeplDocument(document_id=job.id, document_key=job.key))
 

@@ -1,14 +1,16 @@
-"""DeepL's API for glossaries: version 2 for one pair of languages, version 3 for several."""
+"""Glossaries: DeepL's API (version 2 for one pair of languages, version 3 for several), and files of terms."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response
 
-from ibidem.glossary import write_terms
+from ibidem.glossary import FORMATS, write_terms
 from ibidem.serve.deepl_schemas import (
     GlossaryDictionaries,
     GlossaryDictionary,
@@ -25,7 +27,10 @@ from ibidem.serve.deepl_schemas import (
 )
 from ibidem.serve.glossaries import GlossaryStore, StoredGlossary, Terms
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.schemas import DEEPL_ERRORS, describe_body, json_response
+from ibidem.serve.memory_writer import file_name
+from ibidem.serve.request import stream_body
+from ibidem.serve.schemas import DEEPL_ERRORS, ERRORS, describe_body, describe_file, json_response
+from ibidem.serve.store_schemas import GlossaryList, StoredGlossaryInfo
 from ibidem.text import primary_language
 
 if TYPE_CHECKING:
@@ -39,10 +44,86 @@ def make_routes(service: Service) -> APIRouter:
     Args:
         service: The service that the routes call.
     """
-    router = APIRouter(tags=["Glossaries"], responses=DEEPL_ERRORS)
-    _add_version_2(router, service)
-    _add_version_3(router, service)
+    router = APIRouter(tags=["Glossaries"])
+    _add_files(router, service)
+    of_deepl = APIRouter(responses=DEEPL_ERRORS)
+    _add_version_2(of_deepl, service)
+    _add_version_3(of_deepl, service)
+    router.include_router(of_deepl)
     return router
+
+
+def _add_files(router: APIRouter, service: Service) -> None:
+    store, check, engine = service.glossaries, service.authenticator.check, service.engine
+
+    def may_change(request: Request) -> bool:
+        return store.creates and (not service.authenticator.required or request.state.scope in ("write", "admin"))
+
+    @router.get("/glossaries", response_model=GlossaryList, responses=ERRORS, summary="List the glossaries")
+    async def list_all(request: Request) -> Response:
+        """One object for each pair of languages, with what the key may do."""
+        owner = check(request)
+        found = []
+        for stored in store.list_glossaries():
+            managed = may_change(request) and not stored.is_fixed and stored.owner in ("", owner)
+            found += [
+                StoredGlossaryInfo(
+                    id=stored.id,
+                    name=one.name,
+                    source=one.source_language,
+                    target=one.target_language,
+                    terms=len(one),
+                    rights="manage" if managed else "read",
+                )
+                for one in stored.dictionaries.values()
+            ]
+        return json_response(GlossaryList(glossaries=found, creates=may_change(request)))
+
+    @router.post(
+        "/glossaries/import",
+        response_model=StoredGlossaryInfo,
+        status_code=201,
+        responses=ERRORS,
+        openapi_extra=describe_file(),
+        summary="Create a glossary from a file",
+    )
+    async def import_file(request: Request, file: str, name: str = "") -> Response:
+        """The body is the file: CSV, TSV or TBX in UTF-8 or UTF-16, which the ending of its name `file` says.
+
+        The terms are in the languages of the server. Default for `name`: the name of the file. A key must be in the
+        header or the query.
+        """
+        owner = check(request, scope="write")
+        limit = min(service.limits.body_bytes * 4, service.limits.document_bytes)
+        content = b"".join([part async for part in stream_body(request, limit, service.limits.body_seconds)])
+        path = PurePath(file_name(file))
+        format = path.suffix.removeprefix(".").lower()
+        if format not in FORMATS:
+            raise HttpError(400, "Invalid request: a glossary is a file with the ending .csv, .tsv or .tbx")
+        terms = Terms(engine.source, engine.target, content, format, header=True)
+
+        stored = await service.run_in_thread(_create, service, request, name or path.stem, [terms], owner)
+        return json_response(
+            StoredGlossaryInfo(
+                id=stored.id,
+                name=stored.first.name,
+                source=engine.source,
+                target=engine.target,
+                terms=len(stored.first),
+                rights="manage",
+            ),
+            201,
+        )
+
+    @router.get("/glossaries/{id}/export", response_class=Response, responses=ERRORS, summary="Export the terms")
+    async def export(request: Request, id: str, format: Literal["csv", "tsv", "tbx"] = "csv") -> Response:
+        """The terms of the server's languages, else of the first pair of languages."""
+        check(request)
+        stored = store.find(id)
+        glossary = stored.dictionaries.get((engine.source, engine.target), stored.first)
+        headers = {"Content-Disposition": f"attachment; filename*=utf-8''{quote(glossary.name)}.{format}"}
+        content = await service.run_in_thread(write_terms, glossary, format)
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 def _add_version_2(router: APIRouter, service: Service) -> None:
@@ -59,7 +140,7 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
         """The glossary is on disk when the response is sent. Only the key that created it can delete it."""
         body = await service.read(request, GlossaryRequest, scope="write")
         owner = service.authenticator.owner_of(request, body.auth_key)
-        stored = await service.run_in_thread(store.create, body.name, [_terms(body)], owner)
+        stored = await service.run_in_thread(_create, service, request, body.name, [_terms(body)], owner)
         return json_response(_describe(store, stored), 201)
 
     @router.get("/v2/glossaries", response_model=GlossaryInfos, summary="List the glossaries")
@@ -89,9 +170,9 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
 
     @router.delete("/v2/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
-        """Only the key that created a glossary can delete it."""
+        """Only the key that created a glossary can delete it; `POST /trash/glossary/ID/restore` undoes this."""
         check(request, scope="write")
-        await service.run_in_thread(store.delete, id, service.authenticator.owner_of(request))
+        await _delete(service, request, id)
         return Response(status_code=204)
 
 
@@ -110,7 +191,8 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         """The glossary is on disk when the response is sent. Only the key that created it can change it."""
         body = await service.read(request, MultilingualGlossaryRequest, scope="write")
         terms = [_terms(one) for one in body.dictionaries]
-        stored = await service.run_in_thread(store.create, body.name, terms, owner_of(request, body.auth_key))
+        owner = owner_of(request, body.auth_key)
+        stored = await service.run_in_thread(_create, service, request, body.name, terms, owner)
         return json_response(_describe_all(store, stored), 201)
 
     @router.get("/v3/glossaries", response_model=MultilingualGlossaryInfos, summary="List the glossaries")
@@ -173,9 +255,9 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
 
     @router.delete("/v3/glossaries/{id}", status_code=204, response_class=Response, summary="Delete a glossary")
     async def delete(request: Request, id: str) -> Response:
-        """Only the key that created a glossary can delete it."""
+        """Only the key that created a glossary can delete it; `POST /trash/glossary/ID/restore` undoes this."""
         check(request, scope="write")
-        await service.run_in_thread(store.delete, id, owner_of(request))
+        await _delete(service, request, id)
         return Response(status_code=204)
 
     @router.delete(
@@ -190,6 +272,23 @@ def _add_version_3(router: APIRouter, service: Service) -> None:
         pair = (primary_language(source_lang), primary_language(target_lang))
         await service.run_in_thread(store.delete, id, owner_of(request), pair)
         return Response(status_code=204)
+
+
+def _create(service: Service, request: Request, name: str, terms: list[Terms], owner: str) -> StoredGlossary:
+    stored = service.glossaries.create(name, terms, owner)
+    service.audit.write("create", stored.first.name, request, kind="glossary", id=stored.id)
+    return stored
+
+
+async def _delete(service: Service, request: Request, id: str) -> None:
+    owner = service.authenticator.owner_of(request)
+
+    def apply() -> None:
+        name = service.glossaries.find(id).first.name
+        service.glossaries.delete(id, owner)
+        service.audit.write("delete", name, request, kind="glossary", id=id)
+
+    await service.run_in_thread(apply)
 
 
 def _terms(body: GlossaryRequest | GlossaryDictionary) -> Terms:

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
-from ibidem.serve.http_error import HttpError
+from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.memory_writer import file_name
 from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting, language_name
 from ibidem.serve.schemas import (
@@ -27,9 +27,11 @@ from ibidem.serve.schemas import (
     Language,
     LanguageName,
     LanguagePair,
+    MatchingPair,
     PlainResponse,
     SuggestRequest,
     SuggestResponse,
+    TranslatedSegment,
     TranslateRequest,
     TranslateResponse,
     TranslationWarning,
@@ -84,13 +86,19 @@ def make_routes(service: Service) -> APIRouter:
 
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
         check_languages((engine.source, engine.target), body.source, body.target)
-        memories = choose_memories(body.memories, engine.default_weights, service.limits.memories)
+        memories = choose_memories(body.memories, service.usable_memories(request), service.limits.memories)
         glossary = service.glossaries.choose(body.glossary)
-        options = RequestOptions(memories, body.alternatives, body.explain, glossary)
+        options = RequestOptions(memories, body.alternatives, body.explain, glossary, with_vectors=body.matches > 0)
         texts = body.q if isinstance(body.q, list) else [body.q]
-        translate = service.translate_markup if body.format == "html" else service.translate
-        markup = "html" if body.format == "html" else None
-        found = await translate(request, texts, options, choose_splitting(body.split_sentences, markup))
+        splitting = choose_splitting(body.split_sentences, "html" if body.format == "html" else None)
+        if body.format == "html":
+            if body.matches or body.min_confidence:
+                raise HttpError(400, "Invalid request: markup has no matches and no confidence; send plain text")
+            found = await service.translate_markup(request, texts, options, splitting)
+        else:
+            found = await service.translate(
+                request, texts, options, splitting, matches=body.matches, min_confidence=body.min_confidence
+            )
         warnings = [[TranslationWarning(**item._asdict()) for item in one.suspicions] for one in found]
 
         def like_request(values: list[Any]) -> Any:
@@ -104,6 +112,10 @@ def make_routes(service: Service) -> APIRouter:
             detectedLanguage=like_request([language_of_text] * len(texts)) if body.source in ("", "auto") else None,
             explanation=like_request([cite(one, engine.names_by_folder) for one in found]) if body.explain else None,
             warnings=like_request(warnings) if any(warnings) else None,
+            confidence=like_request([round_confidence(one.confidence) for one in found]),
+            segments=like_request([_convert_segments(one, shown=body.matches > 0) for one in found])
+            if body.format == "text"
+            else None,
         )
 
     @router.post(
@@ -134,6 +146,8 @@ def make_routes(service: Service) -> APIRouter:
         body = await service.read(request, SuggestRequest, scope="write")
         check_languages((engine.source, engine.target), body.source, body.target)
         if service.suggestion_memory is None:
+            if service.settings.read_only:
+                raise ReadOnlyError(service.settings.writer)
             raise HttpError(403, "This server does not accept suggestions.")
         service.check_size([body.q, body.s])
         pairs = pair_lines(body.q, body.s)
@@ -163,11 +177,19 @@ def make_routes(service: Service) -> APIRouter:
         seconds = service.batcher.seconds_since_step
         if seconds > service.limits.stuck_seconds:
             return json_response(Health(status="stuck", seconds_since_step=round(seconds, 1)), 503)
-        return json_response(Health(status="ok"))
+        behind = service.seconds_behind
+        stale = behind > service.limits.stale_seconds
+        return json_response(Health(status="ok", seconds_behind=round(behind, 1) if stale else None))
 
     @router.get("/frontend/settings", response_model=FrontendSettings, summary="Settings for pages")
-    async def frontend_settings() -> Response:
-        """The fields that LibreTranslate sends to its page, and `learnsInto`."""
+    async def frontend_settings(request: Request) -> Response:
+        """The fields that LibreTranslate sends to its page, `learnsInto` and `features`."""
+        routes = {getattr(route, "path", "") for route in request.app.routes}
+        features = {
+            "memories": service.memories.creates,
+            "glossaries": service.glossaries.creates,
+            "search": "/memories/{name}/search" in routes,
+        }
         return json_response(
             FrontendSettings(
                 apiKeys=service.authenticator.required,
@@ -182,10 +204,49 @@ def make_routes(service: Service) -> APIRouter:
                 suggestions=service.suggestion_memory is not None,
                 learnsInto=service.suggestion_memory,
                 supportedFilesFormat=document_endings(),
+                features=[name for name, offered in features.items() if offered],
             )
         )
 
     return router
+
+
+def round_confidence(confidence: float | None) -> float | None:
+    """Round a confidence for a response.
+
+    Args:
+        confidence: A probability, or None.
+    """
+    return None if confidence is None else round(confidence, 4)
+
+
+def _convert_segments(translation: TextTranslation, *, shown: bool) -> list[TranslatedSegment]:
+    """Convert the sentences of a translation, with their matches if they are to be shown."""
+    return [
+        TranslatedSegment(
+            start=segment.start,
+            end=segment.end,
+            source_start=segment.source_start,
+            source_end=segment.source_end,
+            confidence=round_confidence(segment.confidence),
+            left_empty=True if segment.left_empty else None,
+            matches=[
+                MatchingPair(
+                    memory=one.memory,
+                    id=one.match.pair.id,
+                    source=one.match.pair.source,
+                    target=one.match.pair.target,
+                    origin=file_name(one.match.pair.origin),
+                    location=one.match.pair.location,
+                    percent=one.match.percent,
+                )
+                for one in segment.matches
+            ]
+            if shown
+            else None,
+        )
+        for segment in translation.segments
+    ]
 
 
 def _confidence(texts: list[str]) -> float:
@@ -254,7 +315,8 @@ class PairCache:
             self._numbers[key] = len(self.pairs)
             self.pairs.append(
                 CitedPair(
-                    memory=self._names[pair.memory],
+                    # The memory may have been renamed since its folder was read.
+                    memory=self._names.get(pair.memory) or file_name(pair.memory),
                     id=pair.id,
                     source=pair.source,
                     target=pair.target,

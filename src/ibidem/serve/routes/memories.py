@@ -1,29 +1,41 @@
-"""The API of the memories: list them, add and remove pairs, import files."""
+"""The API of the memories: list, create, rename, delete and export them, add and remove pairs, import files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from starlette.background import BackgroundTask
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
-from starlette.responses import Response  # noqa: TC002
+from starlette.responses import FileResponse, Response
 
+from ibidem.check import POLICIES
+from ibidem.memory import remove_file
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import stream_body
+from ibidem.serve.request import check_languages, stream_body
 from ibidem.serve.schemas import (
     ERRORS,
     AddRequest,
     AddResponse,
+    FoundPair,
     JobInfo,
+    MemoryInfo,
     MemoryList,
     RemoveRequest,
     RemoveResponse,
     ReplacedPair,
+    SearchResponse,
     describe_body,
     describe_file,
     json_response,
 )
+from ibidem.serve.service import SearchQuery
+from ibidem.serve.store_schemas import ChangeMemoryRequest, CreateMemoryRequest, Named, TrashItem
+from ibidem.text import write_pairs
 
 if TYPE_CHECKING:
     from ibidem.serve.jobs import Job
@@ -31,19 +43,40 @@ if TYPE_CHECKING:
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes for memories, their pairs, and imports.
+    """Create the routes for memories, their pairs, imports and exports.
 
     Args:
         service: The service that the routes call.
     """
     router = APIRouter(tags=["Memories"], responses=ERRORS)
     writers = service.writers
+    _add_management(router, service)
 
-    @router.get("/memories", response_model=MemoryList, summary="List the memories")
-    async def list_memories(request: Request) -> Response:
-        """All memories with their sizes and weights."""
+    @router.get("/memories/{name}/search", response_model=SearchResponse, summary="Search the pairs of a memory")
+    async def search(
+        request: Request,
+        name: str,
+        q: str,
+        side: Literal["source", "target", "both"] = "both",
+        mode: Literal["words", "phrase"] = "words",
+        limit: Annotated[int, Query(ge=0, le=100)] = 20,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        """All `words` in any order, or the `phrase` as it stands; upper and lower case are alike."""
         service.authenticator.check(request)
-        return json_response(MemoryList(memories=await service.run_in_thread(writers.list_memories)))
+        service.check_rights(request, name, "read")
+        found = await service.search(name, SearchQuery(q, side, mode, limit, offset))
+        pairs = [
+            FoundPair(
+                id=pair.id,
+                source=pair.source,
+                target=pair.target,
+                origin=file_name(pair.origin),
+                location=pair.location,
+            )
+            for pair in found.pairs
+        ]
+        return json_response(SearchResponse(pairs=pairs, total=found.total, complete=found.complete))
 
     @router.post(
         "/memories/{name}/pairs",
@@ -91,22 +124,27 @@ def make_routes(service: Service) -> APIRouter:
         openapi_extra=describe_file(),
         summary="Import a file",
     )
-    async def import_file(request: Request, name: str, file: str) -> Response:
+    async def import_file(request: Request, name: str, file: str, bad_pairs: str = "stop") -> Response:
         """The body is the file. Its name `file` gives the format: TMX, XLIFF, PO, MO, TSV, CSV, XLSX or JSONL.
 
         The ending .gz or .xz may follow.
 
+        The file is checked before it is learnt. `bad_pairs` is `stop` (certain defects such as exchanged languages make
+        the import fail, others are reported in its message), `fix` (bad pairs are repaired or left out) or `keep`.
+
         A key must be in the header or the query. The import continues after a restart of the server.
         """
         service.authenticator.check(request, scope="write")
-        if name not in writers.names:
-            raise HttpError(404, "There is no memory of this name, or the server is read-only.")
+        if bad_pairs not in POLICIES:
+            raise HttpError(400, f"Invalid request: bad_pairs is one of {', '.join(POLICIES)}")
+        service.check_rights(request, name, "write")
+        writers.check_writable(name)
         with service.jobs.receive(name, file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, service.limits.import_bytes, service.limits.body_seconds):
                     service.jobs.grow(upload, len(part))
                     await service.run_in_thread(copy.write, part)
-            job = await service.run_in_thread(service.jobs.start, name, upload)
+            job = await service.run_in_thread(service.jobs.start, name, upload, bad_pairs)
             service.audit.write("import", name, request, job=job.id, bytes=upload.size)
         return json_response(_describe(job), 202)
 
@@ -126,6 +164,111 @@ def make_routes(service: Service) -> APIRouter:
         return json_response(_describe(found))
 
     return router
+
+
+def _add_management(router: APIRouter, service: Service) -> None:
+    writers, store, engine = service.writers, service.memories, service.engine
+
+    def list_infos() -> list[MemoryInfo]:
+        store.follow()
+        return writers.list_memories()
+
+    @router.get("/memories", response_model=MemoryList, summary="List the memories")
+    async def list_memories(request: Request) -> Response:
+        """The memories that the key may use, with their sizes and weights."""
+        service.authenticator.check(request)
+        found = []
+        for info in await service.run_in_thread(list_infos):
+            rights = service.rights(request, info.name)
+            if rights != "none":
+                info.rights, info.others = rights, store.others(info.name)
+                info.learns = rights != "read"
+                info.source, info.target = engine.source, engine.target
+                found.append(info)
+        creates = store.creates and (not service.authenticator.required or request.state.scope in ("write", "admin"))
+        return json_response(MemoryList(memories=found, creates=creates))
+
+    @router.post(
+        "/memories",
+        response_model=Named,
+        status_code=201,
+        openapi_extra=describe_body(CreateMemoryRequest, form=False),
+        summary="Create a memory",
+    )
+    async def create(request: Request) -> Response:
+        """The memory is empty, and on disk when the response is sent. It belongs to the key of the request."""
+        body = await service.read(request, CreateMemoryRequest, scope="write")
+        check_languages((engine.source, engine.target), body.source, body.target)
+        owner = request.state.owner
+
+        def apply() -> str:
+            name = store.create(body.name, owner, body.others)
+            service.audit.write("create", name, request, others=body.others)
+            return name
+
+        return json_response(Named(name=await service.run_in_thread(apply)), 201)
+
+    @router.patch(
+        "/memories/{name}",
+        response_model=Named,
+        openapi_extra=describe_body(ChangeMemoryRequest, form=False),
+        summary="Rename a memory, or change the rights of other keys",
+    )
+    async def change(request: Request, name: str) -> Response:
+        """Only for memories that clients created, with the key of the creator or the scope `admin`."""
+        body = await service.read(request, ChangeMemoryRequest, scope="write")
+        service.check_rights(request, name, "manage")
+
+        def apply() -> str:
+            if body.others is not None:
+                store.share(name, body.others)
+                service.audit.write("access", name, request, others=body.others)
+            if body.name is None:
+                return name
+            new = store.rename(name, body.name)
+            service.audit.write("rename", name, request, new=new)
+            return new
+
+        return json_response(Named(name=await service.run_in_thread(apply)))
+
+    @router.delete("/memories/{name}", response_model=TrashItem, summary="Move a memory to the trash")
+    async def delete(request: Request, name: str) -> Response:
+        """`POST /trash/memory/ID/restore` undoes this, until `expires`."""
+        service.authenticator.check(request, scope="write")
+        service.check_rights(request, name, "manage")
+
+        def apply() -> TrashItem:
+            deleted = store.delete(name)
+            service.audit.write("delete", name, request, kind="memory", id=deleted.id)
+            return TrashItem.model_validate(deleted, from_attributes=True)
+
+        return json_response(await service.run_in_thread(apply))
+
+    @router.get("/memories/{name}/export", response_class=Response, summary="Export all pairs")
+    async def export(request: Request, name: str, format: Literal["tmx", "tsv", "jsonl"] = "tmx") -> Response:
+        """A file that can be imported again; TMX and JSONL also have the origins of the pairs."""
+        service.authenticator.check(request, scope="write")
+        service.check_rights(request, name, "read")
+        path = Path(tempfile.mkdtemp(prefix="ibidem-")) / f"memory.{format}"
+
+        def write() -> None:
+            memory = writers.newest(name)
+            write_pairs(
+                memory.sentences(), path, source_language=engine.source, target_language=engine.target, format=format
+            )
+
+        try:
+            await service.run_in_thread(write)
+        except BaseException:
+            remove_file(path.parent)
+            raise
+        headers = {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}.{format}"}
+        return FileResponse(
+            path,
+            media_type="application/octet-stream",
+            headers=headers,
+            background=BackgroundTask(remove_file, path.parent),
+        )
 
 
 def _describe(job: Job) -> JobInfo:

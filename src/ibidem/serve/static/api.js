@@ -10,8 +10,27 @@ export async function send(method, path, body, options = {}) {
   const response = await fetch(path, { method, headers, body: content, signal: options.signal });
   const found = await response.json().catch(() => ({}));
   if (response.ok) return found;
-  const error = new Error(found.error ?? `The server returned status ${response.status}.`);
+  throw failure(response, found);
+}
+
+// Downloads a file under a name. The request needs the key in its header, so a link to the file would not do.
+export async function download(path, name) {
+  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
+  const response = await fetch(path, { headers });
+  if (!response.ok) throw failure(response, await response.json().catch(() => ({})));
+  const url = URL.createObjectURL(await response.blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+function failure(response, found) {
+  const error = new Error(found.error ?? found.message ?? `The server returned status ${response.status}.`);
   error.status = response.status;
   error.wait = Number(response.headers.get("Retry-After")) || 0;
-  throw error;
+  return error;
 }
+
+export const explain = (error) => (error.status ? error.message : "The server cannot be reached.");

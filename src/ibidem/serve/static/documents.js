@@ -1,15 +1,17 @@
 // Translation of files: chosen or dropped, with their progress, their failures and the download.
 
-import { key, send } from "./api.js";
-import { $, make, showError, showStatus } from "./dom.js";
-import { state } from "./state.js";
+import { download, explain, send } from "./api.js";
+import { $, count, make, makeButton, showError, showStatus } from "./dom.js";
+import { selectedMemories, state } from "./state.js";
 
 const POLL = 400; // milliseconds between two requests for the state of a document
 const SHOWN_FAILURES = 10;
 
-function memoriesParameter() {
-  const names = state.memories.map((memory) => memory.name).filter((name) => state.used.has(name));
-  return names.length === state.memories.length ? "" : `&memories=${encodeURIComponent(names.join(","))}`;
+function parameters() {
+  const memories = selectedMemories();
+  const { source, target } = state;
+  const given = { source, target, ...(memories && { memories: memories.join(",") }), ...(state.glossary && { glossary: state.glossary }) };
+  return `&${new URLSearchParams(given)}`;
 }
 
 export function showFormats() {
@@ -21,7 +23,7 @@ export function showFormats() {
 async function translateDocument(file) {
   const bar = make("progress", { max: "1", "aria-label": `Translating ${file.name}` });
   const note = make("span", { class: "muted", role: "status" }, "Sending");
-  const cancel = make("button", { type: "button", class: "quiet" }, "Cancel");
+  const cancel = make("button", { type: "button", class: "quiet", "aria-label": `Cancel ${file.name}` }, "Cancel");
   const row = make("li", {}, make("div", { class: "row" }, make("span", { class: "name" }, file.name), bar, note, cancel));
   $("document-list").prepend(row);
   let id = null;
@@ -32,7 +34,7 @@ async function translateDocument(file) {
     if (id) await send("DELETE", `/documents/${encodeURIComponent(id)}`).catch(() => {});
   });
   try {
-    const path = `/documents?file=${encodeURIComponent(file.name)}${memoriesParameter()}`;
+    const path = `/documents?file=${encodeURIComponent(file.name)}${parameters()}`;
     id = (await send("POST", path, file, { raw: true })).id;
     for (;;) {
       if (stopped) {
@@ -51,18 +53,17 @@ async function translateDocument(file) {
     bar.hidden = true;
     cancel.textContent = "Remove";
     note.classList.add("wrong");
-    note.textContent = error.status ? error.message : "The server cannot be reached.";
+    note.textContent = explain(error);
     if (error.status === 403) showError(error);
   }
 }
 
 function showResult(row, note, bar, cancel, found) {
-  const download = make("button", { type: "button", class: "primary" }, "Download");
-  download.addEventListener("click", () => save(found).catch(showError));
+  const save = () => download(`/documents/${encodeURIComponent(found.id)}/file`, found.file).catch(showError);
   bar.hidden = true;
-  note.textContent = found.failures.length ? `${found.failures.length} ${found.failures.length === 1 ? "text" : "texts"} without a translation` : "Translated";
+  note.textContent = found.failures.length ? `${count(found.failures.length, "text")} without a translation` : "Translated";
   cancel.textContent = "Remove";
-  cancel.before(download);
+  cancel.before(makeButton("Download", save, { class: "primary", "aria-label": `Download ${found.file}` }));
   if (found.failures.length) {
     const items = found.failures.slice(0, SHOWN_FAILURES).map((failure) =>
       make("li", {}, `${failure.place ?? `line ${failure.line}`}: ${failure.reason} — ${failure.source}`));
@@ -71,23 +72,9 @@ function showResult(row, note, bar, cancel, found) {
   showStatus(`${found.file} is translated.`);
 }
 
-// The request needs the key in its header, so a link to the file would not do.
-async function save(found) {
-  const headers = key() ? { Authorization: `Bearer ${key()}` } : {};
-  const response = await fetch(`/documents/${encodeURIComponent(found.id)}/file`, { headers });
-  if (!response.ok) {
-    const body = await response.json().catch(() => ({}));
-    throw Object.assign(new Error(body.error ?? "The file was removed."), { status: response.status });
-  }
-  const url = URL.createObjectURL(await response.blob());
-  make("a", { href: url, download: found.file }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
-}
-
 const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
 
 export function startDocuments() {
-  const pane = $("documents-pane");
   const file = $("document-file");
   $("document-button").addEventListener("click", () => file.click());
   file.addEventListener("change", () => {
@@ -97,15 +84,16 @@ export function startDocuments() {
   document.addEventListener("dragover", (event) => {
     if (!hasFiles(event)) return;
     event.preventDefault(); // else the browser would open the file
-    pane.classList.add("dropping");
+    $("drop").hidden = false;
   });
   document.addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) pane.classList.remove("dropping");
+    if (!event.relatedTarget) $("drop").hidden = true;
   });
   document.addEventListener("drop", (event) => {
-    pane.classList.remove("dropping");
+    $("drop").hidden = true;
     if (!hasFiles(event)) return;
     event.preventDefault();
     for (const one of event.dataTransfer.files) translateDocument(one);
+    $("documents-pane").scrollIntoView({ block: "nearest" });
   });
 }

@@ -1,14 +1,18 @@
 // The page of `ibidem serve`: its start, its buttons and its keyboard shortcuts.
 
-import { key, send } from "./api.js";
+import { explain, key, send } from "./api.js";
 import { endCorrection, learn, startCorrection } from "./correction.js";
 import { showFormats, startDocuments } from "./documents.js";
 import { $, make, showError, showKeyForm, showStatus } from "./dom.js";
 import { moveFocus, pin, showEvidence, unpin, wordAt } from "./evidence.js";
 import { listGlossaries } from "./glossaries.js";
+import { chooseLanguages, startLanguages } from "./languages.js";
 import { listMemories } from "./memories.js";
+import { startSearch } from "./search.js";
+import { link, linkAtCaret, sentenceAt, startViews } from "./sentences.js";
 import { state } from "./state.js";
-import { scheduleTranslation, showCount, translate } from "./translation.js";
+import { clear, fitSource, scheduleTranslation, showProblem, translate } from "./translation.js";
+import { listTrash } from "./trash.js";
 
 const EXAMPLES = {
   de: [
@@ -16,37 +20,48 @@ const EXAMPLES = {
     "Klicken Sie auf die Schaltfläche, um die Einstellungen zu speichern.",
     "Der Mandant wurde gelöscht.",
   ],
+  en: [
+    "The file could not be opened.",
+    "Click the button to save the settings.",
+    "The client was deleted.",
+  ],
 };
 
 async function start() {
   try {
-    state.settings = await send("GET", "/frontend/settings");
-    const { source, target } = state.settings.language;
-    $("pair").textContent = `${source.name} to ${target.name}, with a memory`;
-    $("source-title").textContent = source.name;
-    $("memory-title").textContent = `${target.name}, with memory`;
-    $("base-title").textContent = `${target.name}, base model alone`;
-    $("source").lang = source.code;
-    for (const id of ["target", "translation", "base"]) $(id).lang = target.code;
-    $("source").maxLength = state.settings.charLimit;
+    const [settings, languages] = await Promise.all([send("GET", "/frontend/settings"), send("GET", "/languages")]);
+    state.settings = settings;
+    state.languages = languages;
+    startLanguages();
     showFormats();
-    $("key-button").hidden = !state.settings.keyRequired;
-    $("examples").replaceChildren(...(EXAMPLES[source.code] ?? []).map((text) => {
-      const button = make("button", { type: "button", lang: source.code }, text);
-      button.addEventListener("click", () => {
-        $("source").value = text;
-        $("source").focus();
-        showCount();
-        translate();
-      });
-      return button;
-    }));
-    if (state.settings.keyRequired && !key()) showKeyForm();
-    else await Promise.all([listMemories(), listGlossaries()]);
+    $("key-button").hidden = !settings.keyRequired;
+    if (settings.keyRequired && !key()) showKeyForm();
+    else {
+      await Promise.all([listMemories(), listGlossaries()]);
+      await listTrash();
+      startSearch();
+    }
     if ($("source").value) translate();
+    else clear();
   } catch (error) {
-    showError(error);
+    if (error.status) showError(error);
+    else showProblem(explain(error), start);
   }
+}
+
+function showExamples() {
+  $("examples").replaceChildren(...(EXAMPLES[state.source] ?? []).map((text) => {
+    const button = make("button", { type: "button", lang: state.source }, text);
+    button.addEventListener("click", () => setSource(text));
+    return button;
+  }));
+}
+
+function setSource(text) {
+  $("source").value = text;
+  $("source").focus();
+  fitSource();
+  translate();
 }
 
 $("key-button").addEventListener("click", showKeyForm);
@@ -68,30 +83,63 @@ $("source").addEventListener("keydown", (event) => {
     startCorrection();
   }
 });
-$("target").addEventListener("keydown", (event) => {
+$("clear").addEventListener("click", () => {
+  const text = $("source").value;
+  $("source").value = "";
+  endCorrection();
+  clear();
+  $("source").focus();
+  showStatus("The text was cleared.", { undo: () => setSource(text) });
+});
+document.addEventListener("selectionchange", () => {
+  if (document.activeElement === $("source")) linkAtCaret();
+});
+$("correction").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     learn();
   }
 });
-$("correct").addEventListener("click", startCorrection);
+$("correct").addEventListener("click", () => startCorrection());
 $("learn").addEventListener("click", learn);
 $("cancel").addEventListener("click", endCorrection);
 $("copy").addEventListener("click", async () => {
-  await navigator.clipboard?.writeText(state.response.translatedText);
-  showStatus("Copied.");
+  try {
+    await navigator.clipboard.writeText(state.translation);
+    showStatus("Copied.");
+  } catch {
+    showStatus("The browser does not allow copying: select the text and copy it.", { wrong: true });
+  }
 });
 $("copy").hidden = !navigator.clipboard;
-$("unpin").addEventListener("click", unpin);
-$("translation").addEventListener("mouseover", (event) => wordAt(event.target) && showEvidence(wordAt(event.target)));
-$("translation").addEventListener("focusin", (event) => wordAt(event.target) && showEvidence(wordAt(event.target)));
+$("unpin").addEventListener("click", () => unpin({ close: true }));
+
+function point(event) {
+  const word = wordAt(event.target);
+  if (word) showEvidence(word);
+  link(sentenceAt(event.target));
+}
+$("translation").addEventListener("mouseover", point);
+$("translation").addEventListener("focusin", point);
+$("translation").addEventListener("mouseleave", () => link(null));
 $("translation").addEventListener("click", (event) => wordAt(event.target) && pin(wordAt(event.target)));
-$("translation").addEventListener("dblclick", startCorrection);
+$("translation").addEventListener("dblclick", (event) => startCorrection(sentenceAt(event.target)));
 $("translation").addEventListener("keydown", moveFocus);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   if (!$("correction").hidden) endCorrection();
-  else unpin();
+  else unpin({ close: true });
+});
+window.addEventListener("resize", fitSource);
+
+// In a narrow window the evidence is drawn over the foot of the page, only while the translation is in view.
+new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !entry.isIntersecting && innerWidth <= 1200)).observe($("workspace"));
+
+startViews();
+fitSource();
+chooseLanguages((changed) => {
+  showExamples();
+  if (changed) listGlossaries().catch(showError);
 });
 startDocuments();
 start();

@@ -1,31 +1,44 @@
-// Translation while typing, with the memories and with the base model alone.
+// Translation while typing, sentence by sentence: a sentence that was translated before is not sent again.
 
-import { send } from "./api.js";
-import { $, make, showError, showStatus } from "./dom.js";
+import { explain, send } from "./api.js";
+import { $, makeButton, showKeyForm, showStatus } from "./dom.js";
 import { unpin, updateEvidence } from "./evidence.js";
-import { state } from "./state.js";
+import { detect } from "./languages.js";
+import { showChanges, showMirror, showSentences } from "./sentences.js";
+import { selectedMemories, state } from "./state.js";
 
 const PAUSE = 250; // milliseconds between the last key and the request
-const MAX_COMPARED = 600; // words; comparing takes the product of both lengths
+const GROUP = 6; // sentences of a request
+const GROUP_CHARACTERS = 1_500;
+const MATCHES = 3; // similar sentences of the memories that are asked for
+const KEPT = 600; // sentences
 
 let request = null; // the AbortController of the running requests
 let timer = 0;
-
-function selectedMemories() {
-  const names = state.memories.map((memory) => memory.name).filter((name) => state.used.has(name));
-  return names.length === state.memories.length ? undefined : names;
-}
+const known = { memory: new Map(), base: new Map() }; // results by options and sentence, the last used ones last
 
 export function scheduleTranslation() {
   clearTimeout(timer);
   timer = setTimeout(translate, PAUSE);
-  showCount();
+  fitSource();
 }
 
-export function showCount() {
+// Forgets the translations, since a memory, a glossary or a language has changed.
+export function forget() {
+  known.memory.clear();
+}
+
+export function fitSource() {
+  const source = $("source");
   const limit = state.settings?.charLimit ?? 0;
-  const length = $("source").value.length;
-  $("count").textContent = length ? `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}` : "";
+  const length = source.value.length;
+  $("count").textContent = length > limit / 2 && limit ? `${length.toLocaleString("en")} of ${limit.toLocaleString("en")} characters` : "";
+  $("clear").disabled = !length;
+  $("examples").hidden = Boolean(source.value.trim());
+  $("source-hint").hidden = !source.value.trim();
+  source.style.height = "auto";
+  source.style.height = `${source.scrollHeight}px`;
+  showMirror();
 }
 
 export async function translate() {
@@ -36,107 +49,189 @@ export async function translate() {
     clear();
     return;
   }
+  if (!state.settings) return; // the page cannot reach the server yet
+  const limit = state.settings.charLimit;
+  if (text.length > limit) {
+    setBusy(false);
+    showProblem(`The text has ${text.length.toLocaleString("en")} characters, and the server translates ${limit.toLocaleString("en")} at once. Send it as a file.`);
+    return;
+  }
   const mine = (request = new AbortController());
   setBusy(true);
   try {
-    const same = { q: text, source: "auto", target: state.settings?.language.target.code };
-    const [withMemory, alone] = await Promise.all([
-      send("POST", "/translate", { ...same, memories: selectedMemories(), glossary: state.glossary, explain: true }, mine),
-      send("POST", "/translate", { ...same, memories: [], glossary: "none" }, mine),
-    ]);
+    const options = { source: state.source, target: state.target };
+    const withMemory = { ...options, memories: selectedMemories(), glossary: state.glossary };
+    const spans = await findSegments(text, withMemory, mine);
+    const sources = spans.map(({ start, end }) => text.slice(start, end));
+    const share = (done, total) => {
+      if (mine.signal.aborted) return;
+      showProgress(done, total);
+      if (total > GROUP) show(text, spans, sources, withMemory);
+    };
+    await fetchSentences(known.memory, sources, { ...withMemory, explain: true, matches: MATCHES }, withMemory, mine, share);
     if (mine.signal.aborted) return;
-    state.source = text;
-    state.response = withMemory;
-    show(withMemory, alone.translatedText);
-    if ($("status").classList.contains("wrong")) showStatus("");
+    hideProblem();
+    show(text, spans, sources, withMemory);
+    setBusy(false, { base: true });
+    detect(text, mine);
+    const without = { ...options, memories: [], glossary: "none" };
+    if (withMemory.memories?.length === 0 && withMemory.glossary === "none") {
+      for (const source of sources) keep(known.base, cacheKey(without, source), { translation: result(known.memory, withMemory, source).translation });
+    }
+    await fetchSentences(known.base, sources, without, without, mine, () => {});
+    if (mine.signal.aborted) return;
+    for (const segment of state.segments) segment.base = result(known.base, without, segment.source).translation;
+    showChanges();
   } catch (error) {
-    showError(error);
+    if (error.name === "AbortError" || mine.signal.aborted) return;
+    if (error.status === 403 && state.settings.keyRequired) showKeyForm();
+    const again = error.wait ? ` It is tried again in ${error.wait} s.` : "";
+    showProblem(explain(error) + again, translate);
     if (error.wait) timer = setTimeout(translate, 1000 * error.wait);
   } finally {
-    if (request === mine) setBusy(false);
+    if (request === mine) {
+      setBusy(false);
+      $("progress").hidden = true;
+    }
   }
 }
 
-function setBusy(busy) {
-  for (const pane of [$("memory-pane"), $("base-pane")]) pane.setAttribute("aria-busy", String(busy));
-}
-
-function clear() {
-  state.response = null;
-  state.source = "";
-  setBusy(false);
-  for (const id of ["translation", "base"]) $(id).replaceChildren();
-  for (const id of ["legend", "base-note", "warnings"]) $(id).hidden = true;
-  for (const id of ["correct", "copy"]) $(id).disabled = true;
-  $("examples").hidden = false;
-  unpin();
-  updateEvidence();
-}
-
-const shareLevel = (word) => (word.memory_share >= 0.7 ? 3 : word.memory_share >= 0.4 ? 2 : word.memory_share >= 0.1 ? 1 : 0);
-
-function show(response, base) {
-  const { translation, words } = response.explanation;
-  const text = Array.from(translation); // offsets count code points, not UTF-16 units
-  const parts = [];
+// Returns the sentences of a text in UTF-16 units; the server counts code points.
+async function findSegments(text, options, signal) {
+  const { memories, source, target } = options;
+  const { segments } = await send("POST", "/segments", { q: wellFormed(text), source, target, memories }, signal);
+  const units = [];
   let place = 0;
-  words.forEach((word, number) => {
-    if (!word.text) return;
-    parts.push(text.slice(place, word.start).join(""));
-    const label = `${word.text}, ${word.summary}`;
-    const button = make("button", { type: "button", class: `word share-${shareLevel(word)}`, "aria-label": label }, word.text);
-    button.dataset.number = number;
-    button.tabIndex = parts.length === 1 ? 0 : -1;
-    parts.push(button);
-    place = word.end;
-  });
-  $("translation").replaceChildren(...parts, text.slice(place).join(""));
-  showLegend();
-  showWarnings(response.warnings ?? [], text);
-  for (const id of ["correct", "copy"]) $(id).disabled = false;
-  $("examples").hidden = true;
-  unpin();
-  updateEvidence();
-  showBase(base, translation);
+  for (const character of text) {
+    units.push(place);
+    place += character.length;
+  }
+  units.push(place);
+  return segments.map(({ start, end }) => ({ start: units[start], end: units[end] }));
 }
 
-function showWarnings(warnings, text) {
-  const shorten = (part) => (part.length > 30 ? `${part.slice(0, 30).join("")}…` : part.join(""));
-  const lines = warnings.map(({ start, end, message }) => `“${shorten(text.slice(start, end))}”: ${message}`);
-  $("warnings").textContent = lines.length ? `Please check: ${lines.slice(0, 3).join("; ")}${lines.length > 3 ? "; …" : ""}.` : "";
+const wellFormed = (text) => text.toWellFormed?.() ?? text;
+const cacheKey = (options, source) => JSON.stringify([options.source, options.target, options.memories ?? null, options.glossary ?? null, source]);
+const result = (cache, options, source) => cache.get(cacheKey(options, source));
+
+function keep(cache, key, value) {
+  cache.delete(key);
+  cache.set(key, value);
+  if (cache.size > KEPT + state.segments.length) cache.delete(cache.keys().next().value);
+}
+
+// Translates the sentences that the cache lacks, a few in each request.
+async function fetchSentences(cache, sources, body, options, signal, share) {
+  const missing = [...new Set(sources)].filter((source) => !result(cache, options, source));
+  for (const source of sources) {
+    const found = result(cache, options, source);
+    if (found) keep(cache, cacheKey(options, source), found);
+  }
+  const groups = [];
+  let size = Infinity;
+  for (const source of missing) {
+    if (size + source.length > GROUP_CHARACTERS || groups.at(-1).length === GROUP) {
+      groups.push([]);
+      size = 0;
+    }
+    groups.at(-1).push(source);
+    size += source.length;
+  }
+  let done = sources.length - missing.length;
+  for (const group of groups) {
+    if (groups.length > 1) share(done, sources.length);
+    const response = await send("POST", "/translate", { ...body, q: group.map(wellFormed) }, signal);
+    group.forEach((source, number) => {
+      const warnings = response.warnings?.[number] ?? [];
+      const segments = response.segments?.[number] ?? [];
+      const explained = response.explanation?.[number];
+      keep(cache, cacheKey(options, source), {
+        translation: response.translatedText[number],
+        words: explained?.words ?? [],
+        pairs: explained?.pairs ?? [],
+        warnings: warnings.map((warning) => warning.message),
+        confidence: segments.length ? Math.min(...segments.map((one) => one.confidence ?? NaN)) : NaN,
+        matches: segments.flatMap((one) => one.matches ?? []),
+      });
+    });
+    done += group.length;
+  }
+  share(done, sources.length);
+}
+
+function show(text, spans, sources, options) {
+  const before = new Map(state.segments.map((segment) => [segment.source, segment]));
+  state.text = text;
+  state.segments = spans.map((span, number) => {
+    const source = sources[number];
+    const found = result(known.memory, options, source);
+    const base = before.get(source)?.base;
+    const empty = { translation: source, unknown: true, words: [], pairs: [], warnings: [], confidence: NaN, matches: [] };
+    return { ...(found ?? before.get(source) ?? empty), ...span, source, pending: !found, base };
+  });
+  state.translation = join(text, state.segments);
+  showSentences();
+  for (const id of ["correct", "copy"]) $(id).disabled = state.segments.some((segment) => segment.pending);
+  showWarnings();
+  unpin();
+  updateEvidence();
+}
+
+// Puts the translations of sentences in place of their sources.
+export function join(text, segments, field = "translation") {
+  let [joined, place] = ["", 0];
+  for (const [number, segment] of segments.entries()) {
+    const gap = text.slice(place, segment.start);
+    joined += (number && !gap ? " " : gap) + (segment[field] ?? "");
+    place = segment.end;
+  }
+  return joined + text.slice(place);
+}
+
+function showWarnings() {
+  const shorten = (part) => (part.length > 30 ? `${part.slice(0, 30)}…` : part);
+  const lines = state.segments.flatMap((segment) => segment.warnings.map((message) => `“${shorten(segment.translation)}”: ${message}`));
+  $("warnings").textContent = lines.length ? `Please check: ${lines.slice(0, 3).join("; ")}${lines.length > 3 ? `; and ${lines.length - 3} more` : ""}.` : "";
   $("warnings").hidden = !lines.length;
 }
 
-export function showLegend() {
-  $("legend").hidden = $("translation").hidden || !state.response?.explanation.words.some((word) => shareLevel(word) > 0);
+function showProgress(done, total) {
+  $("progress").hidden = total <= GROUP || done >= total;
+  $("progress-bar").value = done / total;
+  $("progress-text").textContent = `${done} of ${total} sentences`;
 }
 
-function showBase(base, translation) {
-  const runs = base.split(/(\s+)/);
-  const same = findCommonWords(runs.filter((run) => run.trim()), translation.split(/\s+/).filter(Boolean));
-  let number = -1;
-  $("base").replaceChildren(...runs.map((run) => {
-    if (!run.trim()) return run;
-    number += 1;
-    return same.has(number) ? run : make("span", { class: "changed" }, run);
-  }));
-  $("base-note").hidden = same.size === number + 1;
+function setBusy(busy, { base = busy } = {}) {
+  $("memory-pane").setAttribute("aria-busy", String(busy));
+  $("base-pane").setAttribute("aria-busy", String(base));
 }
 
-// Returns the indices of the words of `a` that are in a longest common subsequence with `b`.
-function findCommonWords(a, b) {
-  if (a.length > MAX_COMPARED || b.length > MAX_COMPARED) return new Set(a.keys());
-  const best = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-  for (let i = a.length - 1; i >= 0; i -= 1) {
-    for (let j = b.length - 1; j >= 0; j -= 1) {
-      best[i][j] = a[i] === b[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
-    }
-  }
-  const same = new Set();
-  for (let i = 0, j = 0; i < a.length && j < b.length;) {
-    if (a[i] === b[j]) { same.add(i); i += 1; j += 1; }
-    else if (best[i + 1][j] >= best[i][j + 1]) i += 1;
-    else j += 1;
-  }
-  return same;
+// Shows a message above the translation, which no longer belongs to the text.
+export function showProblem(message, again = null) {
+  const problem = $("problem");
+  problem.replaceChildren(Object.assign(document.createElement("span"), { textContent: message }));
+  if (again) problem.append(makeButton("Try again", again));
+  problem.hidden = false;
+  for (const id of ["memory-pane", "base-pane"]) $(id).classList.add("stale");
+  for (const id of ["correct", "copy"]) $(id).disabled = true;
+}
+
+function hideProblem() {
+  $("problem").hidden = true;
+  for (const id of ["memory-pane", "base-pane"]) $(id).classList.remove("stale");
+  if ($("status").classList.contains("wrong")) showStatus("");
+}
+
+export function clear() {
+  clearTimeout(timer);
+  request?.abort();
+  Object.assign(state, { text: "", segments: [], translation: "" });
+  setBusy(false);
+  hideProblem();
+  for (const id of ["progress", "warnings", "detected"]) $(id).hidden = true;
+  for (const id of ["correct", "copy"]) $(id).disabled = true;
+  showSentences();
+  fitSource();
+  unpin();
+  updateEvidence();
 }

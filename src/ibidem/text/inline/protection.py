@@ -12,6 +12,7 @@ Each block of a text is translated up to three times, until the translation is v
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -77,12 +78,20 @@ class Untranslated:
     reason: str
 
 
-def translate_pieces(requests: Sequence[Request], translate: Translate) -> list[Pieces | Untranslated]:
+def translate_pieces(
+    requests: Sequence[Request],
+    translate: Translate,
+    confidences: Mapping[str, float | None] | None = None,
+    found: list[float | None] | None = None,
+) -> list[Pieces | Untranslated]:
     """Translate texts with their codes, placeholders, accelerators, line breaks and outer white space.
 
     Args:
         requests: The texts.
         translate: The translator. It is called at most three times, with all blocks of all texts at once.
+        confidences: The confidence of each line that was translated, which `translate` fills.
+        found: A list that receives the confidence of each text: the product of those of its lines, None where it is
+            unknown.
 
     Returns:
         For each text its translation, or the reason why there is none.
@@ -99,7 +108,9 @@ def translate_pieces(requests: Sequence[Request], translate: Translate) -> list[
         inputs = list(dict.fromkeys(text for _, trial in attempts for text in trial.inputs))
         outputs = dict(zip(inputs, translate(inputs), strict=True)) if inputs else {}
         for part, trial in attempts:
-            part.accept(trial.read(outputs))
+            part.accept(trial.read(outputs), trial.inputs)
+    if found is not None:
+        found += [_confidence_of(job, confidences or {}) for job in jobs]
     return [_finish(job) if isinstance(job, _Job) else job for job in jobs]
 
 
@@ -112,20 +123,21 @@ class _Part:
     printf: bool
     translation: str | None = None
     problem: str | None = None
+    lines: Sequence[str] = ()
 
     @property
     def text(self) -> str:
         return self.block.text
 
-    def accept(self, result: str | Untranslated) -> None:
-        """Keep a translation if it is valid, or else its problem."""
+    def accept(self, result: str | Untranslated, lines: Sequence[str]) -> None:
+        """Keep a translation, made of the translations of some lines, if it is valid, or else its problem."""
         if isinstance(result, Untranslated):
             self.problem = self.problem or result.reason
             return
         translation = _remove_added_spaces(self.marked, self.text, _replace_added_entities(self.marked, result))
         problem = find_problem(self.marked, self.text, translation, printf=self.printf)
         if problem is None:
-            self.translation = translation
+            self.translation, self.lines = translation, lines
         self.problem = self.problem or problem
 
 
@@ -147,6 +159,14 @@ def _start(request: Request) -> _Job | Untranslated:
     return _Job(
         request, marked, [_Part(marked, part, request.printf) if isinstance(part, Block) else part for part in parts]
     )
+
+
+def _confidence_of(job: _Job | Untranslated, confidences: Mapping[str, float | None]) -> float | None:
+    """Return the product of the confidences of a text's lines; None if one is unknown or there is none."""
+    parts = [part for part in job.parts if isinstance(part, _Part)] if isinstance(job, _Job) else []
+    known = [confidences.get(line) for part in parts for line in part.lines]
+    numbers = [one for one in known if one is not None]
+    return math.prod(numbers) if numbers and len(numbers) == len(known) else None
 
 
 def _finish(job: _Job) -> Pieces | Untranslated:

@@ -136,7 +136,10 @@ def _read_cell(cell: Element, texts: Sequence[str]) -> str:
     if inline is not None:
         return "".join(part.text() for part in _text_elements(inline))
     written = value.text() if value is not None else ""
-    if cell.attributes.get("t") != "s":
+    kind = cell.attributes.get("t")
+    if kind == "e":  # an error such as #REF! instead of the result of a formula
+        return ""
+    if kind != "s":
         return written
     return texts[int(written)] if written.isdecimal() and len(written) < 9 and int(written) < len(texts) else ""
 

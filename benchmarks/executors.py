@@ -1,0 +1,89 @@
+"""Compare executors: extraction with two one-thread workers of each, interleaved, after the models are loaded.
+
+    OMP_NUM_THREADS=1 python benchmarks/executors.py --train train.tsv [--pairs 20000] [--rounds 3] [--on local ray]
+
+Every executor first extracts a small memory, so that its workers are started and have loaded the model. The report has
+the elapsed seconds of each round and the ratio of the medians: seconds of the first executor / seconds of another one,
+so that 0.9 means that the other one has 0.9 of its throughput. The files of all memories are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from ibidem.evaluate import describe_machine
+from ibidem.learn import ExtractSettings, extract, open_distribution
+from ibidem.model import load_model
+from ibidem.text import Corpus
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=Path, required=True, help="parallel text as a TSV")
+    parser.add_argument("--pairs", type=int, default=20_000)
+    parser.add_argument("--model", help="folder or name (default: the shipped model)")
+    parser.add_argument("--on", nargs="+", default=["local", "ray"], help="executors; the first is the reference")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--segment-bytes", type=int, default=8 << 20, help="keys of a task")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    model = load_model(arguments.model, device="cpu", dtype="auto")
+    settings = ExtractSettings(segment_bytes=arguments.segment_bytes)
+    seconds: dict[str, list[float]] = {on: [] for on in arguments.on}
+    digests: set[str] = set()
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
+        place = Path(scratch)
+        whole, small = place / "whole.tsv", place / "small.tsv"
+        with arguments.train.open(encoding="utf-8") as lines:
+            whole.write_text("".join(itertools.islice(lines, arguments.pairs)), "utf-8")
+        with whole.open(encoding="utf-8") as lines:
+            small.write_text("".join(itertools.islice(lines, 200)), "utf-8")
+        few = ExtractSettings(segment_bytes=1 << 20)
+        opened = {}
+        for on in arguments.on:
+            opened[on] = stack.enter_context(open_distribution(on, arguments.workers, place / on, threads=1))
+            extract(model, Corpus([small]), place / f"{on}-small", settings=few, distribution=opened[on])
+        for number in range(arguments.rounds):
+            for on in arguments.on:
+                path = place / f"{on}-{number}"
+                began = time.monotonic()
+                memory = extract(model, Corpus([whole]), path, settings=settings, distribution=opened[on])
+                seconds[on].append(time.monotonic() - began)
+                digests.add(digest_segments(path))
+    reference = statistics.median(seconds[arguments.on[0]])
+    report = {
+        "pairs": memory.pairs,
+        "entries": memory.entries,
+        "segments": len(memory.manifest.segments),
+        "workers": arguments.workers,
+        "seconds": seconds,
+        "throughput_ratio": {on: reference / statistics.median(times) for on, times in seconds.items()},
+        "same_bytes": len(digests) == 1,
+        "load": os.getloadavg(),
+        "machine": describe_machine(),
+    }
+    print(json.dumps(report, indent=1))
+
+
+def digest_segments(path: Path) -> str:
+    """Return the sha256 of the records of all segments, which hold the sha256 of their arrays."""
+    total = hashlib.sha256()
+    for file in sorted((path / "segments").glob("*/segment.json")):
+        total.update(file.read_bytes())
+    return total.hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Every executor returns what the functions return, starts lost tasks again, and reports errors by their class."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ibidem.errors import MismatchError, UsageError, WorkerError
+from ibidem.executor import Executor, LocalExecutor, RayExecutor, SlurmExecutor, open_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import functions
+
+Opener = "Callable[..., Executor]"
+
+
+def open_local(_: Path, **options: int) -> Executor:
+    return LocalExecutor(2, **options)
+
+
+def open_slurm(folder: Path, **options: int) -> Executor:
+    return SlurmExecutor(2, folder / "jobs", cluster="local", **options)
+
+
+def open_ray(_: Path, **options: int) -> Executor:
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
+    import ray
+
+    for left in (2, 1, 0):
+        try:
+            if not ray.is_initialized():  # once for all tests; it may take longer than Ray waits on a busy machine
+                ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+            break
+        except RuntimeError:
+            ray.shutdown()
+            if not left:
+                raise
+    return RayExecutor(2, **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stop_ray() -> Iterator[None]:
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(open_local, id="local"),
+        pytest.param(open_slurm, id="slurm", marks=pytest.mark.slow),
+        pytest.param(open_ray, id="ray", marks=pytest.mark.slow),
+    ]
+)
+def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Executor]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    found: Callable[..., Executor] = request.param
+    return found
+
+
+@pytest.fixture
+def executor(opener: Callable[..., Executor], tmp_path: Path) -> Iterator[Executor]:
+    with opener(tmp_path) as opened:
+        yield opened
+
+
+def test_all_results_come_once_as_they_end(executor: Executor) -> None:
+    for number in range(7):
+        executor.submit(number, functions.sleep_and_square, number)
+    assert executor.pending == 7
+    found = {}
+    while (result := executor.wait()) is not None:
+        assert result.number not in found
+        assert result.attempts == 1
+        assert result.worker.rpartition(":")[2].isdigit()
+        found[result.number] = result.value
+    assert found == {number: number**2 for number in range(7)}
+    assert (executor.pending, executor.wait()) == (0, None)
+
+
+def test_printed_text_is_no_answer(executor: Executor) -> None:
+    executor.submit(0, functions.square, 5)
+    result = executor.wait()
+    assert result is not None
+    assert result.value == 25
+
+
+def test_errors_keep_their_class_and_name_task_and_worker(executor: Executor) -> None:
+    executor.submit(3, functions.refuse, None)
+    with pytest.raises(MismatchError, match=r"another model \(task 3 on the worker .+:\d+\)"):
+        executor.wait()
+    executor.submit(4, functions.fail, None)
+    with pytest.raises(WorkerError, match=r"(?s)Task 4 failed on the worker .*ValueError: a deliberate bug"):
+        executor.wait()
+    executor.submit(5, functions.square, 3)
+    result = executor.wait()
+    assert result is not None
+    assert result.value == 9
+
+
+def test_a_killed_task_is_started_again(executor: Executor, tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    executor.submit(0, functions.die_until, (str(folder), 2))
+    result = executor.wait()
+    assert result is not None
+    assert (result.value, result.attempts) == (2, 3)
+
+
+def test_a_task_that_always_dies_fails(opener: Callable[..., Executor], tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    with opener(tmp_path, attempts=2) as executor:
+        executor.submit(6, functions.die_until, (str(folder), 99))
+        with pytest.raises(WorkerError, match="worker of task 6 was lost 2 times"):
+            executor.wait()
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_cancelled_tasks_give_no_results(executor: Executor, tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    for number in range(3):
+        executor.submit(number, functions.wait_for, str(never))
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("never.*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert executor.wait(timeout=0.1) is None
+    executor.cancel()
+    assert executor.pending == 0
+    executor.submit(0, functions.square, 4)
+    result = executor.wait()
+    assert result is not None
+    assert result.value == 16
+
+
+def test_threads_are_limited(opener: Callable[..., Executor], tmp_path: Path) -> None:
+    if opener is open_slurm:
+        pytest.skip("Slurm itself limits the threads of a job")
+    with opener(tmp_path, threads=1) as executor:
+        executor.submit(0, functions.threads, None)
+        result = executor.wait()
+        assert result is not None
+        assert result.value == "1"
+
+
+def test_local_workers_end_with_their_driver(tmp_path: Path) -> None:
+    """A driver that is killed leaves no process behind, though its workers run a task that never ends."""
+    script = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "import functions\n"
+        "from ibidem.executor import LocalExecutor\n"
+        "executor = LocalExecutor(2)\n"
+        "for number in range(2): executor.submit(number, functions.wait_for, sys.argv[2])\n"
+        "executor.wait()\n"
+    )
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path / "never")]
+    driver = subprocess.Popen(command)
+    deadline = time.monotonic() + 60
+    while len(found := list(tmp_path.glob("never.*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    workers = [int(file.suffix[1:]) for file in found]
+    assert len(workers) == 2
+    while any(is_alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(pid) for pid in workers)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error() -> None:
+    with LocalExecutor(1) as executor:
+        executor.submit(0, functions.unpicklable, None)
+        with pytest.raises(WorkerError, match="cannot be pickled"):
+            executor.wait()
+
+
+def test_a_worker_that_exits_is_lost() -> None:
+    with LocalExecutor(1, attempts=1) as executor:
+        executor.submit(0, functions.exit_interpreter, None)
+        with pytest.raises(WorkerError, match="lost 1 times"):
+            executor.wait()
+
+
+@pytest.mark.parametrize("on", ["", "spark", "ray://", "ray:", "slurm:", "local:2"])
+def test_unknown_executors_are_refused(on: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown executor"):
+        open_executor(on, 2, folder=tmp_path)
+
+
+def test_invalid_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Invalid number of workers 0"):
+        open_executor("local", 0, folder=tmp_path)
+    with pytest.raises(UsageError, match="--workers"):
+        open_executor("slurm:cpu", folder=tmp_path)
+    with LocalExecutor(1) as executor:
+        executor.submit(0, functions.square, 4)
+        with pytest.raises(UsageError, match="pending already"):
+            executor.submit(0, functions.square, 4)
+    with pytest.raises(UsageError, match="closed"):
+        executor.submit(1, functions.square, 4)
+
+
+def test_slurm_without_slurm_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="Slurm cannot be used here"):
+        open_executor("slurm:cpu", 2, folder=tmp_path)
