@@ -114,6 +114,15 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, spm_file: Path) -> Pat
 
 
 @pytest.fixture(scope="session")
+def reverse_folder(tmp_path_factory: pytest.TempPathFactory, spm_file: Path) -> Path:
+    """A tiny model from English to German, with other weights than those of `tiny_folder`."""
+    folder = write_marian(tmp_path_factory.mktemp("reverse") / "reverse", spm_file, seed=2)
+    settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tiny(tiny_folder: Path):
     """The tiny model, loaded on the CPU."""
     from ibidem.model import load_model

@@ -37,7 +37,20 @@ COMMANDS = (
         "push",
         "pull",
     ),
-    *("extract", "cluster", "compact", "tune", "prune", "restore", "index", "bench", "reproduce", "glossary"),
+    *(
+        "extract",
+        "cluster",
+        "compact",
+        "tune",
+        "prune",
+        "restore",
+        "index",
+        "bench",
+        "reproduce",
+        "glossary",
+        "model",
+        "mcp",
+    ),
 )
 
 # A package imports only packages before it in this list, and only through their fronts.

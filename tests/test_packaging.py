@@ -29,7 +29,7 @@ def build(tree: Path, kind: str, target: Path, native: str = "0") -> Path:
         env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "IBIDEM_NATIVE": native},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
         check=True,
     )
     return target / done.stdout.strip().splitlines()[-1]
@@ -53,6 +53,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("kind", "native"), [("sdist", "0"), ("wheel", "0"), ("wheel", "")])
 def test_two_builds_are_byte_identical(trees: list[Path], tmp_path: Path, kind: str, native: str) -> None:
     first, second = (build(tree, kind, tmp_path / tree.name, native) for tree in trees)
@@ -62,6 +63,7 @@ def test_two_builds_are_byte_identical(trees: list[Path], tmp_path: Path, kind: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_source_distribution_is_complete(trees: list[Path], tmp_path: Path) -> None:
     with tarfile.open(build(trees[0], "sdist", tmp_path / "made")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -72,7 +74,7 @@ def test_the_source_distribution_is_complete(trees: list[Path], tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": str(folder / "src")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1500,
         check=False,
     )
     assert collected.returncode == 0, collected.stdout[-2000:]

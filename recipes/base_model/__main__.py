@@ -97,7 +97,7 @@ def export(model: torch.nn.Module, trainer: Trainer, spm: Path, folder: Path) ->
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.half().save_pretrained(folder)  # type: ignore[operator]
-    write_tokenizer(spm, folder)
+    write_tokenizer(spm, folder, trainer.settings.languages)
     log = json.dumps(trainer.state.history, indent=1)
     (folder / "training.json").write_text(log + "\n", encoding="utf-8")
 

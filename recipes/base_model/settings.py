@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Languages:
+    """The languages that the model states."""
+
+    source: str = "de"
+    target: str = "en"
+
+
+@dataclass(frozen=True)
 class Vocabulary:
     """The SentencePiece vocabulary: its size, the number of sentences to train it on, and options of SentencePiece."""
 
@@ -83,6 +91,7 @@ class Settings:
     """All settings of the recipe."""
 
     seed: int
+    languages: Languages
     vocabulary: Vocabulary
     corpora: tuple[CorpusFiles, ...]
     dev: Dev
@@ -95,6 +104,7 @@ def read_settings(path: Path) -> Settings:
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
     return Settings(
         seed=raw["seed"],
+        languages=Languages(**raw.get("languages", {})),
         vocabulary=Vocabulary(**raw["vocabulary"]),
         corpora=tuple(CorpusFiles(**corpus) for corpus in raw["corpus"]),
         dev=Dev(**raw["dev"]),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from settings import CorpusFiles, Settings
+    from settings import CorpusFiles, Languages, Settings
 
 EOS, UNK, PAD = 0, 1, 2
 
@@ -47,7 +47,7 @@ def train_vocabulary(settings: Settings, sentences: Sequence[str], folder: Path)
     )
 
 
-def write_tokenizer(spm: Path, folder: Path) -> None:
+def write_tokenizer(spm: Path, folder: Path, languages: Languages) -> None:
     """Write source.spm, target.spm, vocab.json and tokenizer_config.json for `AutoTokenizer`."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     pieces = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
@@ -56,8 +56,8 @@ def write_tokenizer(spm: Path, folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps(pieces, ensure_ascii=False, indent=0), encoding="utf-8")
     config = {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": "de",
-        "target_lang": "en",
+        "source_lang": languages.source,
+        "target_lang": languages.target,
         "separate_vocabs": False,
         "eos_token": "</s>",
         "unk_token": "<unk>",

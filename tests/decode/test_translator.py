@@ -224,6 +224,23 @@ def test_another_scorer_for_one_call(tiny: BaseModel, sentences: list[Any], tmp_
     assert isinstance(bare.scorer, BaseScorer)
 
 
+class _Recorded:
+    """Stands for `RecordedTranslations` over a translator that only translates."""
+
+    def __init__(self, translator: Any) -> None:
+        self.translate = translator.translate
+        self.confidences: dict[str, float | None] = {}
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        found: list[str] = self.translate(lines)
+        return found
+
+
+@pytest.fixture
+def plain_translations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ibidem.decode.document_translation.RecordedTranslations", _Recorded)
+
+
 def reverser(source: str | None = "deu_Latn", target: str | None = "eng_Latn", **more: Any) -> Any:
     """Make a translator that reverses the order of words."""
     model = SimpleNamespace(tokens=SimpleNamespace(source_language=source, target_language=target), name="turn")
@@ -231,6 +248,7 @@ def reverser(source: str | None = "deu_Latn", target: str | None = "eng_Latn", *
     return SimpleNamespace(model=model, **{"translate": how, **more})
 
 
+@pytest.mark.usefixtures("plain_translations")
 def test_a_document_is_written_to_a_file_or_a_stream(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("eins zwei\nvier fünf\tx\n", "utf-8")
@@ -242,6 +260,7 @@ def test_a_document_is_written_to_a_file_or_a_stream(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == "eins zwei\tzwei eins\nvier fünf\tfünf vier\n"
 
 
+@pytest.mark.usefixtures("plain_translations")
 def test_a_missing_folder_is_found_before_the_work(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("eins zwei", "utf-8")
@@ -249,6 +268,7 @@ def test_a_missing_folder_is_found_before_the_work(tmp_path: Path) -> None:
         translate_document(reverser(translate=pytest.fail), path, tmp_path / "missing" / "a.tsv")
 
 
+@pytest.mark.usefixtures("plain_translations")
 def test_the_languages_of_a_document_must_be_the_models(tmp_path: Path) -> None:
     path = tmp_path / "a.po"
     path.write_text('msgid ""\nmsgstr "Language: en_GB\\n"\n\nmsgid "eins zwei"\nmsgstr ""\n', "utf-8")

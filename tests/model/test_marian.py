@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.model import BaseModel, Tokens, load_model
+from ibidem.model import SHIPPED, BaseModel, Tokens, find_folder, load_model
 from ibidem.model.base import fingerprint_network
-from ibidem.model.loading import PACKED_FILE, _read_weights, _shipped_folder, load_pretrained
+from ibidem.model.loading import PACKED_FILE, _read_weights, load_pretrained
 from ibidem.model.marian import MarianNetwork, MarianTokenizer, read_marian
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def read(folder: Path) -> tuple[MarianNetwork, MarianTokenizer] | None:
 
 @pytest.fixture(scope="module")
 def own() -> tuple[MarianNetwork, MarianTokenizer]:
-    found = read(_shipped_folder())
+    found = read(find_folder(SHIPPED))
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
 def full() -> tuple[Any, Any]:
-    return load_pretrained("test", _shipped_folder())
+    return load_pretrained("test", find_folder(SHIPPED))
 
 
 def make_model(parts: tuple[Any, Any]) -> BaseModel:
@@ -131,7 +131,7 @@ def change(name: str, **fields: Any) -> Callable[[Path], None]:
 )
 def test_other_layouts_are_left_to_transformers(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(_shipped_folder(), folder, ignore=shutil.ignore_patterns("general", PACKED_FILE))
-    (folder / PACKED_FILE).symlink_to(_shipped_folder() / PACKED_FILE)
+    shutil.copytree(find_folder(SHIPPED), folder, ignore=shutil.ignore_patterns("general", PACKED_FILE))
+    (folder / PACKED_FILE).symlink_to(find_folder(SHIPPED) / PACKED_FILE)
     damage(folder)
     assert read(folder) is None

@@ -56,6 +56,8 @@ class Schemas:
             return self.plain(schema["anyOf"][0])
         if "enum" in schema:
             return schema["enum"][0]
+        if "type" not in schema:  # any value
+            return None
         if schema["type"] == "array":
             return [self.plain(schema["items"])]
         if schema["type"] == "object":

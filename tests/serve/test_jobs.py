@@ -107,7 +107,7 @@ def wait(job: Job, seconds: float = MAX_SECONDS) -> Job:
 def test_a_decompression_bomb_can_be_cancelled(
     name: str, upload_folder: Path, loose: Limits, folders: dict[str, Path]
 ) -> None:
-    jobs = Jobs(add, ("de", "en"), loose, folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), loose, folders)
     job = send(jobs, name, BOMBS[name]())
     assert wait(job, 0.2).state == "running"
     assert left(upload_folder)
@@ -121,7 +121,7 @@ def test_a_decompression_bomb_can_be_cancelled(
 def test_closing_stops_jobs_and_the_next_server_continues_them(
     upload_folder: Path, loose: Limits, folders: dict[str, Path]
 ) -> None:
-    jobs = Jobs(add, ("de", "en"), loose, folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), loose, folders)
     sent = [send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]()), send(jobs, "b.tsv", b"a\tb\n")]
     begun = time.monotonic()
     jobs.close()
@@ -131,7 +131,7 @@ def test_closing_stops_jobs_and_the_next_server_continues_them(
         send(jobs, "c.tsv", b"a\tb\n")
     assert sorted(left(upload_folder)) == ["a.tsv.gz", "b.tsv"]
     finished: list[Job] = []
-    second = Jobs(add, ("de", "en"), loose, folders, finished.append)
+    second = Jobs(add, lambda _: ("de", "en"), loose, folders, finished.append)
     second.resume()
     bomb, small = (second.find(job.id) for job in sent)
     second.cancel(bomb)
@@ -140,7 +140,7 @@ def test_closing_stops_jobs_and_the_next_server_continues_them(
     assert [job.id for job in finished] in ([bomb.id, small.id], [small.id, bomb.id])
     assert not left(upload_folder)
     second.close()
-    third = Jobs(add, ("de", "en"), loose, folders)
+    third = Jobs(add, lambda _: ("de", "en"), loose, folders)
     third.resume()
     assert [(third.find(job.id).state, third.find(job.id).added) for job in sent] == [("cancelled", 0), ("done", 1)]
     third.close()
@@ -153,7 +153,7 @@ def test_imports_of_another_server_and_incomplete_ones(upload_folder: Path, fold
         free.wait(20)
         return add(_, pairs, corpus)
 
-    first = Jobs(slow, ("de", "en"), Limits(), folders)
+    first = Jobs(slow, lambda _: ("de", "en"), Limits(), folders)
     job = send(first, "a.tsv", b"a\tb\n")
     (upload_folder.parent / "manifest.json").write_bytes(b"precious")
     forged = {"file": "../../manifest.json", "state": "running", "read": 0, "added": 0, "message": ""}
@@ -163,7 +163,7 @@ def test_imports_of_another_server_and_incomplete_ones(upload_folder: Path, fold
         (upload_folder / name / "a.tsv").write_bytes(b"a")
         if content is not None:
             (upload_folder / name / "job.json").write_bytes(content)
-    second = Jobs(add, ("de", "en"), Limits(), folders)
+    second = Jobs(add, lambda _: ("de", "en"), Limits(), folders)
     second.resume()
     with pytest.raises(HttpError):
         second.find(job.id)  # the first server has it
@@ -183,7 +183,7 @@ def test_old_jobs_are_removed_from_the_disk(
     upload_folder: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_KEPT", 3)
-    jobs = Jobs(add, ("de", "en"), Limits(), folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), Limits(), folders)
     for _ in range(6):
         assert wait(send(jobs, "a.tsv", b"a\tb\n")).state == "done"
     assert len(list(upload_folder.iterdir())) == 3
@@ -191,7 +191,7 @@ def test_old_jobs_are_removed_from_the_disk(
 
 
 def test_reading_time_is_limited(upload_folder: Path, loose: Limits, folders: dict[str, Path]) -> None:
-    jobs = Jobs(add, ("de", "en"), replace(loose, import_seconds=0.2), folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), replace(loose, import_seconds=0.2), folders)
     job = send(jobs, "a.tsv.gz", BOMBS["a.tsv.gz"]())
     assert wait(job).state == "failed"
     assert job.message == "Reading the file takes more than 0.2 seconds: import it in parts."
@@ -205,7 +205,7 @@ def test_learning_time_is_not_limited(folders: dict[str, Path]) -> None:
             time.sleep(0.1)
         return 0, corpus.counts.describe()
 
-    jobs = Jobs(learn, ("de", "en"), Limits(import_seconds=0.25), folders)
+    jobs = Jobs(learn, lambda _: ("de", "en"), Limits(import_seconds=0.25), folders)
     assert wait(send(jobs, "a.tsv", b"a\tb\n" * 5)).state == "done"
     jobs.close()
 
@@ -224,7 +224,7 @@ def test_learning_time_is_not_limited(folders: dict[str, Path]) -> None:
     ],
 )
 def test_imports_are_limited(name: str, content: Any, what: str, upload_folder: Path, folders: dict[str, Path]) -> None:
-    jobs = Jobs(add, ("de", "en"), Limits(import_pairs=1_000, import_unpacked_bytes=1_000_000), folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), Limits(import_pairs=1_000, import_unpacked_bytes=1_000_000), folders)
     job = wait(send(jobs, name, content()))
     assert (job.state, what in job.message) == ("failed", True), job
     assert len(job.message) <= 1_000
@@ -234,7 +234,7 @@ def test_imports_are_limited(name: str, content: Any, what: str, upload_folder: 
 
 
 def test_long_segments_are_skipped(folders: dict[str, Path]) -> None:
-    jobs = Jobs(add, ("de", "en"), Limits(), folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), Limits(), folders)
     job = wait(send(jobs, "a.tsv", b"a\tb\n" + b"a" * 30_000 + b"\tb\n"))
     assert (job.state, job.added) == ("done", 1)
     assert "1 longer than 20,000 characters" in job.message
@@ -251,7 +251,7 @@ def test_learning_stops_at_the_next_chunk(folders: dict[str, Path]) -> None:
             job.cancelled = done == 3
             tell("Adding", None, done, "pairs")
 
-    jobs = Jobs(add, ("de", "en"), Limits(), folders)
+    jobs = Jobs(add, lambda _: ("de", "en"), Limits(), folders)
     corpus = SimpleNamespace(counts=None, fraction=lambda: None)
     service: Any = SimpleNamespace(jobs=jobs, writers=SimpleNamespace(add=learn))
     with pytest.raises(JobStoppedError):

@@ -29,7 +29,7 @@ def test_official_client_translates_lists_and_detects(client: Client, translator
         {"code": "de", "name": "German", "targets": ["en"]},
         {"code": "en", "name": "English", "targets": []},
     ]
-    assert api.detect("Guten Tag") == [{"confidence": 100.0, "language": "de"}]
+    assert api.detect("Guten Tag")[0]["language"] == "de"
 
 
 def test_server_and_library_return_the_same(client: Client, translator: Translator) -> None:
@@ -117,7 +117,7 @@ def test_lines_and_indentation_are_kept(client: Client, translator: Translator) 
 
 def test_default_languages(client: Client) -> None:
     found = client.post("/translate", {"q": "Datei"}).json
-    assert found["detectedLanguage"] == {"confidence": 100.0, "language": "de"}
+    assert found["detectedLanguage"]["language"] == "de"
     assert client.post("/translate", {"q": "1 2 3", "source": "auto"}).json["detectedLanguage"]["confidence"] == 0
     for wrong in ({"source": "fr", "target": "en"}, {"source": "de", "target": "de"}):
         refused = client.post("/translate", {"q": "Datei", **wrong})

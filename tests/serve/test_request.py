@@ -11,7 +11,7 @@ import pytest
 
 from ibidem.memory import Memory
 from ibidem.serve.http_error import HttpError
-from ibidem.serve.request import check_languages, choose_memories
+from ibidem.serve.request import choose_memories, choose_pair
 
 from .conftest import OPEN, TEXT, Client, Response, connect, served, wait_until
 
@@ -186,7 +186,7 @@ def test_invalid_selections_are_refused(given: Any) -> None:
 
 def test_languages_are_compared_without_their_region() -> None:
     for source, target in ((None, None), ("auto", ""), ("DE", "en-GB"), ("de_CH", "EN")):
-        check_languages(("de", "en"), source, target)
+        choose_pair([("de", "en")], source, target)
     for source, target in (("fr", "en"), ("de", "fr"), ("en", "de")):
         with pytest.raises(HttpError, match="is not supported"):
-            check_languages(("de", "en"), source, target)
+            choose_pair([("de", "en")], source, target)

@@ -80,6 +80,7 @@ def test_all_routes_are_described(client: Client) -> None:
         *("GET /trash", "POST /trash/{kind}/{id}/restore", "DELETE /trash/{kind}/{id}", "POST /segments"),
         *("GET /glossaries", "POST /glossaries/import", "GET /glossaries/{id}/export", "GET /metrics"),
         *("GET /memories/{name}/search",),
+        *("POST /v1/chat/completions", "GET /v1/models", "GET /v1/models/{name}"),
         *("POST /v2/glossaries", "GET /v2/glossaries", "GET /v2/glossary-language-pairs", "GET /v2/glossaries/{id}"),
         *("GET /v2/glossaries/{id}/entries", "DELETE /v2/glossaries/{id}", "POST /v3/glossaries"),
         *("GET /v3/glossaries", "GET /v3/glossaries/{id}", "PATCH /v3/glossaries/{id}"),

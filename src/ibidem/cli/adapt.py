@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, print_table, shown_progress
+from ibidem.cli.console import note, note_counts, print_table, shown_progress
 from ibidem.cli.options import ModelOptions
 from ibidem.cli.settings import Assignments, TextSettings, TrainedModelSettings, override_parts
 from ibidem.wording import describe_value
@@ -92,7 +92,7 @@ def adapt(
             progress=progress,
             report=lambda measured: note(describe_measurement(measured)),
         )
-    note(corpus.counts.describe())
+    note_counts(corpus)
     if not adapted.improved:
         note(
             "The dev loss never fell below that of the base model, whose weights the folder holds: check that the dev "

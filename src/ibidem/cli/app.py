@@ -18,7 +18,9 @@ from ibidem.cli import (
     explain,
     glossary,
     learn,
+    mcp,
     memories,
+    model,
     reproduce,
     search,
     serve,
@@ -132,6 +134,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain.explain,
     "evaluate": evaluate.evaluate,
     "serve": serve.serve,
+    "mcp": mcp.mcp,
     "add": edit.add,
     "remove": edit.remove,
     "replace": edit.replace,
@@ -157,3 +160,4 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 for _name, _command in _COMMANDS.items():
     app.command(_name)(group_options(_command))
 app.add_typer(glossary.app, name="glossary")
+app.add_typer(model.app, name="model")

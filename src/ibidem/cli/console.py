@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from ibidem.text import Corpus
+
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
@@ -107,6 +109,17 @@ def print_table(title: str, rows: Sequence[tuple[str, ...]], header: tuple[str, 
     terminal = sys.stdout.isatty()
     # Square brackets in a path or a setting must not be read as markup.
     Console(soft_wrap=not terminal, width=None if terminal else 120, markup=False, highlight=False).print(table)
+
+
+def note_counts(corpus: Corpus) -> None:
+    """Print what was read of a corpus, and in which direction if its files name their languages.
+
+    Args:
+        corpus: The corpus, after its iteration.
+    """
+    languages = corpus.languages
+    direction = f", from {languages.source} to {languages.target}" if corpus.declares_languages else ""
+    note(f"{corpus.counts.describe()}{direction}")
 
 
 def note(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, shown_progress
+from ibidem.cli.console import note_counts, shown_progress
 from ibidem.cli.options import ModelOptions
 from ibidem.errors import UsageError
 
@@ -67,7 +67,7 @@ def add(
         with shown_progress() as progress:
             added = writer.add(pairs, corpus.counts, progress)
         counts = {"read": corpus.counts.read, "dropped": corpus.counts.dropped}
-        note(corpus.counts.describe())
+        note_counts(corpus)
     with shown_progress() as progress:
         writer.maintain(progress)
     new = [answer.id for answer in added if answer.new]

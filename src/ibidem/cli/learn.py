@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ibidem.cli import options
-from ibidem.cli.console import note, shown_progress, use_threads
+from ibidem.cli.console import note, note_counts, shown_progress, use_threads
 from ibidem.cli.distribution import opened_distribution
 from ibidem.cli.memories import note_done, print_summary
 from ibidem.cli.options import ModelOptions
@@ -103,7 +103,7 @@ def learn(
             distribution=distribution,
             progress=progress,
         )
-    note(corpus.counts.describe())
+    note_counts(corpus)
     _note_index(memory)
     print_summary(memory, json=json)
 
@@ -149,7 +149,7 @@ def extract(
             distribution=distribution,
             progress=progress,
         )
-    note(corpus.counts.describe())
+    note_counts(corpus)
     print_summary(memory, json=json)
 
 

@@ -22,7 +22,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Folder or hub name of a Hugging Face encoder-decoder; default: the shipped model.",
+        help="Folder, name (`ibidem model list`) or hub name of a Hugging Face encoder-decoder; default: the first "
+        "known model of --source-language and --target-language, without these the shipped German-English one.",
         show_default=False,
     ),
 ]
@@ -59,7 +60,7 @@ SourceLanguage = Annotated[
     str | None,
     typer.Option(
         "--source-language",
-        help="Source language of a multilingual model.",
+        help="Source language; chooses the model, or the language of a multilingual one.",
         show_default=False,
     ),
 ]
@@ -67,7 +68,7 @@ TargetLanguage = Annotated[
     str | None,
     typer.Option(
         "--target-language",
-        help="Target language of a multilingual model.",
+        help="Target language, in the same way.",
         show_default=False,
     ),
 ]

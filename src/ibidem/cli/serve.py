@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from ibidem.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ibidem.decode import Translator
     from ibidem.memory import Replica
     from ibidem.serve import KeyStore
 
@@ -141,7 +143,9 @@ def serve(
     """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
 
     A memory whose folder does not exist is created; it is filled by suggestions. Without -m, --memories and keys, the
-    memories and glossaries that are made on the page are kept in a folder of the user.
+    memories and glossaries that are made on the page are kept in a folder of the user. The server translates in the
+    directions of its memories and of the known models (`ibidem model list`), or with --model, --source-language or
+    --target-language in this one only.
     """
     from ibidem.serve import Limits
 
@@ -150,8 +154,6 @@ def serve(
         _print_new_key(keys, new_key, scope)
         return
     _check_extra()
-    from ibidem.learn import create_memory
-    from ibidem.memory import Memory
     from ibidem.serve import Certificate, ServeSettings, answering, is_loopback, listen, make_service
     from ibidem.serve import serve as run_server
 
@@ -191,15 +193,8 @@ def serve(
         with answering(listener, describe_transfer) if certificate is None else contextlib.nullcontext():
             for replica in replicas.values():
                 _fetch_first(replica)
-            base = None
-            missing = [folder for folder, _ in translator_options.memories if not Memory.exists(folder)]
-            if missing and not settings.read_only:
-                base = translator_options.load()
-                for folder in missing:
-                    create_memory(folder, base)
-                    note(f"{folder} did not exist: an empty memory was created.")
-            translator = translator_options.open(combiner, model=base)
-            service = make_service(translator, settings, store, replicas)
+            translators = open_translators(translator_options, combiner, create=not settings.read_only)
+            service = make_service(translators, settings, store, replicas)
         run_server(
             service,
             host,
@@ -263,12 +258,90 @@ def data_folder() -> Path:
     return base / "ibidem"
 
 
+def open_translators(given: TranslatorOptions, combiner: str | None, *, create: bool) -> list[Translator]:
+    """Open a translator for each pair of languages of a server: those of the memories, then of the known models.
+
+    Args:
+        given: The options. With a model or a language, the server has only this direction.
+        combiner: Name of the combiner, or None for the best that each memory has.
+        create: Whether a memory whose folder does not exist is created.
+
+    Returns:
+        The translators, that of the default languages first.
+
+    Raises:
+        UsageError: An option is invalid, or does not fit the others.
+    """
+    from ibidem.learn import create_memory
+    from ibidem.memory import Memory
+
+    given.check(combiner)
+    base = None
+    missing = [folder for folder, _ in given.memories if not Memory.exists(folder)]
+    if missing and create:
+        base = given.load()
+        for folder in missing:
+            create_memory(folder, base)
+            note(f"{folder} did not exist: an empty memory was created.")
+    if given.model is not None or given.source_language or given.target_language:
+        return [given.open(combiner, model=base)]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for value, (folder, _) in zip(given.memory or (), given.memories, strict=False):
+        identity = Memory.open(folder).identity
+        languages = identity.source_language or "", identity.target_language or ""
+        key = (identity.name, *languages, identity.source_prefix)
+        groups.setdefault(key, []).append(value)
+    if len(groups) <= 1:
+        translators = [given.open(combiner, model=base)]
+    else:
+        translators = [
+            replace(given, memory=values, glossary=None).open(
+                combiner, model=base if base is not None and key[0] == base.name else None
+            )
+            for key, values in groups.items()
+        ]
+        _give_glossary(given, translators)
+    return translators + _open_known_models(given, translators)
+
+
+def _give_glossary(given: TranslatorOptions, translators: Sequence[Translator]) -> None:
+    """Give the glossary to the first translator of its languages."""
+    for place, translator in enumerate(translators):
+        try:
+            translator.glossary = given.load_glossary(translator.model)
+        except UsageError:
+            if place == len(translators) - 1:
+                raise
+            continue
+        return
+
+
+def _open_known_models(given: TranslatorOptions, translators: Sequence[Translator]) -> list[Translator]:
+    """Open each known model, without memories, whose languages no translator has yet."""
+    from ibidem.model import known_models
+    from ibidem.text import primary_language
+
+    def pair_of(source: str | None, target: str | None) -> tuple[str, str]:
+        return primary_language(source or ""), primary_language(target or "")
+
+    served = {pair_of(one.model.tokens.source_language, one.model.tokens.target_language) for one in translators}
+    plain = replace(given, memory=None, glossary=None, k=None, weight=None, temperature=None, index=None)
+    opened = []
+    for known in known_models():
+        pair = pair_of(known.source_language, known.target_language)
+        if pair not in served:
+            served.add(pair)
+            opened.append(replace(plain, model=known.name).open(None))
+    return opened
+
+
 def _check_extra() -> None:
     """Raise UsageError with the command to install if a package of the server is missing."""
     try:
         import fastapi  # noqa: F401
         import multipart  # noqa: F401
         import prometheus_client  # noqa: F401
+        import py3langid  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(f"`ibidem serve` needs {error.name}: install it with pip install 'ibidem[serve]'.") from error

@@ -9,7 +9,6 @@ import json
 import logging
 import shutil
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from ibidem.model.fast_marian import supports_fast_marian
 from ibidem.model.linear import supports_int8
 from ibidem.model.marian import read_marian
 from ibidem.model.native_engine import supports_native
+from ibidem.model.registry import SHIPPED, choose_model, describe_pairs, find_model, known_models, shipped_folder
 from ibidem.model.tokens import Tokens
 from ibidem.wording import describe_option
 
@@ -39,9 +39,10 @@ _NOT_FETCHED = ("*/*", "adapter_*")
 # Endings of the files that a changed model has in common with the original one.
 _COPIED = (".json", ".txt", ".model", ".spm")
 _USABLE = "use a Marian, FSMT, M2M100, NLLB, BART, mBART or T5 model."
-SHIPPED = "ibidem-base-de-en"
 # The folder of a model that holds its general compactor, source projection and combiner.
 GENERAL_FOLDER = "general"
+# A folder without one of these counts as absent: memories then get a compactor and a combiner of their own.
+GENERAL_FILES = ("compactor.safetensors", "source_projection.safetensors", "combiner.safetensors")
 AUTO = "auto"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
@@ -58,7 +59,9 @@ def load_model(
     """Load a base model.
 
     Args:
-        name: A model folder, a name on the Hugging Face hub, or None for the German-English model of this package.
+        name: A model folder, the name of a known model (`ibidem model list`), a name on the Hugging Face hub, or None
+            for the first known model of the given languages; without languages, the German-English model of this
+            package.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         dtype: "float32", "float16", "bfloat16", "int8", or "auto": int8 where it is possible, else float32. int8 is for
             Marian and FSMT models on a CPU; without the native library, learning uses float32 then.
@@ -79,10 +82,10 @@ def load_model(
         >>> model.dimension
         512
     """
-    chosen = SHIPPED if name is None else str(name)
-    if Path(chosen).exists():
-        chosen = str(Path(chosen).resolve())  # a memory stores this name, and may be opened from another working folder
-    folder = _shipped_folder() if chosen == SHIPPED else Path(chosen) if Path(chosen).exists() else None
+    chosen, source_language, target_language, source_prefix = _choose(
+        name, source_language, target_language, source_prefix
+    )
+    folder = shipped_folder(chosen) or (Path(chosen) if Path(chosen).exists() else None)
     torch_device = resolve_device(device)
     if dtype not in (*_DTYPES, AUTO):
         raise UsageError(f"Unknown dtype '{dtype}': use one of {AUTO}, {', '.join(_DTYPES)}.")
@@ -103,13 +106,45 @@ def load_model(
     if dtype == "int8" and (reason := _int8_obstacle(network, chosen, torch_device)):
         raise UsageError(reason)
     general = None if folder is None else folder / GENERAL_FOLDER
+    complete = general is not None and all((general / file).is_file() for file in GENERAL_FILES)
     return BaseModel(
         chosen,
         network.to(torch_device, _DTYPES[dtype]),
         tokens,
         fingerprint,
         int8=dtype == "int8",
-        general=general if general is not None and general.is_dir() else None,
+        general=general if complete else None,
+    )
+
+
+def _choose(
+    name: str | Path | None, source: str | None, target: str | None, prefix: str
+) -> tuple[str, str | None, str | None, str]:
+    """Return the name to load, which a memory stores, with the languages and the prefix of a known model."""
+    if name is not None and Path(name).exists():
+        # A memory may be opened from another working folder.
+        return str(Path(name).resolve()), source, target, prefix
+    if name is not None:
+        known = find_model(str(name))
+    elif source is None and target is None:
+        known = None
+    else:
+        known = choose_model(source, target)
+        if known is None and len(models := known_models()) > 1:
+            asked = " ".join(f"{side} {tag}" for side, tag in (("from", source), ("to", target)) if tag is not None)
+            raise UsageError(
+                f"No known model translates {asked}; there are models from {describe_pairs(models)}: choose another "
+                "with --model, or add one with `ibidem model add`."
+            )
+    if known is None:
+        return SHIPPED if name is None else str(name), source, target, prefix
+    if known.shipped:
+        return known.location, source, target, prefix
+    return (
+        known.location,
+        source or known.source_language or None,
+        target or known.target_language or None,
+        prefix or known.source_prefix,
     )
 
 
@@ -161,8 +196,8 @@ def find_folder(name: str) -> Path:
     Raises:
         ModelError: The model cannot be found.
     """
-    if name == SHIPPED:
-        return _shipped_folder()
+    if (folder := shipped_folder(name)) is not None:
+        return folder
     if Path(name).exists():
         return Path(name)
     with raise_model_error(name):
@@ -184,10 +219,6 @@ def save_folder(network: Any, source: Path, target: Path, omitted: Sequence[str]
     for file in sorted(source.iterdir()):
         if file.suffix in _COPIED and file.name not in omitted and not (target / file.name).exists():
             shutil.copyfile(file, target / file.name)
-
-
-def _shipped_folder() -> Path:
-    return Path(str(resources.files("ibidem.model") / "shipped" / SHIPPED))
 
 
 def _load_network(name: str, folder: Path | None) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ from ibidem.serve.routes import (
     glossaries,
     libretranslate,
     memories,
+    openai,
     page,
     replication,
     segments,
@@ -59,7 +60,10 @@ def make_app(service: Service) -> ASGIApp:
     handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, Exception)
     for kind in handled:
         app.add_exception_handler(kind, handle_exception)
-    for module in (libretranslate, segments, deepl, documents, glossaries, memories, trash, metrics, replication):
+    for module in (
+        *(libretranslate, segments, deepl, openai, documents, glossaries, memories, trash),
+        *(metrics, replication),
+    ):
         app.include_router(module.make_routes(service))
     app.include_router(page.make_routes())
     app.include_router(schemas.make_routes(app))

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from ibidem.serve.schemas import ApiKey, Items, SplitSentences, as_list
 
 
+def _as_flag(value: Any) -> Any:
+    """Convert `1` and `0`, as forms and older clients send them, to a truth value."""
+    return {"1": True, "0": False, "true": True, "false": False}.get(str(value).lower(), value)
+
+
+def _split_tags(value: Any) -> Any:
+    """Convert names with commas between them to a list."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+Flag = Annotated[bool | None, BeforeValidator(_as_flag)]
+Tags = Annotated[Items[str] | None, BeforeValidator(_split_tags)]
+
+
 class DeeplRequest(BaseModel):
-    """DeepL's request for text; options without meaning here are ignored, unsupported ones are refused."""
+    """DeepL's request for text; options that change a translation are honoured or refused, never ignored."""
 
     text: Annotated[Items[str], BeforeValidator(as_list)] = Field(description="Texts to translate, or one text")
-    target_lang: str = Field(description="Target language of the server, such as `EN` or `EN-GB`")
-    source_lang: str | None = Field(default=None, description="Source language of the server. Default: the server's")
+    target_lang: str = Field(description="Target language, such as `EN` or `EN-GB`")
+    source_lang: str | None = Field(
+        default=None, description="Source language. Default: the only one with this target, else the detected one"
+    )
     tag_handling: Literal["html", "xml"] | None = Field(
         default=None, description="Keep the tags of HTML or XML as they are"
     )
@@ -33,6 +49,22 @@ class DeeplRequest(BaseModel):
         default=None, description="A list of one id, instead of `glossary_id`"
     )
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
+    context: str | None = Field(default=None, description="Refused unless it is empty")
+    custom_instructions: Annotated[Items[str] | None, BeforeValidator(as_list)] = Field(
+        default=None, description="Refused unless it is empty"
+    )
+    style_id: str | None = Field(default=None, description="Refused unless it is empty")
+    show_billed_characters: Flag = Field(default=None, description="Return `billed_characters`")
+    preserve_formatting: Flag = Field(
+        default=None, description="Without effect: punctuation and upper case are never corrected"
+    )
+    model_type: str | None = Field(default=None, description="Without effect: there is one model for each pair")
+    tag_handling_version: str | None = Field(default=None, description="Without effect: there is one way")
+    ignore_tags: Tags = Field(default=None, description="Elements whose content is kept as it is")
+    splitting_tags: Tags = Field(default=None, description="Refused unless it is empty: only inline tags do not split")
+    non_splitting_tags: Tags = Field(default=None, description="Refused unless it is empty")
+    outline_detection: Flag = Field(default=None, description="Refused if it is false")
+    enable_beta_languages: Flag = Field(default=None, description="Without effect")
     show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None
 
@@ -40,9 +72,12 @@ class DeeplRequest(BaseModel):
 class DeeplTranslation(BaseModel):
     """One translated text."""
 
-    detected_source_language: str = Field(description="Source language of the server in upper case")
+    detected_source_language: str = Field(description="Source language of the translation in upper case")
     text: str = Field(description="The translation")
-    billed_characters: int = Field(description="Characters of the source")
+    billed_characters: int | None = Field(
+        default=None, description="Characters of the source, if `show_billed_characters` is set"
+    )
+    warning: str | None = Field(default=None, description="Only if the text was not translated: why")
     confidence: float | None = Field(
         default=None, description="Probability that the translation needs no edit, if requested; missing if unknown"
     )
@@ -175,12 +210,14 @@ class MultilingualGlossaryInfos(BaseModel):
 class DeeplDocumentRequest(BaseModel):
     """DeepL's form with a document."""
 
-    target_lang: str = Field(description="Target language of the server, such as `EN` or `EN-GB`")
-    source_lang: str | None = Field(default=None, description="Source language of the server. Default: the server's")
+    target_lang: str = Field(description="Target language, such as `EN` or `EN-GB`")
+    source_lang: str | None = Field(
+        default=None, description="Source language. Default: the only one with this target, else the detected one"
+    )
     filename: str | None = Field(default=None, description="Name of the file, if the file has none in the form")
     output_format: str | None = Field(default=None, description="Refused unless it is the format of the document")
     translation_memory_id: str | None = Field(default=None, description="Name of the memory to use. Default: all")
-    glossary_id: str | None = Field(default=None, description="Refused: glossaries are not supported")
+    glossary_id: str | None = Field(default=None, description="Id or name of the glossary to use, or `none`")
     formality: str | None = Field(default=None, description="Refused if it is `more` or `less`")
     show_confidence: bool = Field(default=False, description="Return the confidence of each translation")
     auth_key: ApiKey = None

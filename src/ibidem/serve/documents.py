@@ -120,7 +120,7 @@ class Documents:
 
     Args:
         translate: Translates lines, in small parts so that other requests are not delayed.
-        languages: Source and target language of the server.
+        languages: Source and target language of jobs whose options name none.
         limits: Limits on the number, the size and the age of documents.
     """
 
@@ -314,7 +314,7 @@ class Documents:
         job.ended.set_result(None)
 
     def _translate_document(self, job: DocumentJob) -> None:
-        source, target = self._languages
+        source, target = job.options.pair or self._languages
         document = open_document(job.source, format=job.format, source_language=source, target_language=target)
         check_languages(document, source, target)
         job.characters = sum(len(plain_text(segment.source)) for segment in document.segments)

@@ -1,13 +1,13 @@
-"""The base model and the memories of a server: translates pieces of texts with any selection of the memories."""
+"""The base models and the memories of a server: translates pieces of texts with any selection of the memories."""
 
 from __future__ import annotations
 
 import math
 import os
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ibidem.decode import Translator, combine_scorers, encode_sources, join_confidences, never_stop
 from ibidem.errors import IbidemError, UsageError
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ibidem.decode import Check, Explanation, Hypothesis, LoadedMemory, Scorer, Splitting, TextLayout
+    from ibidem.memory import Memory
     from ibidem.model import BaseModel
     from ibidem.serve.request import RequestOptions
+
+# Source and target language.
+Pair: TypeAlias = tuple[str, str]
 
 # Largest cost of a batch on a CPU (see `batcher.decoding_cost`). On a GPU a step takes as long for many lines as for
 # few.
@@ -47,55 +51,124 @@ class PieceTranslation(NamedTuple):
     vectors: Mapping[str, NDArray[np.int8]] = {}
 
 
+@dataclass(frozen=True)
+class _Direction:
+    """One pair of languages with its base model.
+
+    Attributes:
+        translator: Has no memories and no glossary of its own: every batch has a selection of them.
+        splitting: Where texts are split.
+    """
+
+    translator: Translator
+    splitting: Splitting
+
+
 class Engine:
-    """Splits texts, and translates their pieces with any selection of a translator's memories.
+    """Splits texts, and translates their pieces with any selection of the memories of a pair of languages.
 
     Only one thread may call `translate`.
 
     Args:
-        translator: Provides the base model, the loaded memories and the search settings.
+        translator: Provides the base model, the loaded memories and the search settings of the default pair.
+        others: Translators of further pairs of languages.
+
+    Attributes:
+        pairs: Source and target languages, as two-letter codes where there are some; the default pair first.
+        source: The source language of the default pair.
+        target: The target language of the default pair.
+        memories: The loaded memories of all pairs by name.
+        glossary: The glossary of requests that do not name one; None for none.
+        glossary_pair: The languages of this glossary.
+        splitting: Where texts of the default pair are split.
 
     Raises:
-        UsageError: The model does not name its languages, or two memories have folders of the same name.
+        UsageError: A model does not name its languages, two models have the same languages, or two memories have
+            folders of the same name.
     """
 
-    def __init__(self, translator: Translator) -> None:
-        source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
-        if not source or not target:
-            raise UsageError(
-                f"The model {translator.model.name} does not specify its languages: set --source-language and "
-                "--target-language."
-            )
-        self.source, self.target = primary_language(source), primary_language(target)
-        # Not `resolve`: the folder of a replica is a link, which changes.
-        self.memories = {
-            Path(os.path.abspath(loaded.memory.path)).name: loaded  # noqa: PTH100
-            for loaded in translator.loaded_memories
-        }
-        if len(self.memories) < len(translator.loaded_memories):
-            raise UsageError("Two memories have folders of the same name, which clients use as their name: rename one.")
-        self.glossary = translator.glossary
+    def __init__(self, translator: Translator, *others: Translator) -> None:
+        self._directions: dict[Pair, _Direction] = {}
+        self.memories: dict[str, LoadedMemory] = {}
+        self._pairs_of_memories: dict[str, Pair] = {}
         self._in_use: frozenset[str] = frozenset()
         self._batch = threading.Condition()
-        # This translator has no memories and no glossary of its own: every batch has a selection of them.
-        self._translator = Translator(
+        for one in (translator, *others):
+            self._add(one)
+        self.pairs = tuple(self._directions)
+        self.source, self.target = self.pairs[0]
+        with_glossary = [one for one in (translator, *others) if one.glossary is not None]
+        self.glossary = with_glossary[0].glossary if with_glossary else None
+        self.glossary_pair = _languages(with_glossary[0] if with_glossary else translator)
+        self.splitting = translator.splitting
+
+    def _add(self, translator: Translator) -> None:
+        pair = _languages(translator)
+        if pair in self._directions:
+            raise UsageError(
+                f"Two models translate from {pair[0]} to {pair[1]}: a server has one model for each pair of languages."
+            )
+        plain = Translator(
             translator.model,
             settings=translator.settings,
             batch_size=translator.batch_size,
             split="off",  # the pieces that it receives were split before
             piece_tokens=translator.piece_tokens,
         )
-        self.splitting = translator.splitting
+        self._directions[pair] = _Direction(plain, translator.splitting)
+        for loaded in translator.loaded_memories:
+            # Not `resolve`: the folder of a replica is a link, which changes.
+            name = Path(os.path.abspath(loaded.memory.path)).name  # noqa: PTH100
+            if name in self.memories:
+                raise UsageError(
+                    "Two memories have folders of the same name, which clients use as their name: rename one."
+                )
+            self.memories[name] = loaded
+            self._pairs_of_memories[name] = pair
 
     @property
     def model(self) -> BaseModel:
-        """The base model."""
-        return self._translator.model
+        """The base model of the default pair."""
+        return self.model_for(self.pairs[0])
+
+    def model_for(self, pair: Pair) -> BaseModel:
+        """Return the base model of a pair of languages.
+
+        Args:
+            pair: One of `pairs`.
+        """
+        return self._directions[pair].translator.model
+
+    def pair_of(self, memory: str) -> Pair:
+        """Return the languages of a memory.
+
+        Args:
+            memory: Its name.
+        """
+        return self._pairs_of_memories.get(memory, self.pairs[0])
+
+    def pair_for(self, memory: Memory) -> Pair:
+        """Return the pair of languages that a memory is for; the default pair if it names no languages of the server.
+
+        Args:
+            memory: The memory, loaded or not.
+        """
+        identity = memory.identity
+        pair = primary_language(identity.source_language or ""), primary_language(identity.target_language or "")
+        return pair if pair in self._directions else self.pairs[0]
+
+    def model_of(self, memory: Memory) -> BaseModel:
+        """Return the base model for the languages of a memory.
+
+        Args:
+            memory: The memory, loaded or not.
+        """
+        return self.model_for(self.pair_for(memory))
 
     @property
     def batch_size(self) -> int:
         """Largest number of pieces of a batch."""
-        return self._translator.batch_size
+        return min(direction.translator.batch_size for direction in self._directions.values())
 
     @property
     def budget(self) -> float:
@@ -106,6 +179,14 @@ class Engine:
     def default_weights(self) -> dict[str, float]:
         """The weights of all memories by name."""
         return {name: loaded.weight for name, loaded in self.memories.items()}
+
+    def weights_for(self, pair: Pair) -> dict[str, float]:
+        """Return the weights of the memories of a pair of languages by name.
+
+        Args:
+            pair: One of `pairs`.
+        """
+        return {name: loaded.weight for name, loaded in self.memories.items() if self.pair_of(name) == pair}
 
     @property
     def names_by_folder(self) -> dict[str, str]:
@@ -119,6 +200,7 @@ class Engine:
             name: Its name.
             loaded: The memory.
         """
+        self._pairs_of_memories = {**self._pairs_of_memories, name: self.pair_for(loaded.memory)}
         self.memories = {**self.memories, name: loaded}  # other threads iterate over the old dictionary
 
     def detach(self, name: str) -> LoadedMemory:
@@ -142,17 +224,18 @@ class Engine:
 
         Args:
             texts: Texts of any number of lines.
-            options: The memories; a line that is the source of one of their pairs is not split.
+            options: The languages and memories; a line that is the source of one of their pairs is not split.
             splitting: Where to split; None for the setting of the server.
 
         Returns:
             The pieces of each text, and what stands between them.
         """
+        direction = self._directions[options.pair or self.pairs[0]]
         # A pair that was just added counts: the decoding thread has not loaded it yet.
         loaded = self._find(options.memories)
         try:
             memories = [one.memory.pinned() for one in loaded]
-            return self._translator.split(texts, mode=splitting or self.splitting, memories=memories)
+            return direction.translator.split(texts, mode=splitting or direction.splitting, memories=memories)
         except IbidemError:
             self._find(options.memories)  # the memory may have been moved meanwhile
             raise
@@ -182,7 +265,7 @@ class Engine:
                 self._batch.notify_all()
 
     def _translate(self, options: RequestOptions, pieces: Sequence[str], check: Check) -> list[PieceTranslation]:
-        translator = self._translator
+        translator = self._directions[options.pair or self.pairs[0]].translator
         scorer = self._make_scorer(options.memories)
         settings = translator.settings
         count = options.alternatives + 1
@@ -193,7 +276,7 @@ class Engine:
         explanations: Sequence[Explanation | None] = [None] * len(pieces)
         if options.explain:
             explanations = translator.explain_found(layouts, found, check=check, scorer=scorer)
-        texts = [self._decode_hypotheses(parts) for parts in found]
+        texts = [_decode_hypotheses(translator.model, parts) for parts in found]
         confidences = translator.estimator.estimate(scorer, layouts, found, check)
         vectors: dict[str, NDArray[np.int8]] = {}
         if options.with_vectors:
@@ -210,11 +293,6 @@ class Engine:
             for number, (best, *others) in enumerate(texts)
         ]
 
-    def _decode_hypotheses(self, parts: list[list[Hypothesis]]) -> list[str]:
-        """Return the distinct translations of a piece, best first."""
-        decode = self._translator.model.tokens.decode
-        return list(dict.fromkeys(decode(hypothesis.tokens) for hypothesis in parts[0]))
-
     def _make_scorer(self, memories: Sequence[tuple[str, float]]) -> Scorer:
         """Make a scorer over the current state of some memories."""
         selected = self._find(memories)
@@ -229,3 +307,19 @@ class Engine:
         if missing is not None:
             raise HttpError(404, f"There is no memory {missing[:40]} any more: it was renamed or deleted.")
         return [present[name] for name, _ in memories]
+
+
+def _languages(translator: Translator) -> Pair:
+    """Return the languages of a translator, without regions."""
+    source, target = translator.model.tokens.source_language, translator.model.tokens.target_language
+    if not source or not target:
+        raise UsageError(
+            f"The model {translator.model.name} does not specify its languages: set --source-language and "
+            "--target-language."
+        )
+    return primary_language(source), primary_language(target)
+
+
+def _decode_hypotheses(model: BaseModel, parts: list[list[Hypothesis]]) -> list[str]:
+    """Return the distinct translations of a piece, best first."""
+    return list(dict.fromkeys(model.tokens.decode(hypothesis.tokens) for hypothesis in parts[0]))

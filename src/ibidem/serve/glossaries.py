@@ -93,7 +93,7 @@ class GlossaryStore:
         folder: The folder of glossaries that clients create; None if they cannot create any.
         default: The glossary of requests that do not name one; None for none.
         limits: Limits of the number of glossaries and of their terms.
-        languages: Source and target language of the server.
+        languages: Languages of the default glossary, and of requests that name none.
         read_only: Whether all changes are refused.
         address: The address of the server that accepts them then; None if it is unknown.
 
@@ -175,17 +175,19 @@ class GlossaryStore:
             raise HttpError(404, "There is no glossary of this id.")
         return found
 
-    def choose(self, given: str | None) -> Glossary | None:
+    def choose(self, given: str | None, pair: Pair | None = None) -> Glossary | None:
         """Return the glossary for a translation.
 
         Args:
             given: An id, or a name that only one glossary has; None for the default, "none" or "" for no glossary.
+            pair: Source and target language; None for those of the default glossary.
 
         Raises:
             HttpError: 404, there is no such glossary; 400, it is for other languages.
         """
+        languages = pair or self._languages
         if given is None:
-            return self._default
+            return self._default if languages == self._languages else None
         if given in ("", "none"):
             return None
         with self._lock:
@@ -195,9 +197,9 @@ class GlossaryStore:
             found = named[0]
         if found is None:
             raise HttpError(404, "There is no glossary of this id.")
-        if self._languages not in found.dictionaries:
-            raise HttpError(400, f"The glossary is not for {self._languages[0]} to {self._languages[1]}.")
-        return found.dictionaries[self._languages]
+        if languages not in found.dictionaries:
+            raise HttpError(400, f"The glossary is not for {languages[0]} to {languages[1]}.")
+        return found.dictionaries[languages]
 
     def created(self, stored: StoredGlossary) -> str:
         """Return when a glossary was created; for that of the operator, when the server started.

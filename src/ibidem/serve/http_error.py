@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from starlette.responses import JSONResponse
 
 _DEEPL_PATHS = ("/v2/", "/v3/")
+_OPENAI_PATHS = ("/v1/",)
 
 
 class HttpError(Exception):
@@ -78,7 +79,8 @@ def error_response(error: HttpError, path: str) -> JSONResponse:
 
     Args:
         error: The error to send.
-        path: Path of the request. DeepL's clients read the field `message`, LibreTranslate's the field `error`.
+        path: Path of the request. DeepL's clients read the field `message`, LibreTranslate's the field `error`, and
+            OpenAI's an object in the field `error`.
     """
     from starlette.responses import JSONResponse
 
@@ -88,4 +90,8 @@ def error_response(error: HttpError, path: str) -> JSONResponse:
         headers["Retry-After"] = str(error.retry_after)
     if error.status in (408, 413):
         headers["Connection"] = "close"  # the rest of the body is not read
-    return JSONResponse({field: error.message}, error.status, headers)
+    message: object = error.message
+    if path.startswith(_OPENAI_PATHS):
+        kind = "server_error" if error.status >= 500 else "invalid_request_error"
+        message = {"message": error.message, "type": kind, "param": None, "code": None}
+    return JSONResponse({field: message}, error.status, headers)

@@ -134,7 +134,7 @@ class Jobs:
 
     Args:
         add: Adds pairs to a memory.
-        languages: Source and target language of the pairs.
+        languages: Returns the source and the target language of a memory by its name.
         limits: Limits of imported files.
         folders: The folders of the memories that accept imports, by name.
         finished: Called with each job that has ended.
@@ -143,7 +143,7 @@ class Jobs:
     def __init__(
         self,
         add: AddPairs,
-        languages: tuple[str, str],
+        languages: Callable[[str], tuple[str, str]],
         limits: Limits,
         folders: Mapping[str, Path],
         finished: Callable[[Job], None] = lambda _: None,
@@ -359,7 +359,7 @@ class Jobs:
         """Import a file; return the final state of its job and the message."""
         try:
             self.check(job)
-            reader = _FileReader(self, job, path, self._limits, self._languages)
+            reader = _FileReader(self, job, path, self._limits, self._languages(job.memory))
             report = guard(reader.corpus, job.bad_pairs, settings=_CHECK)
             job.read = 0
             job.added, message = self._add(job, iter(reader), reader.corpus)

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from ibidem.text import Translate
 
 
-def translate_markup(documents: Sequence[str], translate: Translate) -> list[str]:
+def translate_markup(
+    documents: Sequence[str], translate: Translate, ignored: frozenset[str] = frozenset()
+) -> list[str]:
     """Translate the text of documents.
 
     Args:
         documents: HTML or XML, well-formed or not.
         translate: Translates a list of single lines, in the same order.
+        ignored: Names of elements, in lower case, whose content is kept as it is.
 
     Returns:
         The documents with the same tags.
@@ -30,7 +33,7 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
         >>> translate_markup(["<p>one <b>two</b></p>"], lambda lines: [line.upper() for line in lines])
         ['<p>ONE <b>TWO</b></p>']
     """
-    cut = [list(find_blocks(document)) for document in documents]
+    cut = [list(find_blocks(document, ignored)) for document in documents]
     blocks = [block.pieces for blocks_of_one in cut for block in blocks_of_one]
     answers = translate_pieces([Request(block, keep_lines=False, accelerators=False) for block in blocks], translate)
     lost = [block for block, answer in zip(blocks, answers, strict=True) if isinstance(answer, Untranslated)]
@@ -46,17 +49,18 @@ def translate_markup(documents: Sequence[str], translate: Translate) -> list[str
     return written
 
 
-def count_blocks(document: str) -> int:
+def count_blocks(document: str, ignored: frozenset[str] = frozenset()) -> int:
     """Count the blocks of text of a document.
 
     Args:
         document: HTML or XML.
+        ignored: Names of elements, in lower case, whose content is kept as it is.
 
     Examples:
         >>> count_blocks("<p>one <b>two</b></p><p>three</p>")
         2
     """
-    return sum(1 for _ in find_blocks(document))
+    return sum(1 for _ in find_blocks(document, ignored))
 
 
 def _translate_runs(blocks: Sequence[Pieces], translate: Translate) -> list[Pieces]:

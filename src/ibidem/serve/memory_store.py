@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ibidem.serve.engine import Engine
+    from ibidem.serve.engine import Engine, Pair
     from ibidem.serve.limits import Limits
     from ibidem.serve.memory_writer import MemoryWriters
 
@@ -201,13 +201,14 @@ class MemoryStore:
         record = self._records.get(name)
         return None if record is None else record.others
 
-    def create(self, name: str, owner: str, others: Access = "write") -> str:
+    def create(self, name: str, owner: str, others: Access = "write", pair: Pair | None = None) -> str:
         """Create an empty memory.
 
         Args:
             name: Its name.
             owner: The owner of the key that creates it; "" without keys.
             others: What other keys may do with it.
+            pair: Its languages, one of the pairs of the server; None for the default pair.
 
         Returns:
             The normal form of the name.
@@ -229,7 +230,7 @@ class MemoryStore:
             place = folder / (_NEW + secrets.token_hex(8))
             try:
                 make_directory(folder)
-                create_memory(place, self._engine.model)
+                create_memory(place, self._engine.model_for(pair or self._engine.pairs[0]))
                 _write_record(place, MemoryRecord(owner, others))
                 move_folder(place, folder / name, _LOCK_SECONDS)
             except (IbidemError, OSError) as error:
@@ -448,7 +449,8 @@ class MemoryStore:
             self._refused.add(name)
             return
         try:
-            loaded = LoadedMemory(Memory.open(folder / name), self._engine.model)
+            memory = Memory.open(folder / name)
+            loaded = LoadedMemory(memory, self._engine.model_of(memory))
             self._engine.attach(name, loaded)
             self._writers.attach(name, loaded)
         except IbidemError as error:

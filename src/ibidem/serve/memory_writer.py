@@ -19,7 +19,7 @@ from ibidem.serve.schemas import MemoryInfo
 from ibidem.text import Counts, Pair, join_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ibidem.decode import LoadedMemory
@@ -55,7 +55,7 @@ class MemoryWriters:
     indexes.
 
     Args:
-        model: The base model, which computes the entries of new pairs.
+        model_of: Returns the base model of a memory, which computes the entries of new pairs.
         memories: The loaded memories by name.
         read_only: Whether all changes are refused.
         address: The address of the server that accepts them then; None if it is unknown.
@@ -63,13 +63,13 @@ class MemoryWriters:
 
     def __init__(
         self,
-        model: BaseModel,
+        model_of: Callable[[Memory], BaseModel],
         memories: Mapping[str, LoadedMemory],
         *,
         read_only: bool = False,
         address: str | None = None,
     ) -> None:
-        self._model = model
+        self._model_of = model_of
         self._read_only = read_only
         self._address = address
         self._memories: dict[str, LoadedMemory] = {}
@@ -99,7 +99,11 @@ class MemoryWriters:
             name: Its name.
             loaded: The memory.
         """
-        writer = None if self._read_only else MemoryWriter(loaded.memory, self._model, lock_timeout=_LOCK_SECONDS)
+        writer = (
+            None
+            if self._read_only
+            else MemoryWriter(loaded.memory, self._model_of(loaded.memory), lock_timeout=_LOCK_SECONDS)
+        )
         with self._free:
             self._memories = {**self._memories, name: loaded}  # other threads iterate over the old dictionaries
             if writer is not None:

@@ -102,7 +102,8 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     """Read the fields of a JSON object or of a form.
 
     Args:
-        request: The request. A field that occurs more than once in a form becomes a list; an empty body has no fields.
+        request: The request. A field that occurs more than once in a form becomes a list; without a body, the query
+            parameters are the form.
         limits: The limits on size and time.
 
     Returns:
@@ -113,7 +114,8 @@ async def read_fields(request: Request, limits: Limits) -> Body:
     """
     body = b"".join([part async for part in stream_body(request, limits.body_bytes, limits.body_seconds)])
     if not body:
-        return Body({}, typed=False)
+        # Some clients send the fields of a POST request as query parameters.
+        return Body(_collect(request.query_params.multi_items()[:_MAX_FIELDS]), typed=False)
     content_type = request.headers.get("content-type", "application/json")
     kind = content_type.partition(";")[0].strip().lower()
     try:
@@ -308,6 +310,7 @@ class RequestOptions:
         alternatives: Number of further translations.
         explain: Whether to explain the translation.
         glossary: The glossary whose terms the translation must contain; None for none.
+        pair: The source and the target language; None for the default pair of the server.
         with_vectors: Whether to compute the source vectors of the pieces, by which matches are found.
     """
 
@@ -315,6 +318,7 @@ class RequestOptions:
     alternatives: int = 0
     explain: bool = False
     glossary: Glossary | None = None
+    pair: tuple[str, str] | None = None
     with_vectors: bool = False
 
 
@@ -331,21 +335,44 @@ def language_name(code: str) -> str:
     return _NAME_BY_CODE.get(code, code)
 
 
-def check_languages(languages: tuple[str, str], source: str | None, target: str | None) -> None:
-    """Check the languages that a request names.
+def choose_pair(
+    pairs: Sequence[tuple[str, str]],
+    source: str | None,
+    target: str | None,
+    detect: Callable[[], str | None] = lambda: None,
+) -> tuple[str, str]:
+    """Choose the pair of languages of a request.
 
     Args:
-        languages: Source and target language of the server.
-        source: Source language of the request; None, `""` and `"auto"` stand for the server's.
-        target: Target language of the request; None and `""` stand for the server's.
+        pairs: The pairs of the server, the default first.
+        source: Source language of the request; None, `""` and `"auto"` stand for any.
+        target: Target language of the request; None and `""` stand for any.
+        detect: Returns the language of the text, or None if it is uncertain; called only if several pairs are possible.
+
+    Returns:
+        The pair; of several possible ones that with the detected source language, else the first.
 
     Raises:
         HttpError: 400, the server does not translate this pair.
+
+    Examples:
+        >>> choose_pair([("de", "en"), ("en", "de")], "auto", "de")
+        ('en', 'de')
     """
-    if source not in (None, "", "auto") and primary_language(str(source)) != languages[0]:
-        raise HttpError(400, f"{_shorten(source)} is not supported: this server translates from {languages[0]}")
-    if target not in (None, "") and primary_language(str(target)) != languages[1]:
-        raise HttpError(400, f"{_shorten(target)} is not supported: this server translates to {languages[1]}")
+    wanted_source = None if source in (None, "", "auto") else primary_language(str(source))
+    wanted_target = None if target in (None, "") else primary_language(str(target))
+    possible = [pair for pair in pairs if wanted_source in (None, pair[0]) and wanted_target in (None, pair[1])]
+    if len(possible) > 1 and wanted_source is None:
+        found = detect()
+        possible = [pair for pair in possible if pair[0] == found] or possible
+    if possible:
+        return possible[0]
+    known = "; ".join(f"from {one} to {other}" for one, other in pairs)
+    if wanted_source is not None and all(wanted_source != one for one, _ in pairs):
+        raise HttpError(400, f"{_shorten(source)} is not supported: this server translates {known}")
+    if wanted_target is not None and all(wanted_target != other for _, other in pairs):
+        raise HttpError(400, f"{_shorten(target)} is not supported: this server translates {known}")
+    raise HttpError(400, f"{_shorten(source)} to {_shorten(target)} is not supported: this server translates {known}")
 
 
 def choose_splitting(given: str | None, markup: str | None = None) -> Splitting | None:

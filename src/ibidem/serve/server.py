@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
+from ibidem.decode import Translator
 from ibidem.errors import UsageError
 from ibidem.serve.app import make_app
 from ibidem.serve.auth import Authenticator, KeyStore, RateLimiter
 from ibidem.serve.engine import Engine
+from ibidem.serve.language_detection import load_detector
 from ibidem.serve.metrics import Metrics
 from ibidem.serve.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ibidem.decode import Translator
     from ibidem.memory import Replica
     from ibidem.serve.limits import ServeSettings
 
@@ -35,15 +36,15 @@ _START_SECONDS = 30
 
 
 def make_service(
-    translator: Translator,
+    translator: Translator | Sequence[Translator],
     settings: ServeSettings,
     keys: KeyStore | None = None,
     replicas: Mapping[str, Replica] | None = None,
 ) -> Service:
-    """Create a service over a translator.
+    """Create a service over a translator, or over translators of different languages.
 
     Args:
-        translator: The base model and the memories.
+        translator: The base model and the memories; or several of them, that of the default languages first.
         settings: Settings and limits.
         keys: The valid API keys; None for none.
         replicas: The replicas among the memories, by name; the service updates and closes them.
@@ -61,7 +62,8 @@ def make_service(
         raise UsageError("Invalid origin *: name each origin, such as https://example.org.")
     limiter = RateLimiter(settings.limits.rate, settings.limits.burst)
     authenticator = Authenticator(keys, limiter, required=settings.keys_required)
-    return Service(Engine(translator), authenticator, settings, Metrics(), replicas)
+    translators = [translator] if isinstance(translator, Translator) else translator
+    return Service(Engine(*translators), authenticator, settings, Metrics(), replicas)
 
 
 def is_loopback(host: str) -> bool:
@@ -118,6 +120,8 @@ def serve(
     """
     config = _make_config(service, certificate)
     with listener or listen(host, port) as opened:
+        # The first detection of a language would otherwise wait for its model.
+        threading.Thread(target=load_detector, name="ibidem-detector", daemon=True).start()
         try:
             # uvicorn shuts down at Ctrl+C and then raises the signal again.
             with contextlib.suppress(KeyboardInterrupt):

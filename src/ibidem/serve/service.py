@@ -18,11 +18,12 @@ from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
 from ibidem.serve.http_error import BusyError, HttpError, ReadOnlyError
 from ibidem.serve.jobs import Job, Jobs
+from ibidem.serve.language_detection import choose_detected, detect_languages
 from ibidem.serve.markup import count_blocks, translate_markup
 from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
 from ibidem.serve.replication import Followers
-from ibidem.serve.request import Model, parse_fields, read_fields
+from ibidem.serve.request import Model, choose_memories, choose_pair, parse_fields, read_fields
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
+    from ibidem.serve.engine import Pair as LanguagePair
+    from ibidem.serve.language_detection import Detected
     from ibidem.serve.limits import Limits, ServeSettings
     from ibidem.serve.metrics import Metrics
     from ibidem.serve.request import RequestOptions
@@ -163,7 +166,7 @@ class Service:
         )
         self.batcher: Batcher[PieceTranslation] = Batcher(engine.translate, batch_settings, metrics)
         self.writers = MemoryWriters(
-            engine.model, engine.memories, read_only=settings.read_only, address=settings.writer
+            engine.model_of, engine.memories, read_only=settings.read_only, address=settings.writer
         )
         self.memories = MemoryStore(
             settings.memories,
@@ -182,7 +185,7 @@ class Service:
             settings.glossaries,
             engine.glossary,
             limits,
-            (engine.source, engine.target),
+            engine.glossary_pair,
             read_only=settings.read_only,
             address=settings.writer,
         )
@@ -190,9 +193,7 @@ class Service:
         self._markup_pool = ThreadPoolExecutor(_MARKUP_THREADS, "ibidem-markup")
         self.audit = AuditLog(settings.audit)
         self.documents = Documents(self.translate_lines, (engine.source, engine.target), limits)
-        self.jobs = Jobs(
-            self._import, (engine.source, engine.target), limits, self.writers.folders, self._record_finished
-        )
+        self.jobs = Jobs(self._import, engine.pair_of, limits, self.writers.folders, self._record_finished)
         self.jobs.resume()
         self.followers = Followers(engine.memories, replicas or {}, limits) if settings.read_only else None
 
@@ -203,10 +204,21 @@ class Service:
 
     @property
     def suggestion_memory(self) -> str | None:
-        """Name of the memory that receives suggestions: the first that all keys may change; None if none is."""
+        """Name of the memory that receives suggestions of the default pair, None if there is none."""
+        return self.suggestion_memory_for(self.engine.pairs[0])
+
+    def suggestion_memory_for(self, pair: LanguagePair) -> str | None:
+        """Return the name of the memory that receives suggestions: the first that all keys may change.
+
+        Args:
+            pair: The languages of the suggestions.
+
+        Returns:
+            The name; None if no memory receives them.
+        """
         given = self.settings.suggestion_memory
-        names = self.writers.names
-        if given is not None:
+        names = [name for name in self.writers.names if self.engine.pair_of(name) == pair]
+        if given is not None and self.engine.pair_of(given) == pair:
             return given if given in names else None
         return next((name for name in names if self.memories.others(name) in (None, "write")), None)
 
@@ -270,6 +282,65 @@ class Service:
             pool.shutdown(wait=True)
         self.writers.close()
         self.audit.close()
+
+    async def choose_pair(self, source: str | None, target: str | None, texts: Sequence[str] = ()) -> LanguagePair:
+        """Choose the pair of languages of a request; a language that it does not name is detected if several fit.
+
+        Args:
+            source: Its source language; None, `""` and `"auto"` for any.
+            target: Its target language; None and `""` for any.
+            texts: Its texts.
+
+        Returns:
+            One of the pairs of the server.
+
+        Raises:
+            HttpError: 400, the server does not translate this pair.
+        """
+        pairs = self.engine.pairs
+        if len(pairs) == 1 or source not in (None, "", "auto"):
+            return choose_pair(pairs, source, target)
+        sources = {one for one, _ in pairs}
+        return await self.run_in_thread(
+            choose_pair, pairs, source, target, lambda: choose_detected(sources, self.detect(texts))
+        )
+
+    def choose_memories(
+        self, request: Request, given: Sequence[str] | Mapping[str, float] | None, pair: LanguagePair
+    ) -> tuple[tuple[str, float], ...]:
+        """Resolve the memories that a request names.
+
+        Args:
+            request: The request, whose key was checked.
+            given: Names, each alone or as `NAME:WEIGHT`, or weights by name; None for all memories of the languages.
+            pair: The languages of the request.
+
+        Returns:
+            Names and weights.
+
+        Raises:
+            HttpError: 400, a name or a weight is invalid, or a memory is for other languages.
+        """
+        usable = self.usable_memories(request)
+        for name in given or ():
+            bare = name if name in usable else name.rpartition(":")[0]
+            if bare in usable and (own := self.engine.pair_of(bare)) != pair:
+                raise HttpError(
+                    400, f"The memory {bare} is for {own[0]} to {own[1]}, and the request for {pair[0]} to {pair[1]}."
+                )
+        available = {name: weight for name, weight in usable.items() if self.engine.pair_of(name) == pair}
+        return choose_memories(given, available, self.limits.memories)
+
+    def detect(self, texts: Sequence[str]) -> list[Detected]:
+        """Detect the language of texts.
+
+        Args:
+            texts: The texts, which are taken together.
+
+        Returns:
+            The languages, the most probable first; an empty list if there is no letter.
+        """
+        return detect_languages(texts, {language for pair in self.engine.pairs for language in pair})
 
     async def read(self, request: Request, model: type[Model], *, scope: str = "read") -> Model:
         """Check the key of a request and read its body.
@@ -379,7 +450,9 @@ class Service:
         written = self.writers.add(job.memory, pairs, corpus.counts, report)
         self.metrics.count_learnt(len(written.added))
         known = f"; {len(written.known):,} were known already" if written.known else ""
-        return len(written.added), f"{corpus.counts.describe()}{known}"
+        languages = corpus.languages
+        direction = f", from {languages.source} to {languages.target}" if corpus.declares_languages else ""
+        return len(written.added), f"{corpus.counts.describe()}{direction}{known}"
 
     async def translate(
         self,
@@ -502,6 +575,7 @@ class Service:
         texts: Sequence[str],
         options: RequestOptions,
         splitting: Splitting | None = None,
+        ignored_tags: Sequence[str] = (),
     ) -> list[TextTranslation]:
         """Translate HTML or XML documents and keep their tags.
 
@@ -510,6 +584,7 @@ class Service:
             texts: Documents.
             options: Memories. Alternatives and explanations are not available.
             splitting: Where to split the texts between tags; None for the setting of the server.
+            ignored_tags: Names of elements whose content is kept as it is.
 
         Returns:
             One translation for each document, with the same tags.
@@ -521,7 +596,8 @@ class Service:
         self.check_size(texts)
         if options.alternatives or options.explain:
             raise HttpError(400, "Invalid request: markup has no alternatives and no explanation; send plain text")
-        self._check_lines(sum(map(count_blocks, texts)))
+        ignored = frozenset(map(str.lower, ignored_tags))
+        self._check_lines(sum(count_blocks(text, ignored) for text in texts))
         deadline = time.monotonic() + self.limits.request_seconds
         futures: list[Future[list[PieceTranslation]]] = []
         ended = threading.Event()
@@ -533,7 +609,8 @@ class Service:
                 futures[-1].cancel()
             return [line.text for line in _fill_all(layouts, futures[-1].result())]
 
-        work = asyncio.get_running_loop().run_in_executor(self._markup_pool, translate_markup, texts, translate_lines)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._markup_pool, translate_markup, texts, translate_lines, ignored)
         try:
             return [TextTranslation(text, []) for text in await cancel_on_disconnect(request, work)]
         finally:

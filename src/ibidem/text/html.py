@@ -87,11 +87,12 @@ class Block(NamedTuple):
     pieces: Pieces
 
 
-def find_blocks(document: str) -> Iterator[Block]:
+def find_blocks(document: str, ignored: frozenset[str] = frozenset()) -> Iterator[Block]:
     """Yield the blocks of a document that have letters, in order.
 
     Args:
         document: HTML or XML, well-formed or not.
+        ignored: Names of further elements, in lower case, whose content is copied like code.
 
     Examples:
         >>> [block[:2] for block in find_blocks("<p>one <b>two</b></p><p>three</p>")]
@@ -99,7 +100,7 @@ def find_blocks(document: str) -> Iterator[Block]:
     """
     parts: list[Part] = []
     start = place = 0
-    for part in _read(document):
+    for part in _read(document, ignored):
         if isinstance(part, Tag) and part.name not in _INLINE_TAGS and part.name != "code":
             yield from _close(parts, start, place)
             parts = []
@@ -176,7 +177,7 @@ def _read_places(document: str, start: int) -> Iterator[tuple[Part, int]]:
         start += len(part if isinstance(part, str) else part.text)
 
 
-def _read(document: str) -> Iterator[Part]:
+def _read(document: str, ignored: frozenset[str] = frozenset()) -> Iterator[Part]:
     """Yield text and markup in order; an untranslated element is one piece of markup."""
     place = 0
     while found := _MARKUP.search(document, place):
@@ -184,7 +185,7 @@ def _read(document: str) -> Iterator[Part]:
             yield document[place : found.start()]
         tag = Tag(found[0], (found[1] or "").lower())
         place = found.end()
-        untranslated = tag.name in _UNTRANSLATED_TAGS or _NOT_TRANSLATED.search(tag.text)
+        untranslated = tag.name in _UNTRANSLATED_TAGS or tag.name in ignored or _NOT_TRANSLATED.search(tag.text)
         if untranslated and not tag.closes and not tag.stands_alone:
             place = _end_of_element(document, tag.name, place)
             tag = Tag(document[found.start() : place], "code")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _ORIGIN, _LOCATION = "x-ibidem-origin", "x-ibidem-location"
 _CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 _NUMBER = re.compile("[0-9]{1,18}")
+# Languages that an error message lists, and characters of each.
+_MAX_TAGS, _MAX_TAG = 8, 20
 
 
 def _tag_of(attributes: Mapping[str, str]) -> str:
@@ -49,11 +51,12 @@ def read_tmx(stream: Stream, languages: Languages) -> Iterator[ReadResult]:
         languages: The two languages of the corpus.
 
     Raises:
-        TextError: If the file is not well-formed or exceeds a limit.
+        TextError: If the file is not well-formed or exceeds a limit, or if none of its units has both languages.
     """
     parser = _UnitParser(stream.name, languages)
     for _ in parser.feed(iter(lambda: stream.read(BLOCK_BYTES), b"")):
         yield from parser.take()
+    parser.check_languages()
 
 
 class _UnitParser(XmlParser):
@@ -71,6 +74,8 @@ class _UnitParser(XmlParser):
         self._text: list[str] | None = None
         self._length = 0
         self._code_depth = 0
+        self._units = self._complete_units = 0
+        self._tags: dict[str, None] = {}
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
@@ -80,6 +85,17 @@ class _UnitParser(XmlParser):
         """Yield the units that were completed since the last call."""
         while self._results:
             yield self._results.popleft()
+
+    def check_languages(self) -> None:
+        """Raise TextError if there are units and none has both languages; called at the end of the file."""
+        if self._units and not self._complete_units:
+            found = ", ".join(self._tags) or "none"
+            source, target = self._languages.source, self._languages.target
+            raise TextError(
+                f"{self.name}: no unit has both {source} and {target}; the languages of the file are: {found}. "
+                f"To learn from {source} to {target}, give a file with these two, in any order; for other languages, "
+                "choose another model with --source-language and --target-language."
+            )
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
@@ -95,7 +111,10 @@ class _UnitParser(XmlParser):
         elif name == "prop" and attributes.get("type") in (_ORIGIN, _LOCATION):
             self._property, self._text, self._length, self._code_depth = attributes["type"], [], 0, 0
         elif name == "tuv":
-            self._language = self._languages.match(_tag_of(attributes))
+            tag = _tag_of(attributes)
+            self._language = self._languages.match(tag)
+            if len(self._tags) < _MAX_TAGS:
+                self._tags[tag[:_MAX_TAG]] = None
         elif name == "seg" and self._language and self._language not in self._sides:
             self._text, self._length, self._code_depth = [], 0, 0
 
@@ -130,9 +149,11 @@ class _UnitParser(XmlParser):
         self._text.append(text)
 
     def _build_unit(self) -> ReadResult:
+        self._units += 1
         for language in (self._languages.source, self._languages.target):
             if language not in self._sides:
                 return Dropped(f"no {language!r} segment")
+        self._complete_units += 1
         unit = Unit(self._sides[self._languages.source], self._sides[self._languages.target], self._line)
         location = self._properties.get(_LOCATION, "")
         return unit.with_origin(self._properties.get(_ORIGIN), int(location) if _NUMBER.fullmatch(location) else None)

@@ -15,8 +15,6 @@ from ibidem.serve.deepl_schemas import DeeplDocument, DeeplDocumentKey, DeeplDoc
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.request import (
     RequestOptions,
-    check_languages,
-    choose_memories,
     parse_fields,
     read_upload,
     stream_body,
@@ -54,13 +52,18 @@ def make_routes(service: Service) -> APIRouter:
         service: The service that the routes call.
     """
     router = APIRouter()
-    engine, documents, limits = service.engine, service.documents, service.limits
+    documents, limits = service.documents, service.limits
 
-    def options_for(
-        request: Request, memories: Sequence[str] | Mapping[str, float] | None, glossary: str | None = None
+    async def options_for(
+        request: Request,
+        source: str | None,
+        target: str | None,
+        memories: Sequence[str] | Mapping[str, float] | None,
+        glossary: str | None = None,
     ) -> RequestOptions:
-        chosen = choose_memories(memories, service.usable_memories(request), limits.memories)
-        return RequestOptions(chosen, glossary=service.glossaries.choose(glossary))
+        pair = await service.choose_pair(source, target)
+        chosen = service.choose_memories(request, memories, pair)
+        return RequestOptions(chosen, glossary=service.glossaries.choose(glossary, pair), pair=pair)
 
     async def store(upload: Upload, copy: BinaryIO, part: bytes) -> None:
         if upload.size + len(part) > limits.document_bytes:
@@ -83,18 +86,21 @@ def make_routes(service: Service) -> APIRouter:
         memories: str = _ALL,
         glossary: str = _ALL,
         min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
+        source: str = "",
+        target: str = "",
     ) -> Response:
         """The body is the document; the ending of its name `file` gives the format.
 
         `memories` are names with commas between them, `*` for all of them; `glossary` is an id or a name, `none`
         for none, `*` for that of the server. Texts of a lower confidence than `min_confidence` are left out, and listed
-        in `failures`.
+        in `failures`. Without `source` and `target`, the document is in the source language of the first pair of
+        languages of the server.
 
         A key must be in the header or the query.
         """
         owner = service.authenticator.check(request)
         names = None if memories == _ALL else [name for name in memories.split(",") if name]
-        options = options_for(request, names, None if glossary == _ALL else glossary)
+        options = await options_for(request, source, target, names, None if glossary == _ALL else glossary)
         with documents.receive(file) as upload:
             with upload.path.open("wb") as copy:
                 async for part in stream_body(request, limits.document_bytes, limits.body_seconds):
@@ -137,8 +143,8 @@ def make_routes(service: Service) -> APIRouter:
         async with read_upload(request, limits, documents.receive, store) as (body, upload):
             owner = service.authenticator.check(request, _text(body.fields.get("api_key")))
             fields = parse_fields(TranslateFileRequest, body)
-            check_languages((engine.source, engine.target), fields.source, fields.target)
-            job = documents.start(upload, owner, options_for(request, fields.memories))
+            options = await options_for(request, fields.source, fields.target, fields.memories)
+            job = documents.start(upload, owner, options)
         try:
             await cancel_on_disconnect(request, asyncio.wrap_future(job.ended))
         except HttpError:
@@ -171,9 +177,9 @@ def make_routes(service: Service) -> APIRouter:
             owner = service.authenticator.check(request, _text(body.fields.get("auth_key")))
             fields = parse_fields(DeeplDocumentRequest, body)
             _refuse_unsupported(fields, PurePath(fields.filename or upload.path).suffix)
-            check_languages((engine.source, engine.target), fields.source_lang, fields.target_lang)
             memory = fields.translation_memory_id
-            options = options_for(request, None if memory is None else [memory], fields.glossary_id)
+            names = None if memory is None else [memory]
+            options = await options_for(request, fields.source_lang, fields.target_lang, names, fields.glossary_id)
             job = documents.start(upload, owner, options, fields.filename)
         return json_response(DeeplDocument(document_id=job.id, document_key=job.key))
 

@@ -153,8 +153,8 @@ def _add_version_2(router: APIRouter, service: Service) -> None:
     async def pairs(request: Request) -> Response:
         """The languages of the server."""
         check(request)
-        pair = GlossaryPair(source_lang=service.engine.source, target_lang=service.engine.target)
-        return json_response(GlossaryPairs(supported_languages=[pair]))
+        pairs = [GlossaryPair(source_lang=source, target_lang=target) for source, target in service.engine.pairs]
+        return json_response(GlossaryPairs(supported_languages=pairs))
 
     @router.get("/v2/glossaries/{id}", response_model=GlossaryInfo, summary="Describe a glossary")
     async def describe(request: Request, id: str) -> Response:

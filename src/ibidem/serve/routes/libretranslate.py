@@ -9,8 +9,9 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ibidem.serve.http_error import HttpError, ReadOnlyError
+from ibidem.serve.language_detection import probability_of, shown_languages
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting, language_name
+from ibidem.serve.request import RequestOptions, choose_splitting, language_name
 from ibidem.serve.schemas import (
     ERRORS,
     Citations,
@@ -38,21 +39,22 @@ from ibidem.serve.schemas import (
     describe_body,
     json_response,
 )
-from ibidem.serve.service import pair_lines
+from ibidem.serve.service import Suspicion, TextTranslation, pair_lines
+from ibidem.serve.weblate_probe import is_weblate_probe, probe_warning
 from ibidem.text import document_endings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ibidem.decode import Neighbour, Term, Word
-    from ibidem.serve.service import Service, TextTranslation
+    from ibidem.serve.service import Service
 
 
 SUGGESTION_ORIGIN = "suggested"
 
 
 def make_routes(service: Service) -> APIRouter:
-    """Create the routes of LibreTranslate that apply to a server of one language pair.
+    """Create the routes of LibreTranslate.
 
     Args:
         service: The service that the routes call.
@@ -85,11 +87,15 @@ def make_routes(service: Service) -> APIRouter:
         return json_response(PlainResponse(translation=translation, translatedText=translation))
 
     async def _translate(request: Request, body: TranslateRequest) -> TranslateResponse:
-        check_languages((engine.source, engine.target), body.source, body.target)
-        memories = choose_memories(body.memories, service.usable_memories(request), service.limits.memories)
-        glossary = service.glossaries.choose(body.glossary)
-        options = RequestOptions(memories, body.alternatives, body.explain, glossary, with_vectors=body.matches > 0)
         texts = body.q if isinstance(body.q, list) else [body.q]
+        if is_weblate_probe(texts, body.source, body.target, engine.pairs):
+            warning = Suspicion(0, len(texts[0]), probe_warning(engine.pairs))
+            return respond(body, [TextTranslation(texts[0], [], suspicions=[warning])], [])
+        pair = await service.choose_pair(body.source, body.target, texts)
+        memories = service.choose_memories(request, body.memories, pair)
+        glossary = service.glossaries.choose(body.glossary, pair)
+        with_vectors = body.matches > 0
+        options = RequestOptions(memories, body.alternatives, body.explain, glossary, pair, with_vectors)
         splitting = choose_splitting(body.split_sentences, "html" if body.format == "html" else None)
         if body.format == "html":
             if body.matches or body.min_confidence:
@@ -99,17 +105,28 @@ def make_routes(service: Service) -> APIRouter:
             found = await service.translate(
                 request, texts, options, splitting, matches=body.matches, min_confidence=body.min_confidence
             )
+        languages: list[DetectedLanguage] = []
+        if body.source in ("", "auto"):
+            detected = await service.run_in_thread(lambda: [service.detect([text]) for text in texts])
+            languages = [
+                DetectedLanguage(confidence=_percent(probability_of(pair[0], one)), language=pair[0])
+                for one in detected
+            ]
+        return respond(body, found, languages)
+
+    def respond(
+        body: TranslateRequest, found: Sequence[TextTranslation], languages: Sequence[DetectedLanguage]
+    ) -> TranslateResponse:
         warnings = [[TranslationWarning(**item._asdict()) for item in one.suspicions] for one in found]
 
-        def like_request(values: list[Any]) -> Any:
+        def like_request(values: Sequence[Any]) -> Any:
             """Return a list if the request has one, else its only item."""
             return values if isinstance(body.q, list) else values[0]
 
-        language_of_text = DetectedLanguage(confidence=_confidence(texts), language=engine.source)
         return TranslateResponse(
             translatedText=like_request([one.text for one in found]),
             alternatives=like_request([one.alternatives for one in found]) if body.alternatives else None,
-            detectedLanguage=like_request([language_of_text] * len(texts)) if body.source in ("", "auto") else None,
+            detectedLanguage=like_request(languages) if languages else None,
             explanation=like_request([cite(one, engine.names_by_folder) for one in found]) if body.explain else None,
             warnings=like_request(warnings) if any(warnings) else None,
             confidence=like_request([round_confidence(one.confidence) for one in found]),
@@ -123,13 +140,18 @@ def make_routes(service: Service) -> APIRouter:
         response_model=list[DetectedLanguage],
         responses=ERRORS,
         openapi_extra=describe_body(DetectRequest),
-        summary="Name the source language",
+        summary="Detect the language of a text",
     )
     async def detect(request: Request) -> Response:
-        """The response is always the source language of the server; the text is not analysed."""
+        """Up to three languages with their probabilities in percent, the best first; 0 for a text without letters."""
         body = await service.read(request, DetectRequest)
         service.check_size([body.q])
-        return json_response([DetectedLanguage(confidence=_confidence([body.q]), language=engine.source)])
+        found = shown_languages(await service.run_in_thread(service.detect, [body.q]))
+        if not found:
+            return json_response([DetectedLanguage(confidence=0.0, language=engine.source)])
+        return json_response(
+            [DetectedLanguage(confidence=_percent(one.probability), language=one.language) for one in found]
+        )
 
     @router.post(
         "/suggest",
@@ -144,23 +166,29 @@ def make_routes(service: Service) -> APIRouter:
         If both texts have the same number of lines, each pair of lines is added separately.
         """
         body = await service.read(request, SuggestRequest, scope="write")
-        check_languages((engine.source, engine.target), body.source, body.target)
-        if service.suggestion_memory is None:
+        pair = await service.choose_pair(body.source, body.target, [body.q])
+        memory = service.suggestion_memory_for(pair)
+        if memory is None:
             if service.settings.read_only:
                 raise ReadOnlyError(service.settings.writer)
-            raise HttpError(403, "This server does not accept suggestions.")
+            raise HttpError(403, f"This server does not accept suggestions from {pair[0]} to {pair[1]}.")
         service.check_size([body.q, body.s])
         pairs = pair_lines(body.q, body.s)
-        await service.learn(request, service.suggestion_memory, pairs, SUGGESTION_ORIGIN, replace=True)
+        await service.learn(request, memory, pairs, SUGGESTION_ORIGIN, replace=True)
         return json_response(SuggestResponse(success=True))
 
     @router.get("/languages", response_model=list[Language], summary="List the languages")
     async def languages() -> Response:
-        """The source language with its target, and the target language without one."""
+        """All languages of the server; those that it does not translate from have no targets."""
+        codes = dict.fromkeys(language for pair in engine.pairs for language in pair)
         return json_response(
             [
-                Language(code=engine.source, name=language_name(engine.source), targets=[engine.target]),
-                Language(code=engine.target, name=language_name(engine.target), targets=[]),
+                Language(
+                    code=code,
+                    name=language_name(code),
+                    targets=[target for source, target in engine.pairs if source == code],
+                )
+                for code in codes
             ]
         )
 
@@ -249,9 +277,9 @@ def _convert_segments(translation: TextTranslation, *, shown: bool) -> list[Tran
     ]
 
 
-def _confidence(texts: list[str]) -> float:
-    """Return 100 if there is any letter, because the server has one source language, else 0."""
-    return 100.0 if any(character.isalpha() for text in texts for character in text) else 0.0
+def _percent(probability: float) -> float:
+    """Return a probability as LibreTranslate shows it: from 0 to 100, with one decimal."""
+    return round(100 * probability, 1)
 
 
 def cite(translation: TextTranslation, names: Mapping[str, str]) -> Citations:

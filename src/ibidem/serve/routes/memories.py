@@ -16,7 +16,7 @@ from ibidem.check import POLICIES
 from ibidem.memory import remove_file
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import check_languages, stream_body
+from ibidem.serve.request import choose_pair, stream_body
 from ibidem.serve.schemas import (
     ERRORS,
     AddRequest,
@@ -183,7 +183,7 @@ def _add_management(router: APIRouter, service: Service) -> None:
             if rights != "none":
                 info.rights, info.others = rights, store.others(info.name)
                 info.learns = rights != "read"
-                info.source, info.target = engine.source, engine.target
+                info.source, info.target = engine.pair_of(info.name)
                 found.append(info)
         creates = store.creates and (not service.authenticator.required or request.state.scope in ("write", "admin"))
         return json_response(MemoryList(memories=found, creates=creates))
@@ -198,11 +198,11 @@ def _add_management(router: APIRouter, service: Service) -> None:
     async def create(request: Request) -> Response:
         """The memory is empty, and on disk when the response is sent. It belongs to the key of the request."""
         body = await service.read(request, CreateMemoryRequest, scope="write")
-        check_languages((engine.source, engine.target), body.source, body.target)
+        pair = choose_pair(engine.pairs, body.source, body.target)
         owner = request.state.owner
 
         def apply() -> str:
-            name = store.create(body.name, owner, body.others)
+            name = store.create(body.name, owner, body.others, pair)
             service.audit.write("create", name, request, others=body.others)
             return name
 
@@ -253,9 +253,8 @@ def _add_management(router: APIRouter, service: Service) -> None:
 
         def write() -> None:
             memory = writers.newest(name)
-            write_pairs(
-                memory.sentences(), path, source_language=engine.source, target_language=engine.target, format=format
-            )
+            source, target = engine.pair_of(name)
+            write_pairs(memory.sentences(), path, source_language=source, target_language=target, format=format)
 
         try:
             await service.run_in_thread(write)

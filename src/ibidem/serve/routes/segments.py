@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002
 
-from ibidem.serve.request import RequestOptions, check_languages, choose_memories, choose_splitting
+from ibidem.serve.request import RequestOptions, choose_splitting
 from ibidem.serve.schemas import ERRORS, describe_body, json_response
 from ibidem.serve.store_schemas import Segment, SegmentsRequest, SegmentsResponse
 
@@ -35,11 +35,11 @@ def make_routes(service: Service) -> APIRouter:
         """The sentences that `/translate` would translate one by one. What is between them is copied."""
         body = await service.read(request, SegmentsRequest)
         engine = service.engine
-        check_languages((engine.source, engine.target), body.source, body.target)
         service.check_size([body.q])
-        chosen = choose_memories(body.memories, service.usable_memories(request), service.limits.memories)
+        pair = await service.choose_pair(body.source, body.target, [body.q])
+        chosen = service.choose_memories(request, body.memories, pair)
         splitting = choose_splitting(body.split_sentences)
-        (layout,) = await service.run_in_thread(engine.split, [body.q], RequestOptions(chosen), splitting)
+        (layout,) = await service.run_in_thread(engine.split, [body.q], RequestOptions(chosen, pair=pair), splitting)
         return json_response(SegmentsResponse(segments=find_segments(layout)))
 
     return router
