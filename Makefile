@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv==0.13.8
 
-.PHONY: demo test lint slow trust sanitize results docs lock clean
+.PHONY: demo test lint slow trust fuzz mutation sbom audit sanitize results docs lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python demo
@@ -23,16 +23,47 @@ lint: $(VENV)/.installed-dev
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
-# Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most.
+# Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most, in
+# one of TRUST_JOBS processes.
 TRUST_SCALE ?= 1000
-TRUST_SECONDS ?= 120
+TRUST_SECONDS ?= 60
+TRUST_JOBS ?= 2
 TRUST_SEED ?= 1
 trust: $(VENV)/.installed-dev
 	rm -f build/trust.json
 	mkdir -p build
 	IBIDEM_TRUST_SCALE=$(TRUST_SCALE) IBIDEM_TRUST_SECONDS=$(TRUST_SECONDS) IBIDEM_TRUST_SEED=$(TRUST_SEED) \
-	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust tests/trust
+	IBIDEM_TRUST_REPORT=$(abspath build/trust.json) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trust -n $(TRUST_JOBS) tests/trust
 	cat build/trust.json
+
+# Coverage-guided fuzzing of all readers, in FUZZ_JOBS processes, until the seconds or the executions are used up.
+FUZZ_SECONDS ?= 3600
+FUZZ_EXECUTIONS ?= 10000000
+FUZZ_JOBS ?= 2
+FUZZ_SEED ?= 1
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/trust/fuzz/run.py --seconds $(FUZZ_SECONDS) --executions $(FUZZ_EXECUTIONS) --jobs $(FUZZ_JOBS) --seed $(FUZZ_SEED)
+
+# Changes the sources in one place at a time and runs the tests that should fail: see scripts/mutation.py.
+MUTATION_SAMPLE ?= 300
+MUTATION_SEED ?= 1
+mutation: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/mutation.py memory combine --sample $(MUTATION_SAMPLE) --seed $(MUTATION_SEED)
+
+# The packages that ibidem needs (build/sbom.json, CycloneDX) and their licences (build/licences.md). The tools have an
+# environment of their own, because they are no part of what they list.
+CYCLONEDX ?= cyclonedx-bom==7.5.0
+PIP_AUDIT ?= pip-audit==2.10.1
+build/tools/bin/cyclonedx-py:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet $(CYCLONEDX) $(PIP_AUDIT)
+
+sbom: $(VENV)/.installed-dev build/tools/bin/cyclonedx-py
+	$(BIN)/python scripts/sbom.py --tool build/tools/bin/cyclonedx-py
+
+# Known vulnerabilities of the locked packages; needs the network.
+audit: build/tools/bin/cyclonedx-py
+	build/tools/bin/pip-audit --require-hashes --disable-pip --requirement requirements-hashed.txt
 
 # Native code under AddressSanitizer and UndefinedBehaviorSanitizer: its tests, and an hour of random memories.
 sanitize: $(VENV)/.installed-dev

@@ -1,8 +1,8 @@
 """Run native code with AddressSanitizer and UndefinedBehaviorSanitizer: its tests, then random memories.
 
-`make sanitize` runs this: the tests of the native library, of search and of decoding, and then half an hour
-of random memories (tests/retrieve/random_memories.py) for each instruction set. `make slow` runs it with two minutes
-of random memories. It needs GCC with libasan.
+`make sanitize` runs this: the tests of the native library, of search and of decoding, and then half an hour of random
+memories (tests/retrieve/random_memories.py) and half an hour of random texts (tests/trust/random_translations.py) for
+each instruction set. `make slow` runs it with two minutes of each. It needs GCC with libasan.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "sanitize"
 RANDOM_MEMORIES = ROOT / "tests" / "retrieve" / "random_memories.py"
+RANDOM_TRANSLATIONS = ROOT / "tests" / "trust" / "random_translations.py"
 SUITES = ("tests/native", "tests/retrieve", "tests/decode", "tests/combine", "tests/compact", "tests/model")
 LEFT_OUT = ("--deselect", "tests/native/test_linear.py::test_weights_are_freed")
 
@@ -106,7 +107,8 @@ def main() -> int:
         # a sanitizer that ends the process.
         tests = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *SUITES, *LEFT_OUT]
         memories = [sys.executable, str(RANDOM_MEMORIES), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
-        for command in (tests, memories):
+        texts = [sys.executable, str(RANDOM_TRANSLATIONS), "--seconds", str(chosen.seconds), "--seed", str(chosen.seed)]
+        for command in (tests, memories, texts):
             print(f"{name}: {' '.join(command[1:])}", flush=True)
             done = subprocess.run(command, env=environment(name, runtime), cwd=ROOT, check=False)
             if done.returncode != 0:

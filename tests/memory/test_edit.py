@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ibidem.errors import DamagedMemoryError, MemoryFolderError, MismatchError, UsageError
-from ibidem.memory import Memory, files, generations
+from ibidem.memory import COMPACTOR_ARTEFACT, Memory, files, generations
 from ibidem.memory.manifest import Layout
 
-from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, put_coding, sample
+from .samples import IDENTITY, MOMENT, append, check_prefix, files_of, put_coding, record, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,29 @@ def test_edit_starts_from_the_newest_generation(path: Path) -> None:
     assert check_prefix(memory) == 1
     assert memory.generation == 3
     assert stale.generation == 1
+
+
+def test_an_index_is_stored_only_for_the_entries_it_was_built_of(path: Path) -> None:
+    """Pairs may be added and removed while an index is built; another compactor or pruning makes it useless."""
+    append(path, 1)
+    built = append(path, 2)
+    record(path, removed=(1,))
+    append(path, 3)
+    with Memory.open(path).edit() as edit:
+        edit.set_fitted(built)
+        fitted = edit.commit(MOMENT)
+    assert fitted.fitted_entries == built.entries
+    with fitted.edit() as edit:
+        edit.put_artefact(COMPACTOR_ARTEFACT, "safetensors", b"another one", {})
+        edit.commit(MOMENT)
+    with Memory.open(path).edit() as edit, pytest.raises(MismatchError, match="by another process"):
+        edit.set_fitted(fitted)
+    pruned = Memory.open(path)
+    with pruned.edit() as edit:
+        edit.keep_entries(np.arange(pruned.entries) % 2 == 0)
+        edit.commit(MOMENT)
+    with Memory.open(path).edit() as edit, pytest.raises(MismatchError, match="by another process"):
+        edit.set_fitted(pruned)
 
 
 def test_several_commits_and_appends_in_one_edit(path: Path) -> None:

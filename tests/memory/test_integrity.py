@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from ibidem.cli.app import app
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
 from ibidem.memory import Memory, ModelIdentity, verify_folder
+from ibidem.memory.files import BLOCK_BYTES
 from ibidem.memory.manifest import DTYPES, Counts, Layout
+from ibidem.memory.segment import ArrayRecord, StoredArray
 
 from .samples import JOURNAL, Case, append, files_of, one, record, rewrite, sample
 
@@ -339,3 +341,17 @@ def test_verify_while_another_process_commits(path: Path) -> None:
 
     assert verify_folder(path, commit)[1] == []
     assert commits
+
+
+def test_damage_of_the_last_byte_of_a_row_is_found(tmp_path: Path) -> None:
+    """A row that ends with the first byte of a block is verified with that block."""
+    rows = np.zeros((2 * BLOCK_BYTES // 3 + 1, 3), np.uint8)
+    data = rows.tobytes()
+    assert len(data) % BLOCK_BYTES == 1
+    crcs = [zlib.crc32(data[start : start + BLOCK_BYTES]) for start in range(0, len(data), BLOCK_BYTES)]
+    record = ArrayRecord("uint8", rows.shape, len(data), hashlib.sha256(data).hexdigest(), crcs)
+    (tmp_path / "array").write_bytes(data[:-1] + b"x")
+    last = np.array([len(rows) - 1])
+    with pytest.raises(DamagedMemoryError):
+        StoredArray(tmp_path / "array", record).gather(last)
+    assert (StoredArray(tmp_path / "array", record).gather(last - 1) == 0).all()

@@ -88,3 +88,22 @@ def test_out_of_range_is_a_usage_error(path: Path) -> None:
     ):
         with pytest.raises(UsageError):
             use()
+
+
+def test_removed_pairs_have_no_number(path: Path) -> None:
+    """Before and after the removal is sealed; entries keep the numbers of their tokens when others are pruned."""
+    append(path, 1)
+    record(path, removed=(1,))
+    for _ in range(2):
+        memory = Memory.open(path)
+        assert [memory.number_of(id) for id in (0, 2)] == [0, 2] if memory.tail.removed else [0, 1]
+        with pytest.raises(UsageError, match="it was removed"):
+            memory.number_of(1)
+        with pytest.raises(UsageError, match="the ids so far end at 2"):
+            memory.number_of(3)
+        memory.sealed()
+    kept = np.arange(memory.entries) % 3 != 0
+    with memory.edit() as edit:
+        edit.keep_entries(kept)
+        pruned = edit.commit()
+    assert pruned.rows().tolist() == np.flatnonzero(kept).tolist()

@@ -18,6 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +38,10 @@ def pytest_sessionfinish() -> None:
     report = os.environ.get("IBIDEM_TRUST_REPORT")
     if report and _COUNTS:
         file = Path(report)
-        before = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        total = Counter(before) + _COUNTS
-        file.write_text(json.dumps(dict(sorted(total.items())), indent=2) + "\n", "utf-8")
+        with FileLock(f"{report}.lock"):  # processes of pytest-xdist share the report
+            before = json.loads(file.read_text("utf-8")) if file.exists() else {}
+            total = Counter(before) + _COUNTS
+            file.write_text(json.dumps(dict(sorted(total.items())), indent=2) + "\n", "utf-8")
 
 
 class Budget:

@@ -1,18 +1,22 @@
 """A fork server: loads a tiny model once, and forks an HTTP server for every line on stdin.
 
-    python server_process.py MODEL FOLDER
+    python server_process.py MODEL FOLDER [LIMITS]
+
+LIMITS is a JSON object of limits that replace those of this script.
 
 It prints the process number of the child and the URL when the child is ready, and `ended` when the child has ended.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
 
 def main() -> None:
-    model_folder, folder = sys.argv[1:]
+    model_folder, folder = sys.argv[1:3]
+    limits = {"rate": 1e6, "burst": 100_000} | json.loads(sys.argv[3] if len(sys.argv) > 3 else "{}")
 
     import torch
 
@@ -33,7 +37,7 @@ def main() -> None:
             try:
                 settings = SearchSettings(beam=1, max_length_ratio=0, max_length_extra=12)
                 translator = Translator(model, folder, combiner=FixedCombiner(2, 0.9, 0.1), settings=settings)
-                service = make_service(translator, ServeSettings(Limits(rate=1e6, burst=100_000)))
+                service = make_service(translator, ServeSettings(Limits(**limits)))
                 serve(service, "127.0.0.1", 0, lambda url: print(os.getpid(), url, flush=True))
                 status = 0
             finally:

@@ -3,11 +3,12 @@
 The script loads a tiny model once, and forks a process for every stage that is killed, repeated or checked. Its last
 line of output is a JSON object with the number of kills of each stage and the failures.
 
-    python stage_crashes.py MODEL CORPUS SCRATCH SEED KILLS SECONDS
+    python stage_crashes.py MODEL CORPUS SCRATCH STAGE SEED KILLS SECONDS
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ import torch
 
 from ibidem.errors import IbidemError
 from ibidem.learn import (
+    AdaptSettings,
     CompactSettings,
     ContextualSettings,
     ExtractSettings,
@@ -32,6 +34,7 @@ from ibidem.learn import (
     MetaKSettings,
     PruneSettings,
     TuneSettings,
+    adapt_model,
     compact_memory,
     extract,
     index_memory,
@@ -50,13 +53,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TUNE = TuneSettings(k=4, metak=MetaKSettings(updates=10), contextual=ContextualSettings(updates=10))
+ADAPT = AdaptSettings(updates=6, batch_tokens=512, learning_rate=3e-3, measurements=3, bfloat16=False, seed=1)
 SETTINGS = LearnSettings(tune=TUNE, extract=ExtractSettings(segment_bytes=1 << 13))
 
 
 class Stages:
-    """The stages, each with the memory that it starts from."""
+    """A stage and those that it starts from, each with the folder that it leaves."""
 
-    def __init__(self, model: Any, corpus: Path, scratch: Path) -> None:
+    def __init__(self, model_folder: str, model: Any, corpus: Path, scratch: Path) -> None:
         self._scratch = scratch
         lines = corpus.read_text("utf-8").splitlines()
         scratch.mkdir(parents=True)
@@ -72,6 +76,10 @@ class Stages:
 
         def import_pairs(folder: Path) -> None:
             writer(folder).add(corpus_of("more.tsv"))
+
+        def adapt(folder: Path) -> None:
+            # Training changes the weights of the model in memory.
+            adapt_model(load_model(model_folder, device="cpu"), corpus_of("small.tsv"), folder, settings=ADAPT)
 
         self.actions: dict[str, tuple[str, Callable[[Path], object]]] = {
             "extract": ("", lambda f: extract(model, corpus_of("small.tsv"), f, seed=1, settings=SETTINGS.extract)),
@@ -89,19 +97,25 @@ class Stages:
             "replace": ("add", lambda f: replace_if_there(writer(f), self.pairs[1])),
             "seal": ("add", lambda f: Memory.open(f).sealed()),
             "import": ("learn", import_pairs),
+            "merge": ("import", lambda f: index_memory(Memory.open(f), "IVF4,SQ8;nprobe=4")),
+            "adapt": ("", adapt),
         }
         self.finished: dict[str, Path] = {}
         self.digests: dict[str, str] = {}
         self.operations: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
-        for name in self.actions:
-            folder = self.start(name, scratch / "finished" / name / "mine")
-            began = time.monotonic()
-            act = self.actions[name][1]
-            self.operations[name] = len(count_operations(folder.parent, lambda a=act, f=folder: a(f)))  # type: ignore[misc]
-            self.seconds[name] = time.monotonic() - began
-            self.finished[name] = folder
-            self.digests[name] = digest(folder)
+
+    def finish(self, name: str) -> None:
+        """Run a stage without a kill, after those that it starts from."""
+        before, act = self.actions[name]
+        if before and before not in self.finished:
+            self.finish(before)
+        folder = self.start(name, self._scratch / "finished" / name / "mine")
+        began = time.monotonic()
+        self.operations[name] = len(count_operations(folder.parent, lambda: act(folder)))
+        self.seconds[name] = time.monotonic() - began
+        self.finished[name] = folder
+        self.digests[name] = digest_folder(folder)
 
     def start(self, name: str, folder: Path) -> Path:
         """Copy the memory that a stage starts from; some stages start from nothing."""
@@ -111,6 +125,17 @@ class Stages:
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.parent.mkdir(parents=True)
         return folder
+
+
+def digest_folder(folder: Path) -> str:
+    """Return a digest of a memory, or of the files of a model."""
+    if Memory.exists(folder):
+        return digest(folder)
+    parts = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix != ".md" and file.name != "training.json":  # these have times
+            parts.update(file.name.encode() + b"\0" + file.read_bytes())
+    return parts.hexdigest()
 
 
 def restore_if_pruned(folder: Path) -> None:
@@ -164,34 +189,34 @@ def check(stages: Stages, name: str, folder: Path) -> None:
         stages.actions[name][1](folder)
     except IbidemError as error:
         raise AssertionError(f"the second run of {name} failed: {error}") from error
-    assert verify_folder(folder)[1] == []
-    assert digest(folder) == stages.digests[name], "another result than without the kill"
+    if Memory.exists(folder):
+        assert verify_folder(folder)[1] == []
+    assert digest_folder(folder) == stages.digests[name], "another result than without the kill"
 
 
 def main() -> None:
-    model_folder, corpus, scratch, seed, kills, seconds = sys.argv[1:]
+    model_folder, corpus, scratch, name, seed, kills, seconds = sys.argv[1:]
     torch.set_num_threads(1)  # no thread pool may exist when the process forks
     model = load_model(model_folder, device="cpu")
     assert model.fingerprint
     assert model.tokenizer_fingerprint
-    stages = Stages(model, Path(corpus), Path(scratch))
-    random = Random(int(seed))
+    stages = Stages(model_folder, model, Path(corpus), Path(scratch))
+    stages.finish(name)
+    random = Random(f"{name} {seed}")
     end = time.monotonic() + (float(seconds) or 1e9)
-    counts = dict.fromkeys(stages.actions, 0)
+    count = 0
     failures: list[str] = []
-    for number in range(int(kills)):
+    for _ in range(int(kills)):
         if time.monotonic() > end or len(failures) > 5:
             break
-        name = list(stages.actions)[number % len(stages.actions)]
         folder = stages.start(name, Path(scratch) / "killed" / "mine")
         moment = kill(stages, name, folder, random)
-        if moment:
-            counts[name] += 1
-        if in_child(lambda name=name, folder=folder: check(stages, name, folder)):  # type: ignore[misc]
+        count += bool(moment)
+        if in_child(lambda folder=folder: check(stages, name, folder)):  # type: ignore[misc]
             failures.append(f"{name}, killed at {moment or 'no moment'}")
             shutil.copytree(folder, Path(scratch) / f"failure-{len(failures)}", dirs_exist_ok=True)
         shutil.rmtree(folder.parent, ignore_errors=True)
-    print(json.dumps({"kills": counts, "failures": failures, "operations": stages.operations}))
+    print(json.dumps({"kills": count, "failures": failures, "operations": stages.operations[name]}))
 
 
 if __name__ == "__main__":

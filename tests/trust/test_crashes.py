@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .conftest import Budget
 
 SCRIPT = Path(__file__).with_name("stage_crashes.py")
+CHANGES = ("add", "remove", "replace", "seal", "import", "merge")
+STAGES = ("learn", "extract", "compact", "tune", "prune", "restore", "index", "adapt", *CHANGES)
 
 
 @pytest.mark.parametrize("name", [*OPERATIONS])
@@ -163,17 +165,19 @@ def check_acknowledged(folder: Path, acknowledged: dict[int, int], removed: set[
 
 
 @pytest.mark.slow
-def test_kill_stages_of_learning(scratch: Path, budget: Budget, tiny_folder: Path, corpus_file: Path) -> None:
-    """Learn, extract, compact, tune, prune, index and the memory writer, each killed and run again."""
-    command = [sys.executable, str(SCRIPT), str(tiny_folder), str(corpus_file), str(scratch / "stages")]
+@pytest.mark.parametrize("stage", STAGES)
+def test_kill_stages_of_learning(
+    scratch: Path, budget: Budget, tiny_folder: Path, corpus_file: Path, stage: str
+) -> None:
+    """A stage of learning, or a change with a model, is killed and run again."""
+    command = [sys.executable, str(SCRIPT), str(tiny_folder), str(corpus_file), str(scratch / "stages"), stage]
     seconds = os.environ.get("IBIDEM_TRUST_SECONDS", "0")
-    command += [str(budget.seed), str(round(24 * budget.scale)), seconds]
+    command += [str(budget.seed), str(round(2 * budget.scale)), seconds]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
-    for stage, kills in report["kills"].items():
-        budget.count("kills of stages", kills)
-        budget.count(f"kills of {stage}", kills)
+    budget.count("kills of stages", report["kills"])
+    budget.count(f"kills of {stage}", report["kills"])
     assert report["failures"] == [], done.stderr[-3000:]

@@ -118,6 +118,26 @@ BUGS = {
         "        wanted = k - 1\n",
         "retrieve/test_exact.py",
     ),
+    "a quote is not escaped in a document": Bug(
+        "text/resources/json_file.py",
+        'return file.encode(json.dumps("".join(map(_write, pieces)), ensure_ascii=escapes))',
+        "return file.encode('\"' + \"\".join(map(_write, pieces)) + '\"')",
+        "trust/fuzz/test_corpus.py",
+        "json",
+    ),
+    "a table is read in more memory than it needs": Bug(
+        "text/csv.py",
+        "        yield row\n        row = []\n",
+        "        yield row\n        row = [0 for _ in [b' ' * (1 << 28)] if False]\n",
+        "trust/fuzz/test_corpus.py",
+        "csv.document",
+    ),
+    "the removal of an origin leaves a pair": Bug(
+        "memory/edit.py",
+        "            found = newest.find_origin(origin)\n",
+        "            found = newest.find_origin(origin)[1:]\n",
+        "trust/test_poisoned.py",
+    ),
     "a cancellation is swallowed": Bug(
         "serve/jobs.py",
         "        if job.cancelled or self._closed:\n            raise JobStoppedError\n",

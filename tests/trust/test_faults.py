@@ -32,6 +32,7 @@ def test_fault_at_every_call(scratch: Path, budget: Budget, name: str) -> None:
     before = held(Memory.open(base)) if name != "create" else {}
     after = held(Memory.open(finished))
     cases = [(number, kind, lasting) for number in range(total) for kind in KINDS for lasting in (False, True)]
+    budget.count("cases of faults", len(cases))
     for index in budget.chosen(len(cases), 10):
         if budget.over:
             break

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,13 +69,10 @@ class Server:
         return json.loads(content)
 
 
-@pytest.fixture
-def server(scratch: Path, tiny_folder: Path) -> Iterator[Server]:
-    from ibidem.learn import create_memory
-    from ibidem.model import load_model
-
-    create_memory(scratch / "mine", load_model(tiny_folder, device="cpu"))
-    command = [sys.executable, str(SCRIPT), str(tiny_folder), str(scratch / "mine")]
+@contextlib.contextmanager
+def fork_server(model: Path, folder: Path, **limits: float) -> Iterator[Server]:
+    """Run the process that forks servers over a memory; the last server is killed at the end."""
+    command = [sys.executable, str(SCRIPT), str(model), str(folder), json.dumps(limits)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -89,8 +87,21 @@ def server(scratch: Path, tiny_folder: Path) -> Iterator[Server]:
             process.kill()
 
 
-def test_server_killed_during_imports_and_suggestions(server: Server, scratch: Path, budget: Budget) -> None:
-    folder = scratch / "mine"
+@pytest.fixture
+def folder(scratch: Path, tiny_folder: Path) -> Path:
+    from ibidem.learn import create_memory
+    from ibidem.model import load_model
+
+    return create_memory(scratch / "mine", load_model(tiny_folder, device="cpu")).path
+
+
+@pytest.fixture
+def server(folder: Path, tiny_folder: Path) -> Iterator[Server]:
+    with fork_server(tiny_folder, folder) as found:
+        yield found
+
+
+def test_server_killed_during_imports_and_suggestions(server: Server, folder: Path, budget: Budget) -> None:
     suggested: dict[str, str] = {}  # acknowledged, by source
     imported: list[str] = []  # sources of files whose job was acknowledged
     jobs: list[str] = []
@@ -153,3 +164,93 @@ def check(server: Server, folder: Path, suggested: dict[str, str], imported: lis
     for source, target in suggested.items():
         assert len(memory.find(source, target)) == 1, source
         assert len(memory.find(source)) == 1, source
+
+
+def test_two_servers_on_one_memory(server: Server, folder: Path, tiny_folder: Path, budget: Budget) -> None:
+    """Both accept suggestions and imports at the same time; one is killed, and the other has every change of both."""
+    with fork_server(tiny_folder, folder) as other:
+        server.start()
+        other.start()
+        suggested: dict[str, str] = {}
+        imported: list[str] = []
+        jobs: list[str] = []
+        for number in budget.rounds(1):
+
+            def suggest(one: Server, name: str, number: int = number) -> None:
+                for row in range(12):
+                    source, target = f"Vorschlag {name} {number} {row % 5}", f"suggestion {row}"
+                    body = {"q": source, "s": target, "source": "de", "target": "en"}
+                    one.send("POST", "/suggest", json.dumps(body).encode())
+                    suggested[source] = target
+
+            for one, name in ((server, "eins"), (other, "zwei")):
+                lines = [f"Datei {name} {number} Zeile {row}\tFile {name} {number} row {row}" for row in range(20)]
+                path = f"/memories/mine/import?file={name}-{number}.tsv"
+                jobs.append(one.send("POST", path, "\n".join(lines).encode())["id"])
+                imported += [line.split("\t")[0] for line in lines]
+            workers = [
+                threading.Thread(target=suggest, args=(one, name)) for one, name in ((server, "eins"), (other, "zwei"))
+            ]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            other.end(signal.SIGKILL)
+            budget.count("kills of servers")
+            budget.count("rounds of two servers")
+            other.start()
+            check(server, folder, suggested, imported, jobs[::2])
+            check(other, folder, suggested, imported, jobs[1::2])
+        server.end(signal.SIGTERM)
+        other.end(signal.SIGTERM)
+        assert verify_folder(folder)[1] == []
+
+
+@pytest.mark.slow
+def test_ten_times_the_capacity(folder: Path, tiny_folder: Path, budget: Budget) -> None:
+    """Ten times as many clients as requests that the server accepts, for a minute: its size stays, and it recovers."""
+    accepted, seconds = 16, min(60.0, 6 * budget.scale)
+    body = json.dumps({"q": "Die Datei wurde nicht gefunden.", "source": "de", "target": "en"}).encode()
+    with fork_server(tiny_folder, folder, concurrency=accepted, queue_characters=1_000) as server:
+        server.start()
+        stop = threading.Event()
+        statuses: Counter[int] = Counter()
+
+        def send() -> None:
+            while not stop.is_set():
+                try:
+                    connection = http.client.HTTPConnection(server.address, timeout=20)
+                    connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+                    answer = connection.getresponse()
+                    answer.read()
+                    statuses[answer.status] += 1
+                    connection.close()
+                except (OSError, http.client.HTTPException):
+                    statuses[0] += 1
+
+        clients = [threading.Thread(target=send) for _ in range(10 * accepted)]
+        for client in clients:
+            client.start()
+        time.sleep(seconds / 3)
+        early = resident_bytes(server.pid)
+        time.sleep(2 * seconds / 3)
+        late = resident_bytes(server.pid)
+        stop.set()
+        began = time.monotonic()
+        for client in clients:
+            client.join()
+        assert server.send("POST", "/translate", body)["translatedText"] is not None
+        recovery = time.monotonic() - began
+        server.end(signal.SIGTERM)
+    for status, count in statuses.items():
+        budget.count(f"requests beyond the capacity with status {status or 'none: closed'}", count)
+    assert set(statuses) <= {0, 200, 429, 503}
+    assert statuses[200]
+    assert statuses[503] + statuses[429], "the server was never at its capacity"
+    assert late < early + (16 << 20)
+    assert recovery < 5
+
+
+def resident_bytes(process: int) -> int:
+    """Return the resident size of a process."""
+    return int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -285,7 +285,8 @@ def describe_invalid(entry: Entry) -> str:
 
 
 def _has_control(text: str) -> bool:
-    return any(unicodedata.category(sign) in ("Cc", "Cs") for sign in text)
+    # XML, and so TBX, cannot contain the last two characters either.
+    return any(unicodedata.category(sign) in ("Cc", "Cs") or sign in "\ufffe\uffff" for sign in text)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -118,20 +118,21 @@ def read_csv_document(data: bytes, name: str, languages: Languages) -> Document:
             for at, cell in enumerate(row):
                 if at not in skipped:
                     span, line = file.span(cell.start, cell.end), file.line_of(cell.start)
-                    builder.replace(data, span, (cell.text,), line, _encoder(file, delimiter, cell.quoted))
+                    builder.replace(data, span, (cell.text,), line, _encoder(file, cell.quoted))
         elif max(columns) < len(row):
             source, target = row[columns.source], row[columns.target]
             segment = builder.add((source.text,), file.line_of(source.start), target=target.text)
             span = file.span(target.start, target.end)
-            builder.set_text(segment, None, _encoder(file, delimiter, target.quoted or source.quoted))
+            builder.set_text(segment, None, _encoder(file, target.quoted or source.quoted))
             builder.edits.append(Edit(*span, (segment,), (segment,)))
     return builder.build_replaced(name, "CSV", data)
 
 
-def _encoder(file: TextFile, delimiter: str, quoted: bool) -> Callable[[Pieces], bytes]:
+def _encoder(file: TextFile, quoted: bool) -> Callable[[Pieces], bytes]:
     def encode(pieces: Pieces) -> bytes:
         text = plain_text(pieces)
-        needed = any(character in text for character in f'{delimiter}"\n\r')
+        # Any delimiter in a cell without quotes may be taken for that of the file.
+        needed = any(character in text for character in f'{_DELIMITERS}"\n\r')
         return file.encode('"' + text.replace('"', '""') + '"' if quoted or needed else text)
 
     return encode

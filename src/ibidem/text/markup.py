@@ -157,7 +157,12 @@ def _find_codec(data: bytes) -> str:
         if data.startswith(mark):
             return codec
     declared = _ENCODING.match(data)
-    return declared[1].decode("ascii") if declared else "utf-8"
+    codec = declared[1].decode("ascii") if declared else "utf-8"
+    try:
+        "".encode(codec)
+    except (LookupError, ValueError):
+        return "utf-8"  # the parser refuses the file, with the line
+    return codec
 
 
 def name_of(tag: str) -> str:

@@ -162,6 +162,9 @@ def read_entries(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Entry]
                     builder.comments, builder.obsolete, builder.line, comments = comments, obsolete, number, Comments()
                 builder.open(keyword[1], keyword[2], number, column + keyword.end())
                 text = text[keyword.end() :]
+            else:
+                # Comments between the lines of a string belong to it, not to the next entry.
+                comments = Comments()
             builder.extend(_unquote(text), number, len(line.rstrip()))
         except ValueError as error:
             raise TextError(f"{name}, line {number}: {error}") from error

@@ -37,6 +37,8 @@ _NONE = 0xFFFFFFFF
 _UTF_8_NAME = 0x0800
 _ENCRYPTED = 0x0001
 _STORED, _DEFLATED = 0, 8
+# What `zipfile` raises for a damaged member; ValueError for a local name that is not UTF-8.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, RuntimeError, OSError)
 
 
 class _Member(NamedTuple):
@@ -104,7 +106,7 @@ class Package:
                             "Divide the document into several."
                         )
                     blocks.append(block)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        except _DAMAGES as error:
             raise TextError(
                 f"{self.name}: {member} is damaged ({error}). Copy the file again, or open and save it in its program."
             ) from error
@@ -158,6 +160,8 @@ class Package:
             record = self.data[start : start + length]
             members.append(_Member(info.filename, record, info.header_offset, following[info.header_offset]))
             start += length
+        if start != end:  # a comment that is longer than the directory
+            raise ValueError("an unusual directory")
         return members
 
 
