@@ -270,7 +270,7 @@ def lay_out_grid(grid: Grid, results: Results, first: str = "system") -> str:
     printed = {cell.paper for cells in grid.lines.values() for cell in cells.values()} != {None}
     header, lines = [first, *grid.columns], []
     for label, cells in grid.lines.items():
-        ours = [format_spread(cells[column].spread(results)) for column in grid.columns]
+        ours = [format_spread(cells[column].spread(results)) if column in cells else "" for column in grid.columns]
         lines.append([label, *ours, *([format_number(next(iter(cells.values())).paper)] if printed else [])])
     parts = [markdown([*header, *(["paper"] if printed else [])], lines)]
     if grid.pairs:
@@ -289,8 +289,11 @@ def lay_out_pairs(grid: Grid, results: Results) -> str:
         A Markdown table.
     """
     table = [[grid.compare(results, *pair, column) for column in grid.columns] for pair in grid.pairs]
-    lines = [
-        [f"{system} − {baseline}", *cells]
-        for (baseline, system), cells in zip(grid.pairs, format_differences(table), strict=True)
-    ]
+    lines = []
+    for (baseline, system), cells in zip(grid.pairs, format_differences(table), strict=True):
+        shown = [
+            cell if column in grid.lines[baseline] and column in grid.lines[system] else ""
+            for column, cell in zip(grid.columns, cells, strict=True)
+        ]
+        lines.append([f"{system} − {baseline}", *shown])
     return markdown(["difference in BLEU", *grid.columns], lines)

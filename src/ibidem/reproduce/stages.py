@@ -366,13 +366,17 @@ class FineTuned(Stage):
 class DefaultMemory(Stage):
     """Learn a memory as `ibidem learn` does by default: general compactor and contextual combiner.
 
+    Memories that differ in the seed or the pruning share their entries: all are made from a copy of that of the first
+    seed.
+
     Attributes:
         corpus: Domains of the training text.
         dev: Domain of the dev set.
         model: Fine-tuned model; None for the base model.
         metak: Settings of the Meta-k Network.
         contextual: Settings of the contextual combiner.
-        seed: Seed of what is trained.
+        prune: Pruning after tuning; None for none.
+        seed: Seed of what is trained and pruned.
     """
 
     corpus: tuple[str, ...]
@@ -380,26 +384,41 @@ class DefaultMemory(Stage):
     model: FineTuned | None = None
     metak: MetaKSettings = field(default_factory=MetaKSettings)
     contextual: ContextualSettings = field(default_factory=ContextualSettings)
+    prune: PruneSettings | None = None
     seed: int = SHARED_SEED
 
     resumes: ClassVar[bool] = True
 
     @property
+    def copied(self) -> DefaultMemory | None:
+        """The memory that this one is made from: the same before pruning, or that of the first seed."""
+        if self.prune is not None:
+            return replace(self, prune=None)
+        # A fine-tuned model has a seed of its own, so memories of several ones share nothing.
+        return None if self.seed == SHARED_SEED or self.model is not None else replace(self, seed=SHARED_SEED)
+
+    @property
     def sources(self) -> tuple[Stage, ...]:
-        return () if self.model is None else (self.model,)
+        copied = () if self.copied is None else (self.copied,)
+        return copied if self.model is None else (*copied, self.model)
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
         return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
 
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
-        return 40 + count_pairs(self.corpus) * 3e-4
+        return 40 + count_pairs(self.corpus) * (3e-4 if self.copied is None else 5e-5)
 
     def make(self, workspace: Workspace, folder: Path) -> dict[str, Any]:
+        if self.copied is not None:
+            shutil.rmtree(folder)  # a copy may be incomplete, and the rest takes little time
+            copy_memory(workspace.folder(self.copied), folder)
         tuning = TuneSettings(
             metak=replace(self.metak, seed=self.seed), contextual=replace(self.contextual, seed=self.seed)
         )
         settings = LearnSettings(extract=ExtractSettings(batch_tokens=workspace.batch_tokens), tune=tuning)
+        if self.prune is not None:
+            settings = replace(settings, prune=replace(self.prune, seed=self.seed))
         train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
         memory = learn(self.load_model(workspace), train, folder, dev=dev, seed=SHARED_SEED, settings=settings)
         return {"pairs": memory.pairs, "entries": memory.entries}

@@ -178,17 +178,27 @@ class DefaultTranslation(_AdaptedRow):
     Attributes:
         memory: Memory, of the base model or a fine-tuned one.
         test: Domain of the test set.
+        combiner: Combiner of the memory: "contextual" (the default), "adaptive" or "fixed".
         search: Settings of beam search.
     """
 
     memory: DefaultMemory
     test: str
+    combiner: str = "contextual"
     search: SearchSettings = AUTHORS
 
     @property
     def name(self) -> str:
-        tuned = "" if self.memory.model is None else f"fine-tuned {self.memory.model.settings.updates} updates + "
-        return f"{self.test}/test {tuned}default memory of {'+'.join(self.memory.corpus)} seed={self.memory.seed}"
+        memory = self.memory
+        words = [f"{self.test}/test"]
+        if memory.model is not None:
+            words.append(f"fine-tuned {memory.model.settings.updates} updates +")
+        words.append(f"default memory of {'+'.join(memory.corpus)}")
+        if memory.prune is not None:
+            words.append(f"{memory.prune.strategy} {memory.prune.rate:g} groups={memory.prune.groups}")
+        if self.combiner != "contextual":
+            words.append(self.combiner)
+        return " ".join([*words, f"seed={self.seed}"])
 
     @property
     def seed(self) -> int:
@@ -204,7 +214,7 @@ class DefaultTranslation(_AdaptedRow):
     def measure(self, workspace: Workspace) -> Measured:
         sources, references = workspace.pairs(self.test, "test")
         model, memory = self.memory.load_model(workspace), Memory.open(workspace.folder(self.memory))
-        scorer = load_memory_scorer(memory, model, combiner=load_combiner(memory, "contextual"), index=EXACT)
+        scorer = load_memory_scorer(memory, model, combiner=load_combiner(memory, self.combiner), index=EXACT)
         translations = make_translator(workspace, model, self.search).translate(sources, scorer=scorer)
         return score_translations(translations, references, describe_stages(workspace, self.stages))
 

@@ -33,6 +33,7 @@ _MODULES = {
     "parameters": "description",
     "visualise": "description",
     "cases": "description",
+    "default": "default",
     "fine-tuning": "quality",
     "orderings": "orderings",
 }

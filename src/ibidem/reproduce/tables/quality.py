@@ -402,7 +402,7 @@ def default_memory(plan: Plan, seed: int, model: FineTuned | None = None) -> Def
         seed: Seed of the combiners.
         model: Fine-tuned model; None for the base model.
     """
-    return DefaultMemory((plan.domain,), plan.domain, model, plan.metak, plan.contextual, seed)
+    return DefaultMemory((plan.domain,), plan.domain, model, plan.metak, plan.contextual, seed=seed)
 
 
 def fine_tuned(plan: Plan, seed: int) -> FineTuned:
