@@ -28,6 +28,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("compactor", help="train the compactor and the source projection on general text")
     first.add_argument("--text", nargs=2, type=Path, required=True, help="sources and targets, line by line")
+    first.add_argument("--pairs", type=int, default=60_000, help="pairs to draw from the text")
     first.add_argument("--dimension", type=int, default=96)
     first.add_argument("--updates", type=int, default=5000)
     first.add_argument("--anchors", type=int, default=24_000, help="states to train on")
@@ -51,6 +52,7 @@ def main() -> None:
         command.add_argument("-o", "--output", type=Path, required=True, help="the folder `general`")
         command.add_argument("--seed", type=int, default=1)
         command.add_argument("--model", default=None)
+        command.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     arguments.run(arguments)
@@ -58,15 +60,16 @@ def main() -> None:
 
 def run_compactor(arguments: argparse.Namespace) -> None:
     """Train the compactor and the source projection."""
-    model = load_model(arguments.model)
-    corpus = open_corpus(arguments.text, model)
+    model = load_model(arguments.model, device=arguments.device)
+    pairs = list(open_corpus(arguments.text, model))
+    drawn = np.random.default_rng(arguments.seed).permutation(len(pairs))[: arguments.pairs]
     settings = compactor_training.Settings(arguments.dimension, arguments.updates, arguments.anchors, arguments.seed)
-    compactor_training.train(model, corpus, arguments.output, settings)
+    compactor_training.train(model, [pairs[i] for i in np.sort(drawn)], arguments.output, settings)
 
 
 def run_combiner(arguments: argparse.Namespace) -> None:
     """Train the combiner on all development sets together."""
-    model = load_model(arguments.model)
+    model = load_model(arguments.model, device=arguments.device)
     parts = []
     for folder, *files in arguments.memory:
         memory = Memory.open(folder)
@@ -86,7 +89,7 @@ def run_combiner(arguments: argparse.Namespace) -> None:
 
 def run_confidence(arguments: argparse.Namespace) -> None:
     """Fit the confidence on all development sets together."""
-    model = load_model(arguments.model)
+    model = load_model(arguments.model, device=arguments.device)
     parts = []
     for folder, *files, first, count in [("-", *text) for text in arguments.text] + arguments.memory:
         pairs = list(open_corpus([Path(file) for file in files], model))[int(first) : int(first) + int(count)]

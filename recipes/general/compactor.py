@@ -15,10 +15,11 @@ from ibidem.learn.extraction import make_batches
 from ibidem.memory import KeyCoding, SourceProjection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ibidem.model import BaseModel
-    from ibidem.text import Corpus
+    from ibidem.text import Pair
 
 FULL, HARD, RANDOM = 32, 16, 256
 BATCH = 192
@@ -49,30 +50,29 @@ class Entries:
     source_means: Tensor
 
 
-def train(model: BaseModel, corpus: Corpus, output: Path, settings: Settings) -> None:
+def train(model: BaseModel, pairs: Sequence[Pair], output: Path, settings: Settings) -> None:
     """Train a compactor and a source projection, and write both files.
 
     Args:
         model: The base model.
-        corpus: General text.
+        pairs: General text.
         output: The folder of the files.
         settings: The settings.
     """
     torch.manual_seed(settings.seed)
-    entries = extract(model, corpus)
+    entries = extract(model, pairs)
     mean = entries.states.mean(dim=0)
-    projection = train_projection(entries, mean, settings)
-    compactor = LinearCompactor("pca", projection.T.contiguous(), mean)
-    coding = KeyCoding.fit(compactor(entries.states[torch.randperm(len(entries.states))[:65536]]).numpy())
+    projection = train_projection(entries, mean, settings).cpu()
+    compactor = LinearCompactor("pca", projection.T.contiguous(), mean.cpu())
+    coding = KeyCoding.fit(compactor(entries.states[torch.randperm(len(entries.states))[:65536]].cpu()).numpy())
     notes = {"model": model.name, "model_fingerprint": model.fingerprint}
     (output / "compactor.safetensors").write_bytes(store_compactor(compactor, notes, coding))
-    sources = SourceProjection.fit(entries.source_means.numpy())
+    sources = SourceProjection.fit(entries.source_means.cpu().numpy())
     (output / "source_projection.safetensors").write_bytes(save(sources.tensors()))
 
 
-def extract(model: BaseModel, corpus: Corpus) -> Entries:
-    """Compute the states of all target tokens of a corpus, in RAM."""
-    pairs = list(corpus)
+def extract(model: BaseModel, pairs: Sequence[Pair]) -> Entries:
+    """Compute the states of all target tokens of sentence pairs, in the memory of the model's device."""
     sources = model.tokens.encode_sources(pair.source for pair in pairs)
     targets = model.tokens.encode_targets(pair.target for pair in pairs)
     states, values, sentences, means = [], [], [], []
@@ -85,7 +85,7 @@ def extract(model: BaseModel, corpus: Corpus) -> Entries:
         sentences.append(numbers.repeat_interleave(torch.tensor(found.lengths)))
         means.append(found.source_means)
         done += len(rows)
-    return Entries(*(torch.cat(part) for part in (states, values, sentences, means)))
+    return Entries(*(torch.cat(part).to(model.device) for part in (states, values, sentences, means)))
 
 
 def half_whitened(states: Tensor, dimension: int) -> Tensor:
@@ -104,7 +104,7 @@ def search(queries: Tensor, keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
     squares = keys.square().sum(dim=1)
     found = []
     for rows in torch.split(queries, 1024):
-        distances, numbers = torch.empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long)
+        distances, numbers = rows.new_empty(len(rows), 0), rows.new_empty(len(rows), 0, dtype=torch.long)
         for start in range(0, len(keys), 1 << 17):
             scores = torch.addmm(squares[start : start + (1 << 17)], rows, keys[start : start + (1 << 17)].T, alpha=-2)
             near, places = scores.topk(min(count, scores.shape[1]), dim=1, largest=False)
@@ -126,11 +126,12 @@ def nearest_of_others(entries: Entries, anchors: Tensor, space: Tensor, count: i
 def train_projection(entries: Entries, mean: Tensor, settings: Settings) -> Tensor:
     """Train the map [d, dimension] of centred states."""
     states = entries.states - mean
-    anchors = torch.randperm(len(states))[: settings.anchors].sort().values
+    device = states.device
+    anchors = torch.randperm(len(states))[: settings.anchors].sort().values.to(device)
     full_distances, full = nearest_of_others(entries, anchors, states, FULL)
     temperature = TEMPERATURE * float(full_distances[:, min(8, FULL - 1)].median())
     matrix = nn.Parameter(half_whitened(states, settings.dimension))
-    log_factor = nn.Parameter(torch.zeros(()))
+    log_factor = nn.Parameter(torch.zeros((), device=device))
     groups = [{"params": [matrix], "lr": 3e-4}, {"params": [log_factor], "lr": 1e-2}]
     optimizer = torch.optim.Adam(groups)
     draw = np.random.default_rng(settings.seed)
@@ -140,8 +141,8 @@ def train_projection(entries: Entries, mean: Tensor, settings: Settings) -> Tens
             with torch.no_grad():
                 hard = nearest_of_others(entries, anchors, states @ matrix, HARD)[1]
         optimizer.param_groups[0]["lr"] = 3e-4 * (1 - update / settings.updates) + 1e-5
-        chosen = torch.from_numpy(draw.choice(len(anchors), min(BATCH, len(anchors)), replace=False))
-        common = torch.from_numpy(draw.integers(0, len(states), RANDOM)).expand(len(chosen), -1)
+        chosen = torch.from_numpy(draw.choice(len(anchors), min(BATCH, len(anchors)), replace=False)).to(device)
+        common = torch.from_numpy(draw.integers(0, len(states), RANDOM)).to(device).expand(len(chosen), -1)
         candidates = torch.cat([full[chosen], hard[chosen], common], dim=1)
         loss = projection_loss(entries, states, anchors[chosen], candidates, matrix, (temperature, log_factor))
         optimizer.zero_grad()
