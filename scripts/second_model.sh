@@ -32,6 +32,9 @@ finish() {
 }
 
 if [ ! -f "$work/base/model/config.json" ]; then
+  # The vocabulary of the first model, which was trained on both sides of the same text.
+  mkdir -p "$work/base/vocabulary"
+  cp "$root/src/ibidem/model/shipped/ibidem-base-de-en/source.spm" "$work/base/vocabulary/spm.model"
   python3 "$root/recipes/base_model" "$root/recipes/base_model/en-de.toml" --data "$data" --output "$work/base" \
     --device "$device" ${PAUSE:+--pause-after "$PAUSE"}
   [ -f "$work/base/model/config.json" ] || exit 0  # paused
