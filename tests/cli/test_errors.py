@@ -296,7 +296,7 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--k", 2, "--weight", 0.5, "--temperature", 0), r"a temperature above 0"),
         (("--beam", 0), r"'--beam'"),
         (("--batch-size", "many"), r"'--batch-size'"),
-        (("--n-best", 2), r"--n-best needs --json"),
+        (("--n-best", 2), r"--n-best and --matches need --json"),
         (("--json", "--prefixes", os.devnull), r"1 texts but 0 prefixes"),
         (("--device", "mps"), r"runs on cpu and cuda, not on 'mps'"),
         (("--device", "cuda:99"), r"'cuda:99' is not available.*--device cpu"),

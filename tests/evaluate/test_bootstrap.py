@@ -164,7 +164,7 @@ def test_p_is_below_a_level_only_where_the_interval_excludes_zero(first: list[fl
         assert found.p_value < 0.055
     back = compare_runs(system, baseline)
     assert back.value == pytest.approx(-found.value)
-    assert back.p_value == pytest.approx(found.p_value, abs=0.15)
+    assert back.p_value == pytest.approx(found.p_value, abs=0.25)
 
 
 def test_a_system_does_not_differ_from_itself() -> None:

@@ -33,6 +33,7 @@ def test_tokens_cover_a_text_without_gap_or_overlap(any_model: BaseModel, texts:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 @example("… „Anführung“ ﬁn")
 @example("")
+@example("0 \x850")  # bytes whose first one is decoded as a replacement character
 def test_spans_of_any_text_are_ordered(tiny: BaseModel, text: str) -> None:
     ids = tiny.tokens.encode_targets([text])[0]
     places = tiny.tokens.spans(ids, text)

@@ -229,6 +229,10 @@ SCOPED: list[tuple[str, str, str, object]] = [
 ]
 
 
+# A key of a server that follows may read nothing else.
+_COVERED = {"replicate": 0, "read": 1, "write": 2, "admin": 3}
+
+
 def test_every_scope_is_refused_what_it_does_not_cover(tiny: Any, folder: Path) -> None:
     """Also with the key in the body, which is read before it is known."""
     store = KeyStore([Key(hash_key(scope), scope) for scope in SCOPES])
@@ -242,7 +246,7 @@ def test_every_scope_is_refused_what_it_does_not_cover(tiny: Any, folder: Path) 
                 answer = client.send(
                     method, path, content, Content_Type="application/json", Authorization=f"Bearer {scope}"
                 )
-                covered = SCOPES.index(scope) >= SCOPES.index(needed)
+                covered = _COVERED[scope] >= _COVERED[needed]
                 assert (answer.status == 403) != covered, (scope, method, path, answer)
                 if not covered:
                     assert f"This API key has the scope {scope}, and" in str(answer.json)

@@ -25,7 +25,9 @@ def test_metrics_format() -> None:
     assert {line.split()[2] for line in lines if line.startswith("# TYPE")} == {
         *("ibidem_requests_total", "ibidem_request_seconds", "ibidem_batch_lines", "ibidem_characters_total"),
         *("ibidem_decoding_seconds_total", "ibidem_learnt_pairs_total", "ibidem_waiting_characters"),
-        *("ibidem_memory_pairs", "ibidem_memory_entries"),
+        *("ibidem_memory_pairs", "ibidem_memory_entries", "ibidem_memory_generation"),
+        *("ibidem_follow_seconds_behind", "ibidem_follow_stale", "ibidem_follow_missing_bytes"),
+        *("ibidem_follow_received_bytes", "ibidem_follow_failures", "ibidem_follow_refused_files"),
     }
     assert 'ibidem_requests_total{code="503",path="/translate"} 1.0' in lines
     assert 'ibidem_request_seconds_bucket{le="0.025",path="/translate"} 1.0' in lines
@@ -48,4 +50,4 @@ def test_clients_cannot_create_labels(client: Client) -> None:
     assert figures.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "made-up" not in figures.body.decode()
     for line in figures.body.decode().splitlines():
-        assert re.fullmatch(r'# TYPE \w+ \w+|# HELP \w+ [\w ]+|\w+(\{(\w+="[^"]*",?)+\})? [\d.e+-]+', line), line
+        assert re.fullmatch(r'# TYPE \w+ \w+|# HELP \w+ [\w -]+|\w+(\{(\w+="[^"]*",?)+\})? [\d.e+-]+', line), line

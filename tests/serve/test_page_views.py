@@ -320,7 +320,7 @@ def test_a_read_only_server(driver: Any, tiny: Any, folder: Path) -> None:
         page = Page(driver, address)
         page.wait(lambda: page.all("#memories li"), "the memories")
         assert page["memories"].text.startswith("mine (read only)")
-        for name in ("new-memory", "glossaries-pane", "trash-pane", "search-pane"):
+        for name in ("new-memory", "glossaries-pane", "trash-pane"):
             assert not page[name].is_displayed(), name
         page.paste(KNOWN[0])
         page["correct"].click()

@@ -48,7 +48,7 @@ def writing(tiny: Any, folder: Path, port: int = 0) -> Iterator[Client]:
 @contextmanager
 def following(tiny: Any, folder: Path, url: str, **limits: float) -> Iterator[tuple[Client, Service]]:
     """A read-only server with a replica of the memory `mine`."""
-    replica = Replica(folder, ServerSource(url, "mine", KEYS["replicate"], timeout=5))
+    replica = Replica(folder, ServerSource(url, "mine", KEYS["replicate"], timeout=20))
     if not replica.exists:
         replica.update()
     settings = ServeSettings(Limits(**{**vars(LIMITS), **limits}), read_only=True, writer=url)
@@ -215,7 +215,7 @@ def test_a_broken_proxy(tiny: Any, folder: Path, tmp_path: Path) -> None:
         mode = ["none"]
         with _proxy((target[0], int(target[2])), mode) as url:
             copy = tmp_path / "copy" / "mine"
-            with Replica(copy, ServerSource(url, "mine", KEYS["replicate"], timeout=5)) as replica:
+            with Replica(copy, ServerSource(url, "mine", KEYS["replicate"], timeout=20)) as replica:
                 for mode[0] in ("flip", "cut"):
                     with pytest.raises(MemoryFolderError):
                         replica.update()

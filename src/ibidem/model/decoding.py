@@ -211,10 +211,20 @@ class Spans:
 
     def _end(self, position: int) -> int:
         """Return where the tokens up to a position end in the decoded text."""
-        if position not in self._ends:
-            begun = self._decode(self._ids[: position + 1])
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(begun, self._spelt, strict=False))
-            self._ends[position] = len(begun) if self._spelt.startswith(begun) else sum(1 for _ in same)
+        # The decoder may write the first bytes of a character as another one: such a token ends at or before the next.
+        unfinished = []
+        at = position
+        while at not in self._ends:
+            begun = self._decode(self._ids[: at + 1])
+            if self._spelt.startswith(begun):
+                self._ends[at] = len(begun)
+            else:
+                same = takewhile(lambda pair: pair[0] == pair[1], zip(begun, self._spelt, strict=False))
+                unfinished.append((at, sum(1 for _ in same)))
+                at += 1
+        limit = self._ends[at]
+        for before, end in reversed(unfinished):
+            limit = self._ends[before] = min(end, limit)
         return self._ends[position]
 
 

@@ -74,7 +74,7 @@ class _UnitParser(XmlParser):
         self._text: list[str] | None = None
         self._length = 0
         self._code_depth = 0
-        self._units = self._complete_units = 0
+        self._complete_units = 0
         self._tags: dict[str, None] = {}
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -88,8 +88,8 @@ class _UnitParser(XmlParser):
 
     def check_languages(self) -> None:
         """Raise TextError if there are units and none has both languages; called at the end of the file."""
-        if self._units and not self._complete_units:
-            found = ", ".join(self._tags) or "none"
+        if self._tags and not self._complete_units:
+            found = ", ".join(self._tags)
             source, target = self._languages.source, self._languages.target
             raise TextError(
                 f"{self.name}: no unit has both {source} and {target}; the languages of the file are: {found}. "
@@ -149,7 +149,6 @@ class _UnitParser(XmlParser):
         self._text.append(text)
 
     def _build_unit(self) -> ReadResult:
-        self._units += 1
         for language in (self._languages.source, self._languages.target):
             if language not in self._sides:
                 return Dropped(f"no {language!r} segment")

@@ -225,6 +225,7 @@ def test_the_general_parts_belong_to_the_adapted_model(
     (folder / GENERAL_FOLDER / GENERAL_COMPACTOR).write_bytes(stored)
     projection = save(SourceProjection.random(32).tensors())
     (folder / GENERAL_FOLDER / "source_projection.safetensors").write_bytes(projection)
+    (folder / GENERAL_FOLDER / "combiner.safetensors").write_bytes(b"copied unread")
     path = run(folder, corpus_file, tmp_path / "model", replace(SETTINGS, updates=2)).path
     adapted = load_model(path, device="cpu")
     assert adapted.general == path / GENERAL_FOLDER
