@@ -6,10 +6,11 @@
 
 Speed does not depend on the values of the weights, so random weights replace a model that cannot be shipped. A random
 model never ends a sentence: every translation has --steps tokens, the same for all systems. Keys are the compact keys
-of a memory (-m), or random ones, for which exact search takes as long; the compactor and the Meta-k Network have the
-paper's shapes and random weights. The queries are recorded while the memory's own model translates --text with beams.
-Without --text every hypothesis searches near another key, so that hypotheses probe different lists and share no search.
-The systems translate the same batches in turn.
+of a memory (-m), or random ones, for which exact search takes as long. The compactor has the paper's shape and random
+weights, as has the combiner: the contextual one, which is the default of ibidem, or the paper's (--combiner). The
+queries are recorded while the memory's own model translates --text with beams. Without --text every hypothesis searches
+near another key, so that hypotheses probe different lists and share no search. The systems translate the same batches
+in turn.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ import numpy as np
 import torch
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
-from ibidem.combine import AdaptiveCombiner, EntryTable, MetaK, place_combiner
+from ibidem.combine import (
+    AdaptiveCombiner,
+    Combiner,
+    ContextualCombiner,
+    ContextualNetwork,
+    EntryTable,
+    MetaK,
+    SourceProjection,
+    place_combiner,
+)
 from ibidem.compact import NetworkCompactor, place_compactor
 from ibidem.decode import BaseScorer, BeamSearcher, MemoryScorer, SearchSettings, Translator
 from ibidem.decode.scorer import make_scorer
@@ -42,6 +52,9 @@ if TYPE_CHECKING:
     from ibidem.retrieve import Index, Keys
 
 _VOCABULARY = 42_024
+# Entries of a sentence, and dimensions of a source vector.
+_SENTENCE = 14
+_SOURCE_SIZE = 64
 # The largest deviation of a unit of the compactor's hidden layer from 0.5.
 _DEVIATION = 0.4
 
@@ -56,6 +69,7 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=64)
     parser.add_argument("--index", nargs="+", default=["auto"], help="settings, as for ibidem index; each is a system")
     parser.add_argument("--k", type=int, default=8)
+    parser.add_argument("--combiner", default="contextual", choices=["contextual", "adaptive"])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--source", type=int, default=24, help="tokens per source")
@@ -140,7 +154,7 @@ def random_model(device: str, dtype: str) -> BaseModel:
 
 
 def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str, FixedStatesScorer]:
-    """Make a scorer for each setting: a compactor and a Meta-k Network of the paper's shapes and an index."""
+    """Make a scorer for each setting: a compactor of the paper's shape, an index, and a combiner."""
     keys = make_keys(arguments)
     generator = torch.Generator().manual_seed(arguments.seed)
     indexes = {
@@ -154,14 +168,36 @@ def random_scorers(arguments: argparse.Namespace, model: BaseModel) -> dict[str,
         queries = {count: record_queries(arguments, count // arguments.beam) for count in rows}
     states = {count: states.to(model.device) for count, states in invert(network, queries).items()}
     compactor = place_compactor(network, model.device, int16=model.arithmetic == "int8")
-    values = torch.randint(10, _VOCABULARY, (keys.size,), generator=generator).to(model.device)
-    combiner = place_combiner(AdaptiveCombiner(MetaK(arguments.k, 1.0).requires_grad_(False), 10.0), model.device)
+    table = random_table(keys.size, model, generator)
+    combiner = place_combiner(random_combiner(arguments.combiner, arguments.k), model.device)
     return {
         "memory" if len(indexes) == 1 else f"memory, {setting}": FixedStatesScorer(
-            make_scorer(CompactedIndex(index, compactor), EntryTable(values), combiner), states
+            make_scorer(CompactedIndex(index, compactor), table, combiner), states
         )
         for setting, index in indexes.items()
     }
+
+
+def random_combiner(kind: str, k: int) -> Combiner:
+    """Make a combiner with random weights."""
+    if kind == "adaptive":
+        return AdaptiveCombiner(MetaK(k, 1.0).requires_grad_(False), 10.0)
+    return ContextualCombiner(ContextualNetwork(k, 1.0).requires_grad_(False))
+
+
+def random_table(entries: int, model: BaseModel, generator: torch.Generator) -> EntryTable:
+    """Make the tokens, log-probabilities and source vectors of entries, at random."""
+    sentences = -(-entries // _SENTENCE)
+    return EntryTable(
+        torch.randint(10, _VOCABULARY, (entries,), generator=generator).to(model.device),
+        -torch.rand(entries, generator=generator).half().to(model.device),
+        (torch.arange(entries, dtype=torch.int32) // _SENTENCE).to(model.device),
+        torch.randint(-127, 128, (sentences, _SOURCE_SIZE), generator=generator, dtype=torch.int8).to(model.device),
+        SourceProjection(
+            torch.zeros(model.dimension, device=model.device),
+            torch.randn(model.dimension, _SOURCE_SIZE, generator=generator).to(model.device),
+        ),
+    )
 
 
 def draw_queries(keys: Keys, index: Index, count: int, generator: torch.Generator) -> torch.Tensor:

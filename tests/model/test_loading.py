@@ -265,7 +265,15 @@ def test_nothing_is_loaded_in_an_unsafe_way() -> None:
         if name in ("np.load", "numpy.load") and keyword_value(call, "allow_pickle"):
             wrong.append(f"{place}: {name} with allow_pickle")
         between = last == "loads" and place.startswith(_EXECUTOR)  # a driver and the workers that it started
-        if not between and name in ("eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "yaml.load", "yaml.unsafe_load"):
+        if not between and name in (
+            "eval",
+            "exec",
+            "pickle.load",
+            "pickle.loads",
+            "joblib.load",
+            "yaml.load",
+            "yaml.unsafe_load",
+        ):
             wrong.append(f"{place}: {name}")
     assert wrong == []
     assert seen >= 6

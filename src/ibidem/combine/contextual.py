@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ibidem.combine.mixture import Weights, first_occurrences, present, same_values
 from ibidem.errors import UsageError
+from ibidem.native import runs_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,6 +158,24 @@ class ContextualCombiner:
             raise UsageError(
                 "The contextual combiner needs the base model's logits and the source of each row; give a context."
             )
+        if _fits_kernels(distances):
+            from ibidem.combine import contextual_kernels
+
+            constants = FAR, LEAST_LOG_PROB, LOG_UNIT, TEMPERATURE
+            return contextual_kernels.weigh_contextual(distances, values, context, self.network, *constants)
+        return self.weigh_in_torch(distances, values, context)
+
+    def weigh_in_torch(self, distances: Tensor, values: Tensor, context: NeighbourContext) -> Weights:
+        """Compute `weigh` with torch on any device, also for training.
+
+        Args:
+            distances: Squared distances of the neighbours, ascending, [r, K]; infinite for an absent neighbour.
+            values: Token ids of the neighbours, [r, K].
+            context: The rest that is known about them.
+
+        Returns:
+            Weights [r] and [r, K].
+        """
         scores = self.network(*self.network.features(distances, values, context))
         there = present(distances)
         scores = torch.cat([scores[:, :1], scores[:, 1:].masked_fill(~there, -torch.inf)], dim=1)
@@ -241,10 +260,14 @@ class StepContext:
         self._banned = banned
 
     @cached_property
+    def logits(self) -> Tensor:
+        """The logits of the base model, [r, V]."""
+        return self._given if isinstance(self._given, Tensor) else self._given()
+
+    @cached_property
     def log_probs(self) -> Tensor:
         """The log-probabilities of the base model, [r, V]."""
-        logits = self._given if isinstance(self._given, Tensor) else self._given()
-        return logits.float().log_softmax(dim=1)
+        return self.logits.float().log_softmax(dim=1)
 
     @cached_property
     def top_log_probs(self) -> Tensor:
@@ -266,6 +289,29 @@ class StepContext:
         if table.log_probs is None or table.sentences is None or table.source_vectors is None:
             raise UsageError("The contextual combiner needs a memory with source vectors: learn it again.")
         assert table.projection is not None
+        if _fits_kernels(entries):
+            from ibidem.combine import contextual_kernels
+
+            return NeighbourContext(
+                *contextual_kernels.know_neighbours(
+                    *(self.logits, self._banned, values, entries, table.log_probs, table.sentences),
+                    *(table.source_vectors, self.sources.vectors(table.projection), self.rows, VECTOR_LENGTH),
+                )
+            )
+        return self.of_in_torch(table, entries, values)
+
+    def of_in_torch(self, table: EntryTable, entries: Tensor, values: Tensor) -> NeighbourContext:
+        """Compute `of` with torch on any device.
+
+        Args:
+            table: The entries of a memory with source vectors.
+            entries: The neighbours' entries, [r, K]; -1 for an absent one.
+            values: Their tokens, [r, K].
+        """
+        assert table.log_probs is not None
+        assert table.sentences is not None
+        assert table.source_vectors is not None
+        assert table.projection is not None
         known = entries.clamp_min(0)
         mine = self.sources.vectors(table.projection)[self.rows]
         theirs = table.source_vectors[table.sentences[known].long()].to(mine.dtype)
@@ -273,3 +319,12 @@ class StepContext:
         return NeighbourContext(
             self.log_probs.gather(1, values), table.log_probs[known].float(), 1 - cosine, self.top_log_probs
         )
+
+
+def _fits_kernels(neighbours: Tensor) -> bool:
+    """Return whether the Triton kernels can be used for these neighbours [r, K]."""
+    if not runs_triton(neighbours) or torch.is_grad_enabled():
+        return False
+    from ibidem.combine import contextual_kernels
+
+    return 0 < neighbours.shape[1] <= contextual_kernels.MOST

@@ -151,6 +151,40 @@ def _collect(  # type: ignore[no-untyped-def]
         logit = tl.where(token == first, float("-inf"), logit)
 
 
+def collect_tops(logits: Tensor, banned: Tensor | None, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Find the best logits of each piece of the vocabulary, and what normalises all of them.
+
+    Args:
+        logits: [r, V], of any float type, contiguous.
+        banned: Ids of tokens to leave out of the best, [b].
+        count: How many of each piece.
+
+    Returns:
+        The best logits and their tokens [r, p, count], the highest logit of each piece [r, p], and the sum of the
+        exponentials of all logits of the piece minus this one [r, p].
+    """
+    rows, vocabulary = logits.shape
+    pieces = triton.cdiv(vocabulary, PIECE)
+    tops = torch.empty(rows, pieces, count, device=logits.device)
+    tokens = torch.empty(rows, pieces, count, dtype=torch.int32, device=logits.device)
+    highs, sums = torch.empty(2, rows, pieces, device=logits.device)
+    _collect[(rows, pieces)](
+        logits,
+        tokens if banned is None else banned,
+        tops,
+        tokens,
+        highs,
+        sums,
+        pieces,
+        vocabulary=vocabulary,
+        banned_count=0 if banned is None else len(banned),
+        count=count,
+        size=PIECE,
+        num_warps=4,
+    )
+    return tops, tokens, highs, sums
+
+
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _blend(  # type: ignore[no-untyped-def]
     logits,
@@ -246,27 +280,11 @@ def best_of_mixture(
     rows, vocabulary = logits.shape
     device = logits.device
     logits = logits.contiguous()
-    pieces = triton.cdiv(vocabulary, PIECE)
     neighbour_count = values.shape[1]
-    tops = torch.empty(rows, pieces, count, device=device)
-    tokens = torch.empty(rows, pieces, count, dtype=torch.int32, device=device)
-    highs, sums = torch.empty(2, rows, pieces, device=device)
+    tops, tokens, highs, sums = collect_tops(logits, banned, count)
+    pieces = highs.shape[1]
     left_out = tokens if banned is None else banned
     banned_count = 0 if banned is None else len(banned)
-    _collect[(rows, pieces)](
-        logits,
-        left_out,
-        tops,
-        tokens,
-        highs,
-        sums,
-        pieces,
-        vocabulary=vocabulary,
-        banned_count=banned_count,
-        count=count,
-        size=PIECE,
-        num_warps=4,
-    )
     best = torch.empty(rows, count, device=device)
     found = torch.empty(rows, count, dtype=torch.int64, device=device)
     _blend[(rows,)](
