@@ -289,4 +289,4 @@ def test_loading_is_answered() -> None:
             assert client.get("/health").status == 200
             idle.close()
         with pytest.raises((TimeoutError, urllib.error.URLError)):
-            urllib.request.urlopen(f"{url}/health", timeout=0.3)  # nobody answers any more
+            urllib.request.urlopen(f"{url}/health", timeout=0.3)  # the server is gone

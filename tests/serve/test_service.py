@@ -19,7 +19,7 @@ from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
 from ibidem.serve.request import RequestOptions
-from ibidem.serve.service import pair_lines
+from ibidem.serve.text_translation import pair_lines
 
 from .conftest import OPEN, TEXT, Client, connect, hold_decoder, make_translator, served, wait_until
 

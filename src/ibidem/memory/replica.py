@@ -1,7 +1,7 @@
 """A replica: a local copy of a memory that follows its source, such as a server or object storage.
 
-The folder of a replica is a symbolic link to one complete state, which is replaced by one rename. Whoever opens the
-folder reads the former state or the new one, and a replica that is killed leaves no other.
+The folder of a replica is a symbolic link to one complete state, which is replaced by one rename. A process that opens
+the folder reads the former state or the new one, and a replica that is killed leaves no other.
 
     it -> .it.copies/states/7c0f…        the current state, as a memory
     .it.copies/objects/HASH              verified files of segments and artefacts, by sha256; HASH.part is incomplete

@@ -92,7 +92,7 @@ def seal_segment(
     """Write a segment outside a memory, durably, for `Edit.adopt_segment`; the same data gives the same bytes.
 
     Args:
-        folder: An existing folder, which nobody else uses yet.
+        folder: An existing folder that no other process uses yet.
         data: The pairs and their entries.
         identity: The base model.
         origins: The number that each origin of the pairs has, or gets, in the memory.

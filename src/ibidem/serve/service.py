@@ -7,13 +7,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ibidem.decode import SegmentMatch, assess_segments, find_lines, join_confidences
+from ibidem.decode import SegmentMatch
 from ibidem.errors import UsageError
 from ibidem.memory import SearchResult, find_matches, search_pairs
 from ibidem.serve.audit import AuditLog
 from ibidem.serve.batcher import Batcher, BatchSettings
+from ibidem.serve.disconnect import cancel_on_disconnect
 from ibidem.serve.documents import Documents
 from ibidem.serve.glossaries import GlossaryStore
 from ibidem.serve.http_error import BusyError, HttpError, ReadOnlyError
@@ -24,7 +25,7 @@ from ibidem.serve.memory_store import RIGHTS, MemoryStore, Rights
 from ibidem.serve.memory_writer import MemoryWriters, Written
 from ibidem.serve.replication import Followers
 from ibidem.serve.request import Model, choose_memories, choose_pair, parse_fields, read_fields
-from ibidem.text import check_translation
+from ibidem.serve.text_translation import TextTranslation, fill_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ibidem.decode import AssessedSegment, Explanation, Splitting, TextLayout
+    from ibidem.decode import Splitting, TextLayout
     from ibidem.memory import Replica
     from ibidem.serve.auth import Authenticator
     from ibidem.serve.engine import Engine, PieceTranslation
@@ -57,38 +58,6 @@ _PATIENCE = 10
 _INLINE_SPLIT_CHARACTERS = 2_000
 
 
-def pair_lines(source: str, target: str) -> list[tuple[str, str]]:
-    r"""Pair the lines of two texts; texts with different numbers of lines are one pair.
-
-    Args:
-        source: The source text.
-        target: Its translation.
-
-    Returns:
-        Sources and targets.
-
-    Examples:
-        >>> pair_lines("eins\nzwei", "one\ntwo")
-        [('eins', 'one'), ('zwei', 'two')]
-    """
-    sources, targets = ([text[start:end] for start, end in find_lines(text)] for text in (source, target))
-    return list(zip(sources, targets, strict=True)) if len(sources) == len(targets) else [(source, target)]
-
-
-class Suspicion(NamedTuple):
-    """A suspicious part of a translation.
-
-    Attributes:
-        start: The part is `text[start:end]` of the translation.
-        end: See `start`.
-        message: Why it is suspicious, in words.
-    """
-
-    start: int
-    end: int
-    message: str
-
-
 class SearchQuery(NamedTuple):
     """A search in the pairs of a memory; see `ibidem.memory.search_pairs`.
 
@@ -105,28 +74,6 @@ class SearchQuery(NamedTuple):
     mode: str
     limit: int
     offset: int
-
-
-class TextTranslation(NamedTuple):
-    """The translation of a text.
-
-    Attributes:
-        text: The best translation.
-        alternatives: Further translations.
-        explanations: The explanation of each piece, if the request has the option `explain`.
-        starts: The offset in `text` of each piece.
-        suspicions: The suspicious parts.
-        confidence: The probability that the text needs no edit; None if it is unknown.
-        segments: The pieces with their confidence and the stored pairs that match them.
-    """
-
-    text: str
-    alternatives: list[str]
-    explanations: Sequence[Explanation] = ()
-    starts: Sequence[int] = ()
-    suspicions: Sequence[Suspicion] = ()
-    confidence: float | None = None
-    segments: Sequence[AssessedSegment] = ()
 
 
 class Service:
@@ -490,7 +437,7 @@ class Service:
             layouts = await self.run_in_thread(self.engine.split, texts, options, splitting)
         found = await cancel_on_disconnect(request, asyncio.wrap_future(self._submit(options, layouts)))
         near = await self.run_in_thread(self._find_matches, options, layouts, found, matches) if matches else None
-        return _fill_all(layouts, found, min_confidence, near)
+        return fill_all(layouts, found, min_confidence, near)
 
     def _find_matches(
         self, options: RequestOptions, layouts: Sequence[TextLayout], found: Sequence[PieceTranslation], limit: int
@@ -565,7 +512,7 @@ class Service:
                         check()
                 finally:
                     future.cancel()
-                return _fill_all(layouts, future.result())
+                return fill_all(layouts, future.result())
             except BusyError:
                 time.sleep(_CHECK_SECONDS)
 
@@ -607,7 +554,7 @@ class Service:
             futures.append(self._submit(options, layouts, deadline))
             if ended.is_set():  # the request ended before this future could be cancelled with the others
                 futures[-1].cancel()
-            return [line.text for line in _fill_all(layouts, futures[-1].result())]
+            return [line.text for line in fill_all(layouts, futures[-1].result())]
 
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._markup_pool, translate_markup, texts, translate_lines, ignored)
@@ -647,72 +594,3 @@ class Service:
         pieces = [piece for layout in layouts for piece in layout.pieces]
         sizes = [len(piece.ids) for piece in pieces]
         return self.batcher.submit(options, [piece.text for piece in pieces], sizes, deadline)
-
-
-def _fill_all(
-    layouts: Sequence[TextLayout],
-    found: Sequence[PieceTranslation],
-    min_confidence: float = 0.0,
-    matches: Sequence[tuple[SegmentMatch, ...]] | None = None,
-) -> list[TextTranslation]:
-    """Put the translations of all pieces into the layouts of their texts."""
-    parts = iter(found)
-    near = iter([()] * len(found) if matches is None else matches)
-    return [
-        _fill(layout, [next(parts) for _ in layout.pieces], min_confidence, [next(near) for _ in layout.pieces])
-        for layout in layouts
-    ]
-
-
-def _fill(
-    layout: TextLayout,
-    parts: Sequence[PieceTranslation],
-    min_confidence: float,
-    matches: Sequence[tuple[SegmentMatch, ...]],
-) -> TextTranslation:
-    """Put the translations of pieces into the layout of their text."""
-    known = [part.confidence for part in parts]
-    text, segments = assess_segments(layout, [part.translation for part in parts], known, min_confidence, matches)
-    starts = [segment.start for segment in segments]
-    count = max((len(part.alternatives) for part in parts), default=0)
-    alternatives = [
-        layout.fill([(part.translation, *part.alternatives)[min(number, len(part.alternatives))] for part in parts])[0]
-        for number in range(1, count + 1)
-    ]
-    explanations = [part.explanation for part in parts if part.explanation is not None]
-    suspicions = [
-        Suspicion(segment.start, segment.end, message)
-        for piece, part, segment in zip(layout.pieces, parts, segments, strict=True)
-        if not segment.left_empty and (message := check_translation(piece.text, part.translation))
-    ]
-    return TextTranslation(text, alternatives, explanations, starts, suspicions, join_confidences(known), segments)
-
-
-async def cancel_on_disconnect(request: Request, result: asyncio.Future[Outcome]) -> Outcome:
-    """Wait for a future, and cancel it if the client closes the connection first.
-
-    Args:
-        request: The request; its body must have been read.
-        result: The work for the request.
-
-    Returns:
-        The result of the future.
-
-    Raises:
-        HttpError: 499, the client closed the connection.
-    """
-    disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
-    both: set[asyncio.Future[Any]] = {result, disconnected}
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not result.done():
-            raise HttpError(499, "The client closed the connection.")
-        return result.result()
-    finally:
-        disconnected.cancel()
-        result.cancel()
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -12,6 +12,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import FileResponse, Response
 
 from ibidem.serve.deepl_schemas import DeeplDocument, DeeplDocumentKey, DeeplDocumentRequest, DeeplDocumentStatus
+from ibidem.serve.disconnect import cancel_on_disconnect
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.request import (
     RequestOptions,
@@ -30,7 +31,6 @@ from ibidem.serve.schemas import (
     describe_file,
     json_response,
 )
-from ibidem.serve.service import cancel_on_disconnect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

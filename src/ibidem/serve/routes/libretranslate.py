@@ -39,7 +39,7 @@ from ibidem.serve.schemas import (
     describe_body,
     json_response,
 )
-from ibidem.serve.service import Suspicion, TextTranslation, pair_lines
+from ibidem.serve.text_translation import Suspicion, TextTranslation, pair_lines
 from ibidem.serve.weblate_probe import is_weblate_probe, probe_warning
 from ibidem.text import document_endings
 
