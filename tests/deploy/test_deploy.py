@@ -79,19 +79,15 @@ def option(words: list[str], name: str) -> str:
 @pytest.mark.parametrize("words", command_lines(), ids=lambda words: " ".join(words[:4]))
 def test_commands_and_options_exist(words: list[str]) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    if words[0] not in commands:
-        pytest.skip(f"this version has no command {words[0]}")
+    assert words[0] in commands
     known = {name for parameter in commands[words[0]].params for name in parameter.opts} | {"--help"}
     given = {word for word in words[1:] if re.fullmatch(r"--?[a-z][a-z-]*", word)}
-    missing = given - known
-    if missing <= {"--shards", "--shard-secret", "--on", "--workers"} and missing:
-        pytest.skip(f"this version has no {', '.join(sorted(missing))}")
-    assert not missing
+    assert not given - known
 
 
 def test_compose() -> None:
     services = compose()["services"]
-    assert list(services) == ["proxy", "writer", "reader-1", "reader-2", "shard-1", "shard-2"]
+    assert list(services) == ["proxy", "writer", "reader-1", "reader-2"]
     writers = [
         name
         for name, one in services.items()
@@ -102,9 +98,6 @@ def test_compose() -> None:
         words = shlex.split(one.get("command", ""))
         if "--follow" in words:
             assert option(words, "--follow") == "http://writer:5000"
-            for address in option(words, "--shards").split(","):
-                host, _, port = address.partition(":")
-                assert option(shlex.split(services[host]["command"]), "--listen") == f"0.0.0.0:{port}"
         if "serve" in words:
             assert option(words, "--port") == "5000"
             assert name in words or "--follow" in words, "others call the writer by its name"
@@ -119,8 +112,6 @@ def test_compose() -> None:
         for volume in one.get("volumes", ()):
             source = volume.partition(":")[0]
             assert source in compose()["volumes"] or (DEPLOY / source).is_file()
-    parts = sorted(option(shlex.split(services[name]["command"]), "--part") for name in ("shard-1", "shard-2"))
-    assert parts == ["1", "2"]
 
 
 def test_the_image_runs_without_root_and_checks_itself() -> None:
@@ -210,9 +201,7 @@ def test_kubernetes() -> None:
         assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
         words = container["args"]
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-        for key in ("--keys", "--shard-secret"):
-            if key in words:
-                assert str(Path(option(words, key)).parent) in mounts
+        assert str(Path(option(words, "--keys")).parent) in mounts
         probe = container["readinessProbe"]["httpGet"]["httpHeaders"][0]["value"]
         assert probe in [words[place + 1] for place, word in enumerate(words) if word == "--allow-host"]
 
