@@ -27,6 +27,19 @@ class TextError(IbidemError):
     """Raised when a file of parallel text cannot be read; the message names the file and the line."""
 
 
+class RefusedTextError(TextError):
+    """Raised when parallel text has a certain defect, such as exchanged languages.
+
+    Args:
+        message: What was found, and what the caller of a command can do.
+        reasons: What was found.
+    """
+
+    def __init__(self, message: str, reasons: str = "") -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
 class EncodingError(TextError):
     """Raised when text is not in UTF-8 and its encoding is not known."""
 

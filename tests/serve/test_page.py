@@ -186,7 +186,7 @@ def test_evidence_is_cleared_with_the_translation(still: Page, translations: dic
 def test_file_import_shows_progress(page: Page, tmp_path: Path, folder: Path, translations: dict[str, str]) -> None:
     units = "".join(
         f'<tu><tuv xml:lang="de"><seg>{german}</seg></tuv><tuv xml:lang="en"><seg>{english}</seg></tuv></tu>'
-        for german, english in [(NEW, WANTED), *((f"Satz {number}", "Open") for number in range(400))]
+        for german, english in [(NEW, WANTED), *((f"Satz {number}", f"Open {number}") for number in range(400))]
     )
     file = tmp_path / "firma.tmx"
     file.write_text(f'<tmx version="1.4"><header srclang="de"/><body>{units}</body></tmx>', encoding="utf-8")
@@ -208,6 +208,24 @@ def test_file_import_shows_progress(page: Page, tmp_path: Path, folder: Path, tr
     page.all("#memories input[type=file]")[0].send_keys(str(file))
     page.wait(lambda: "wrong" in page["status"].get_attribute("class"), "an error")
     assert "firma.tmx" in page["status"].text
+
+
+def test_a_refused_file_can_be_imported(page: Page, tmp_path: Path, folder: Path) -> None:
+    file = tmp_path / "firma.tsv"
+    file.write_text("".join(f"Satz {number}\tOpen\n" for number in range(100)), encoding="utf-8")
+    pairs = Memory.open(folder).active_pairs
+    page.wait(lambda: page.all("#memories input[type=file]"), "the list of memories")
+    page.all("#memories input[type=file]")[0].send_keys(str(file))
+    page.wait(lambda: "Nothing was learnt." in page["status"].text, "the refusal")
+    assert "--bad-pairs" not in page["status"].text
+    assert Memory.open(folder).active_pairs == pairs
+    labels = ["Leave bad pairs out", "Learn all pairs"]
+    buttons = [button for button in page.all("#status button") if button.text in labels]
+    assert [button.text for button in buttons] == labels
+    buttons[1].click()
+    page.wait(lambda: "firma.tsv: " in page["status"].text, "the end of the import")
+    assert Memory.open(folder).active_pairs == pairs + 100
+    assert page.has_no_browser_errors()
 
 
 def test_texts_are_not_inserted_as_html(page: Page, url: str) -> None:

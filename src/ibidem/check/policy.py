@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ibidem.check.findings import CheckReport
 from ibidem.check.text_check import CheckSettings, TextCheck, check_texts
-from ibidem.errors import TextError, UsageError
+from ibidem.errors import RefusedTextError, UsageError
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -139,15 +139,17 @@ def _filtered(pairs: Iterator[Pair], check: TextCheck, corpus: Corpus) -> Iterat
             yield found
 
 
-def refusal(report: CheckReport) -> TextError:
+def refusal(report: CheckReport) -> RefusedTextError:
     """Return the error for a corpus that is refused.
 
     Args:
         report: The report, with a certain defect.
     """
-    return TextError(
-        f"{report.corpus}: {report.refusals()} Nothing was learnt. `ibidem check` shows such pairs; with --bad-pairs "
-        "they are repaired or left out (fix), or learnt as they are (keep)."
+    reasons = f"{report.corpus}: {report.refusals()} Nothing was learnt."
+    return RefusedTextError(
+        f"{reasons} `ibidem check` shows such pairs; with --bad-pairs they are repaired or left out (fix), or learnt "
+        "as they are (keep).",
+        reasons,
     )
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from ibidem.check import CheckSettings, check_policy, guard
-from ibidem.errors import IbidemError, UsageError
+from ibidem.errors import IbidemError, RefusedTextError, UsageError
 from ibidem.memory import LOCK, WORK, make_directory, replace_file
 from ibidem.serve.http_error import ClosingError, HttpError
 from ibidem.serve.memory_writer import file_name
@@ -76,6 +76,7 @@ class Job:
         message: Result in words.
         cancelled: Whether the job has to stop.
         bad_pairs: What to do about defects of the file: "stop", "fix" or "keep".
+        refused: Whether the file has a certain defect, so that nothing was learnt.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Job:
     message: str = ""
     cancelled: bool = False
     bad_pairs: str = "stop"
+    refused: bool = False
 
 
 @dataclass
@@ -371,6 +373,9 @@ class Jobs:
             if not job.cancelled:
                 raise _ServerClosedError from None
             return "cancelled", f"stopped after {job.read:,} pairs; pairs that were already learnt remain"
+        except RefusedTextError as error:
+            job.refused = True
+            return "failed", error.reasons.replace(str(path), path.name)[:_MAX_MESSAGE]
         except (IbidemError, HttpError) as error:
             return "failed", str(error).replace(str(path), path.name)[:_MAX_MESSAGE]
         except Exception:
@@ -447,6 +452,7 @@ def _read_job(folder: Path, memory: str) -> Job | None:
             added=int(found["added"]),
             message=str(found["message"])[:_MAX_MESSAGE],
             bad_pairs=check_policy(str(found.get("bad_pairs", "stop"))),
+            refused=found.get("refused") is True,
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
         return None

@@ -452,6 +452,7 @@ class JobInfo(BaseModel):
     read: int = Field(description="Pairs that were read")
     added: int = Field(description="Pairs that were added")
     message: str = Field(description="Result in words; empty while the import is running")
+    refused: bool = Field(description="Whether nothing was learnt because of a defect; `bad_pairs` can be given then")
 
 
 class DocumentInfo(BaseModel):

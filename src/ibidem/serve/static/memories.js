@@ -133,7 +133,8 @@ function importer(memory) {
   return [file, button];
 }
 
-async function runImport(memory, file) {
+// Imports a file; `badPairs` says what the server does with defects of the file: refuse it, repair it, or learn it as it is.
+async function runImport(memory, file, badPairs = "stop") {
   const bar = make("progress", { max: "1", "aria-label": `Importing into ${memory.name}` });
   const note = make("span", { class: "muted", role: "status" }, `Sending ${file.name}`);
   const job = { id: null };
@@ -141,10 +142,16 @@ async function runImport(memory, file) {
   imports.set(memory.name, make("div", { class: "busy" }, bar, note, cancel));
   showMemories();
   try {
-    job.id = (await send("POST", `${path(memory.name)}/import?file=${encodeURIComponent(file.name)}`, file, { raw: true })).id;
+    job.id = (await send("POST", `${path(memory.name)}/import?file=${encodeURIComponent(file.name)}&bad_pairs=${badPairs}`, file, { raw: true })).id;
     await waitForJob(job.id, bar, note);
   } catch (error) {
     showError(error);
+    if (error.refused) {
+      $("status").append(
+        makeButton("Leave bad pairs out", () => runImport(memory, file, "fix")),
+        makeButton("Learn all pairs", () => runImport(memory, file, "keep")),
+      );
+    }
   } finally {
     imports.delete(memory.name);
     showMemories();
@@ -156,7 +163,7 @@ async function waitForJob(id, bar, note) {
     const job = await send("GET", `/jobs/${encodeURIComponent(id)}`);
     if (job.share !== undefined) bar.value = job.share;
     note.textContent = count(job.added, "pair");
-    if (job.state === "failed") throw Object.assign(new Error(job.message), { status: 400 });
+    if (job.state === "failed") throw Object.assign(new Error(job.message), { status: 400, refused: job.refused });
     if (job.state !== "running") {
       showStatus(`${job.file}: ${job.message}`);
       forget();
