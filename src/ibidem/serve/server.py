@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _MAX_CONNECTIONS = 2_048
 _MAX_HEADER_BYTES = 1 << 16
-_KEEP_ALIVE_SECONDS = 5
+# Longer than the pauses of clients: DeepL's client asks for the state of a document every 5 seconds, and a connection
+# that is closed in the same moment is an error for it.
+_KEEP_ALIVE_SECONDS = 30
 _SHUTDOWN_SECONDS = 60
 _START_SECONDS = 30
 
