@@ -97,7 +97,15 @@ def test_learn_refuses_and_warns(
     ibidem: Run, fails: Run, swapped: Path, good: Path, tmp_path: Path, tiny_folder: Path
 ) -> None:
     folder = tmp_path / "memory"
-    learn = ("learn", "-o", folder, "--model", tiny_folder, "--set", "tune.metak.updates=1")
+    quick = (
+        "--set",
+        "tune.metak.updates=1",
+        "--set",
+        "tune.contextual.updates=1",
+        "--set",
+        "tune.confidence_sentences=0",
+    )
+    learn = ("learn", "-o", folder, "--model", tiny_folder, *quick)
     assert "Nothing was learnt" in fails(1, *learn, "--train", swapped)
     assert not folder.exists()
     lines = good.read_text("utf-8").splitlines()[:30]

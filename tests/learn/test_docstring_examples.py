@@ -11,6 +11,7 @@ import pytest
 
 from ibidem.learn import (
     AdaptSettings,
+    ContextualSettings,
     LearnSettings,
     MemoryWriter,
     MetaKSettings,
@@ -28,6 +29,7 @@ from ibidem.learn import (
     prune_memory,
     translation_costs,
     tune,
+    tuning,
 )
 
 if TYPE_CHECKING:
@@ -69,12 +71,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sentences: list[Any]) -> Pa
 )
 def test_example(documented: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    train = combiner_training.train_adaptive
+    adaptive, contextual = combiner_training.train_adaptive, tuning.train_contextual
 
-    def train_briefly(examples: Any, temperature: float, settings: MetaKSettings, **options: Any) -> Any:
-        return train(examples, temperature, replace(settings, updates=20), **options)
+    def train_adaptive(examples: Any, temperature: float, settings: MetaKSettings, **options: Any) -> Any:
+        return adaptive(examples, temperature, replace(settings, updates=20), **options)
 
-    monkeypatch.setattr(combiner_training, "train_adaptive", train_briefly)
+    def train_contextual(examples: Any, settings: ContextualSettings, **options: Any) -> Any:
+        return contextual(examples, replace(settings, updates=20), **options)
+
+    monkeypatch.setattr(combiner_training, "train_adaptive", train_adaptive)
+    monkeypatch.setattr(tuning, "train_contextual", train_contextual)
     module = inspect.getmodule(documented)
     examples = doctest.DocTestFinder(recurse=False).find(documented, globs=vars(module).copy())
     assert sum(len(found.examples) for found in examples) > 0

@@ -30,7 +30,7 @@ def test_random_memories_are_searched_without_an_error() -> None:
     if library is None or runtime is None:
         pytest.skip("needs the native library and a compiler with AddressSanitizer")
     script.build(library.build)
-    command = [sys.executable, str(script.RANDOM_MEMORIES), "--seconds", "15", "--seed", "100", "--most-keys", "3000"]
+    command = [sys.executable, str(script.RANDOM_MEMORIES), "--seconds", "5", "--seed", "100", "--most-keys", "3000"]
     done = subprocess.run(
         command,
         env=script.environment(library.build, runtime),

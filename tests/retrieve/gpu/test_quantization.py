@@ -51,8 +51,8 @@ def test_few_keys_are_decoded_exactly() -> None:
 @pytest.mark.parametrize(
     ("dimension", "code_bytes"),
     [
-        (16, 16),
         (128, 8),
+        pytest.param(16, 16, marks=pytest.mark.slow),
         pytest.param(64, 8, marks=pytest.mark.slow),
         pytest.param(512, 64, marks=pytest.mark.slow),
         pytest.param(1024, 64, marks=pytest.mark.slow),
