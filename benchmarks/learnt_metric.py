@@ -58,8 +58,8 @@ def main() -> None:
 
 def embed(folder: str, file: Path) -> NDArray[np.float64]:
     """Return the normalised mean of the last states of every line, [lines, d]."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
     found = []
     lines = file.read_text(encoding="utf-8").splitlines()
     for start in range(0, len(lines), BATCH):

@@ -133,6 +133,10 @@ def test_documents_and_glossaries_have_a_direction(server: Client, both: tuple[T
     assert "Fenster" in server.post("/translate", fields).json["translatedText"]
     refused = server.post("/translate", {**fields, "source": "de", "target": "en"})
     assert "not for de to en" in refused.json["error"]
+    for query, pair in (("&source=en&target=de", ["en", "de"]), ("&target=de", ["en", "de"]), ("", ["de", "en"])):
+        made = server.send("POST", f"/glossaries/import?file=t.csv{query}", b"window,Fenster\n").json
+        assert [made["source"], made["target"]] == pair, query
+    assert server.send("POST", "/glossaries/import?file=t.csv&target=fr", b"window,Fenster\n").status == 400
 
 
 def test_weblate_form_is_answered_by_the_model(server: Client, both: tuple[Translator, Translator]) -> None:

@@ -5,8 +5,8 @@ Only Django's settings are minimal: no database, an in-memory cache. Forms, requ
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 
 import django
 from django.conf import settings
@@ -38,36 +38,44 @@ from weblate.machinery.libretranslate import LibreTranslateTranslation  # noqa: 
 DeepLTranslation.get_glossary_id = lambda *_: None
 
 
-def describe(machinery: type, url: str, texts: list[str]) -> dict[str, object]:
-    """Save the form of a service, and translate German texts to English and an English text to German."""
+def describe(machinery: type, url: str, source: str, target: str, texts: list[str]) -> dict[str, object]:
+    """Save the form of a service, and translate texts, and an English text in the other direction."""
     form = machinery.settings_form(machinery, {"url": url, "key": "key", "formality": "default", "source_language": ""})
     saved = form.is_valid()
     service = machinery({"url": url, "key": "key", "formality": "default"})
     upper = str.upper if machinery is DeepLTranslation else str
-    german, english = upper("de"), upper("en")
-    found = service.download_multiple_translations(german, english, [(text, None) for text in texts])
+    source, target = upper(source), upper(target)
+    found = service.download_multiple_translations(source, target, [(text, None) for text in texts])
     try:
-        reverse = service.download_multiple_translations(english, german, [("The file was saved.", None)])
+        reverse = service.download_multiple_translations(target, source, [("The file was saved.", None)])
         refused = ""
     except Exception as error:
         refused, reverse = str(service.get_error_message(error)), {}
     return {
         "saved": saved,
         "errors": form.errors.get_json_data(),
-        "supported": [service.is_supported(german, english), service.is_supported(german, upper("fr"))],
+        "supported": [service.is_supported(source, target), service.is_supported(source, upper("fr"))],
         "translations": [found[text][0]["text"] for text in texts],
         "reverse": [one["text"] for results in reverse.values() for one in results],
         "refused": refused,
-        "glossaries": service.is_glossary_supported(german, english) if machinery is DeepLTranslation else None,
+        "glossaries": service.is_glossary_supported(source, target) if machinery is DeepLTranslation else None,
     }
 
 
-address, *given = sys.argv[1:]
+parser = argparse.ArgumentParser()
+parser.add_argument("--from", dest="source", default="de")
+parser.add_argument("--to", dest="target", default="en")
+parser.add_argument("address")
+parser.add_argument("texts", nargs="+")
+given = parser.parse_args()
 print(
     json.dumps(
         {
-            "LibreTranslate": describe(LibreTranslateTranslation, f"{address}/", given),
-            "DeepL": describe(DeepLTranslation, f"{address}/v2/", given),
+            name: describe(machinery, f"{given.address}{path}", given.source, given.target, given.texts)
+            for name, machinery, path in (
+                ("LibreTranslate", LibreTranslateTranslation, "/"),
+                ("DeepL", DeepLTranslation, "/v2/"),
+            )
         }
     )
 )

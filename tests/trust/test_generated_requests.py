@@ -37,7 +37,7 @@ def test_no_generated_request_gives_a_server_error(tiny: Any, scratch: Path, bud
     examples = 8
     with running(service) as url:
         # Routes come from the document, so that a new one is called without a change here.
-        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=60)
         operations = [result.ok() for result in schema.get_all_operations()]
         assert len(operations) >= 18
         for number in budget.rounds(1):
@@ -83,7 +83,7 @@ def test_no_sequence_of_requests_gives_a_server_error(tiny: Any, scratch: Path, 
     service = make_service(Translator(tiny, memory, settings=search), ServeSettings(limits))
     found: Counter[int] = Counter()
     with running(service) as url:
-        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=60)
 
         class Sequences(schema.as_state_machine()):  # type: ignore[misc]
             def before_call(self, case: Any) -> None:

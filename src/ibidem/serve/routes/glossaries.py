@@ -28,7 +28,7 @@ from ibidem.serve.deepl_schemas import (
 from ibidem.serve.glossaries import GlossaryStore, StoredGlossary, Terms
 from ibidem.serve.http_error import HttpError
 from ibidem.serve.memory_writer import file_name
-from ibidem.serve.request import stream_body
+from ibidem.serve.request import choose_pair, stream_body
 from ibidem.serve.schemas import DEEPL_ERRORS, ERRORS, describe_body, describe_file, json_response
 from ibidem.serve.store_schemas import GlossaryList, StoredGlossaryInfo
 from ibidem.text import primary_language
@@ -87,28 +87,29 @@ def _add_files(router: APIRouter, service: Service) -> None:
         openapi_extra=describe_file(),
         summary="Create a glossary from a file",
     )
-    async def import_file(request: Request, file: str, name: str = "") -> Response:
+    async def import_file(request: Request, file: str, name: str = "", source: str = "", target: str = "") -> Response:
         """The body is the file: CSV, TSV or TBX in UTF-8 or UTF-16, which the ending of its name `file` says.
 
-        The terms are in the languages of the server. Default for `name`: the name of the file. A key must be in the
-        header or the query.
+        The terms are translated from `source` to `target`, by default the first pair of languages of the server.
+        Default for `name`: the name of the file. A key must be in the header or the query.
         """
         owner = check(request, scope="write")
+        pair = choose_pair(engine.pairs, source, target)
         limit = min(service.limits.body_bytes * 4, service.limits.document_bytes)
         content = b"".join([part async for part in stream_body(request, limit, service.limits.body_seconds)])
         path = PurePath(file_name(file))
         format = path.suffix.removeprefix(".").lower()
         if format not in FORMATS:
             raise HttpError(400, "Invalid request: a glossary is a file with the ending .csv, .tsv or .tbx")
-        terms = Terms(engine.source, engine.target, content, format, header=True)
+        terms = Terms(*pair, content, format, header=True)
 
         stored = await service.run_in_thread(_create, service, request, name or path.stem, [terms], owner)
         return json_response(
             StoredGlossaryInfo(
                 id=stored.id,
                 name=stored.first.name,
-                source=engine.source,
-                target=engine.target,
+                source=pair[0],
+                target=pair[1],
                 terms=len(stored.first),
                 rights="manage",
             ),

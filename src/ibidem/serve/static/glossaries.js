@@ -101,7 +101,8 @@ async function remove(glossary) {
 
 async function importFile(file) {
   try {
-    const made = await send("POST", `/glossaries/import?file=${encodeURIComponent(file.name)}`, file, { raw: true });
+    const query = new URLSearchParams({ file: file.name, source: state.source, target: state.target });
+    const made = await send("POST", `/glossaries/import?${query}`, file, { raw: true });
     state.glossary = made.id;
     await refresh();
     showStatus(`Imported ${made.name}: ${count(made.terms, "term")}; it is used for translations now.`);
