@@ -39,7 +39,7 @@ STAGES = {
     "none": ["extract", "prune", "index"],
     "given": ["extract", "index"],
 }
-KILLS_A_RUN = 5
+KILLS_A_RUN = 8
 LIMIT_SECONDS = 900.0
 
 
@@ -92,8 +92,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def stage_of(path: Path) -> str:
-    """Return the stage that runs: that of a work folder, or what follows it."""
+def stage_of(path: Path, stages: list[str]) -> str:
+    """Return the stage that runs: that of a work folder, or the index if all stages before it are committed."""
     for name, pattern in FOLDERS.items():
         if any(path.glob(f"work/{pattern}")):
             return name
@@ -101,7 +101,7 @@ def stage_of(path: Path) -> str:
         memory = Memory.open(path) if Memory.exists(path) else None
     except MemoryFolderError:
         return "starting"
-    if memory is None or not memory.complete:
+    if memory is None or not memory.complete or not set(stages[:-1]) <= set(memory.manifest.stages):
         return "starting"
     return "done" if "index" in memory.manifest.stages else "index"
 
@@ -167,8 +167,8 @@ class Harness:
                     break
                 self.failures.append(f"run {self.runs} ({name}): the driver ended with {driver.returncode}")
                 return
-            now = stage_of(path)
             order = STAGES[name]
+            now = stage_of(path, order)
             while stages and now in order and order.index(stages[0]) < order.index(now):
                 stages.pop(0)  # that stage is over
             if stages and now == stages[0]:
