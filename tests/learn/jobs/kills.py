@@ -22,7 +22,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+TESTS = str(Path(__file__).parents[2])
+sys.path.insert(0, TESTS)
+# Drivers, and the workers of a Ray cluster that this process starts, import the modules of the tests too.
+os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
 
 import torch
 
@@ -147,9 +150,7 @@ class Harness:
         command = [sys.executable, "-c", script, self.model, str(self.corpus), str(path), name, on]
         command += [str(self.compactor)] if name == "given" else []
         log = (self.scratch / "driver.log").open("ab")
-        tests = str(Path(__file__).parents[2])
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *(path for path in sys.path if path)])}
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
     def learn(self, wanted: int) -> None:
         """Learn one memory, and kill something in up to KILLS_A_RUN of its stages."""
