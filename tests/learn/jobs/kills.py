@@ -22,10 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-TESTS = str(Path(__file__).parents[2])
-sys.path.insert(0, TESTS)
-# Drivers, and the workers of a Ray cluster that this process starts, import the modules of the tests too.
-os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
@@ -215,6 +212,8 @@ class Harness:
 
 def main() -> None:
     model, corpus, scratch, seed, kills, seconds, on = sys.argv[1:]
+    # Drivers, and the workers of a Ray cluster that this process starts, import the modules of the tests too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     end = time.monotonic() + float(seconds)
     harness = Harness(model, Path(corpus), Path(scratch), int(seed), on)
     try:
