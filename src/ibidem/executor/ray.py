@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any, Self
 
 from ibidem.errors import UsageError, WorkerError
-from ibidem.executor.executor import ATTEMPTS, Result, check_workers, lost_error, result_of, run_task
+from ibidem.executor.executor import ATTEMPTS, Result, check_workers, lost_error, result_of, run_task, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,10 +86,9 @@ class RayExecutor:
             number, function, argument, attempts = self._tasks.pop(done[0])
             try:
                 outcome = self._ray.get(done[0])
-            except self._ray.exceptions.RayTaskError as error:
-                # `run_task` raises nothing: the worker could not even import the function or read its argument.
-                raise _unusable_error(number, str(error)) from error
             except self._ray.exceptions.RayError as error:
+                if (unusable := unusable_error(number, str(error))) is not None:
+                    raise unusable from error
                 if attempts >= self._attempts:
                     raise lost_error(number, attempts, str(error)) from error
                 self._submit(number, function, argument, attempts + 1)
@@ -142,15 +140,3 @@ class RayExecutor:
                 f"The Ray cluster {address or 'of this machine'} cannot be reached ({reason}): check the address, and "
                 "that Ray and Python have the same versions there."
             ) from error
-
-
-def _unusable_error(number: int, trace: str) -> WorkerError:
-    """Return the error for a worker that cannot start a task at all."""
-    worker = re.search(r"pid=(\d+), ip=([\w.:]+)", trace)
-    name = f" on the worker {worker[2]}:{worker[1]}" if worker else ""
-    missing = re.search(r"No module named '([^']+)'", trace)
-    cause = f"it has no module {missing[1]}" if missing else " ".join(trace.split())[:300]
-    return WorkerError(
-        f"Task {number} cannot be started{name}: {cause}. Install the same ibidem with the same libraries on all nodes "
-        "of the cluster, then run the same command again; finished tasks are kept."
-    )
