@@ -4,7 +4,9 @@
 
 Every executor first extracts a small memory, so that its workers are started and have loaded the model. The report has
 the elapsed seconds of each round and the ratio of the medians: seconds of the first executor / seconds of another one,
-so that 0.9 means that the other one has 0.9 of its throughput. The files of all memories are compared.
+so that 0.9 means that the other one has 0.9 of its throughput. The files of all memories are compared. The order of the
+executors changes from round to round. Ray gives its workers a lower priority than other processes (15), which would be
+measured on a busy machine in place of Ray: here it is 0, unless RAY_worker_niceness is set.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--segment-bytes", type=int, default=8 << 20, help="keys of a task")
     arguments = parser.parse_args()
+    os.environ.setdefault("RAY_worker_niceness", "0")
     torch.set_num_threads(1)
     model = load_model(arguments.model, device="cpu", dtype="auto")
     settings = ExtractSettings(segment_bytes=arguments.segment_bytes)
@@ -56,20 +59,22 @@ def main() -> None:
             opened[on] = stack.enter_context(open_distribution(on, arguments.workers, place / on, threads=1))
             extract(model, Corpus([small]), place / f"{on}-small", settings=few, distribution=opened[on])
         for number in range(arguments.rounds):
-            for on in arguments.on:
+            for on in arguments.on if number % 2 == 0 else reversed(arguments.on):
                 path = place / f"{on}-{number}"
                 began = time.monotonic()
                 memory = extract(model, Corpus([whole]), path, settings=settings, distribution=opened[on])
                 seconds[on].append(time.monotonic() - began)
                 digests.add(digest_segments(path))
-    reference = statistics.median(seconds[arguments.on[0]])
+    first = seconds[arguments.on[0]]
+    rounds = {on: [a / b for a, b in zip(first, times, strict=True)] for on, times in seconds.items()}
     report = {
         "pairs": memory.pairs,
         "entries": memory.entries,
         "segments": len(memory.manifest.segments),
         "workers": arguments.workers,
         "seconds": seconds,
-        "throughput_ratio": {on: reference / statistics.median(times) for on, times in seconds.items()},
+        "throughput_ratio": {on: statistics.median(first) / statistics.median(times) for on, times in seconds.items()},
+        "throughput_ratio_of_rounds": rounds,
         "same_bytes": len(digests) == 1,
         "load": os.getloadavg(),
         "machine": describe_machine(),

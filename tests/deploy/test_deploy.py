@@ -158,6 +158,53 @@ def test_haproxy_accepts_its_configuration(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_compose_accepts_its_file(tmp_path: Path) -> None:
+    command, docker = [shutil.which("docker-compose")], shutil.which("docker")
+    if docker and subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode == 0:
+        command = [docker, "compose"]
+    if command == [None]:
+        pytest.skip("neither docker compose nor docker-compose is installed")
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    secrets = tmp_path / "deploy" / "secrets"
+    secrets.mkdir(exist_ok=True)
+    for one in compose()["services"].values():
+        for name in one.get("env_file", ()):
+            (tmp_path / "deploy" / name).write_text("IBIDEM_FOLLOW_KEY=key\n")
+    for secret in compose()["secrets"].values():
+        (tmp_path / "deploy" / secret["file"]).write_text("secret\n")
+    arguments = [*command, "-f", tmp_path / "deploy" / "compose.yaml", "config", "-q"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_kustomize_builds_the_manifests() -> None:
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("kubectl is not installed")
+    done = subprocess.run([program, "kustomize", KUBERNETES], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    built = [one for one in yaml.safe_load_all(done.stdout) if one]
+    assert {one["metadata"].get("namespace", "ibidem") for one in built} == {"ibidem"}
+    configuration = next(one for one in built if one["kind"] == "ConfigMap")
+    proxy = next(one for one in built if (one["kind"], one["metadata"]["name"]) == ("Deployment", "proxy"))
+    assert proxy["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == configuration["metadata"]["name"]
+
+
+def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
+    files = [
+        path for path in sorted(KUBERNETES.glob("*.yaml")) if path.name not in ("kustomization.yaml", "learn.yaml")
+    ]
+    if (program := shutil.which("kubeconform")) is not None:
+        arguments = [program, "-strict", *files]
+    elif (program := os.environ.get("IBIDEM_KUBERNETES_VALIDATE") or shutil.which("kubernetes-validate")) is not None:
+        arguments = [program, "--strict", *files]
+    else:
+        pytest.skip("neither kubeconform nor kubernetes-validate (of PyPI) is installed")
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "schema" not in done.stdout + done.stderr, "a kind without a schema was not checked"
+
+
 def test_changes_go_to_the_writer() -> None:
     """Every route that changes something, or whose state one server keeps, has a rule in the proxy."""
     pytest.importorskip("fastapi")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,8 @@ def open_ray(_: Path, **options: int) -> Executor:
     for left in (2, 1, 0):
         try:
             if not ray.is_initialized():  # once for all tests; it may take longer than Ray waits on a busy machine
-                ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+                common = {"include_dashboard": False, "log_to_driver": False}  # another Ray may run on this machine
+                ray.init(address="local", num_cpus=2, object_store_memory=80 << 20, **common)
             break
         except RuntimeError:
             ray.shutdown()
@@ -128,6 +130,19 @@ def test_a_task_that_always_dies_fails(opener: Callable[..., Executor], tmp_path
         with pytest.raises(WorkerError, match="worker of task 6 was lost 2 times"):
             executor.wait()
     assert len(list(folder.iterdir())) == 2
+
+
+def test_a_worker_without_the_module_of_a_task_is_not_taken_for_a_lost_one(
+    opener: Callable[..., Executor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if opener is open_local:
+        pytest.skip("local workers have the driver's path of modules")
+    with opener(tmp_path) as executor:
+        (tmp_path / "only_here.py").write_text("def answer(_):\n    return 1\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        executor.submit(7, import_module("only_here").answer, None)
+        with pytest.raises(WorkerError, match=r"Task 7 cannot be started .* No module named 'only_here'"):
+            executor.wait()
 
 
 def test_cancelled_tasks_give_no_results(executor: Executor, tmp_path: Path) -> None:

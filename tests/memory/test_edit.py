@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -448,6 +448,23 @@ def test_failure_at_any_step_keeps_the_old_generation(
             break
     assert done
     assert outcomes == {old, new}
+
+
+def test_a_late_worker_does_not_keep_a_workspace(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was taken for dead writes a file at the moment in which the emptied folder is deleted."""
+    remove = os.rmdir
+
+    def rmdir(*arguments: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError):
+            (folder / "late").write_text("part")
+        remove(*arguments, **options)
+
+    with Memory.open(path).edit() as edit:
+        folder = edit.workspace("cluster", "a" * 64)
+        (folder / "part").write_text("part")
+        monkeypatch.setattr(os, "rmdir", rmdir)
+        edit.clear_workspace("cluster")
+        assert list((path / "work").iterdir()) == []
 
 
 def test_workspace_is_reused_for_the_same_digest(path: Path) -> None:

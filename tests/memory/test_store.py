@@ -167,7 +167,8 @@ def test_damage_in_the_store(full: Path, url: str, tmp_path: Path) -> None:
         with pytest.raises(MemoryFolderError, match="has no file"):
             pull(url, copy)
         assert pairs_of(Memory.open(copy)) == before
-        damaged.write_bytes(content)
+        again = Store(url).push(full)
+        assert (again.number, again.uploaded, damaged.read_bytes()) == (2, 1, content)
     state = tmp_path / "store" / "states" / "000000000002.json"
     content = state.read_bytes()
     state.write_bytes(content.replace(b'"format": 1', b'"format": 2', 1))
@@ -258,3 +259,74 @@ def test_a_server_with_the_api_of_s3(full: Path, s3: str, tmp_path: Path) -> Non
         Store(s3).push(full, keep=2)
     assert Store(s3)._numbers() == [7, 8]
     assert pairs_of(pull(s3, tmp_path / "another")) == pairs_of(Memory.open(full))
+
+
+PUSH = (
+    "import sys; from pathlib import Path; from ibidem.memory import Store; store = Store(sys.argv[1]); print();"
+    "sys.stdout.flush(); store.push(Path(sys.argv[2]))"
+)
+
+
+@pytest.mark.slow
+def test_killed_pushes_to_a_server(full: Path, s3: str, tmp_path: Path) -> None:
+    url = f"{s3}-kills"
+    Store(url).push(full)
+    known = [pairs_of(Memory.open(full))]
+    randomness, killed = random.Random(3), 0
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for number in range(6):
+        append(full, 3 + number)
+        known.append(pairs_of(Memory.open(full)))
+        command = [sys.executable, "-c", PUSH, url, str(full)]
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = Store(url)._sizes().keys()
+        deadline = time.monotonic() + 60
+        while number % 2 and Store(url)._sizes().keys() == before and time.monotonic() < deadline:
+            time.sleep(0.001)  # the push has begun
+        time.sleep(randomness.random() * 0.03)
+        child.kill()
+        killed += child.wait(30) < 0
+        child.stdout.close()
+        assert pairs_of(pull(url, tmp_path / f"copy-{number}")) in known
+    assert killed
+    Store(url).push(full)
+    assert pairs_of(pull(url, tmp_path / "copy")) == known[-1]
+
+
+@pytest.mark.slow
+def test_damage_and_old_states_on_a_server(full: Path, s3: str, tmp_path: Path) -> None:
+    url, copy = f"{s3}-damage", tmp_path / "copy"
+    store = Store(url)
+    shutil.copytree(full, tmp_path / "older")
+    store.push(full)
+    before = pairs_of(pull(url, copy))
+    old = store._sizes().keys()
+    append(full, 3)
+    store.push(full)
+    damaged = f"objects/{next(name for name, size in store._sizes().items() if name not in old and size)}"
+    content = bytes(store._api.get(store._store, damaged).bytes())
+    store._api.put(store._store, damaged, content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DamagedMemoryError, match="sha256"):
+        pull(url, copy)
+    store._api.delete(store._store, damaged)
+    with pytest.raises(MemoryFolderError, match="has no file"):
+        pull(url, copy)
+    assert pairs_of(Memory.open(copy)) == before
+    again = store.push(full)
+    assert (again.number, again.uploaded) == (2, 1)  # what is missing is uploaded again
+    assert pairs_of(pull(url, copy)) == pairs_of(Memory.open(full))
+    with pytest.raises(MemoryFolderError, match="pull the newer"):
+        Store(url).push(tmp_path / "older")
+    # A pusher that has read a former state when another one publishes: its push fails, and the next one goes on.
+    late = Store(url)
+    former = late._newest()
+    append(full, 4)
+    Store(url).push(full)
+    append(full, 5)
+    late._newest = lambda: former  # type: ignore[method-assign]
+    with pytest.raises(LostRaceError, match="nothing was published"):
+        late.push(full)
+    assert Store(url).push(full).number == 4
+    assert pairs_of(pull(url, copy)) == pairs_of(Memory.open(full))

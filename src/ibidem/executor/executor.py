@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import traceback
@@ -175,6 +176,27 @@ def lost_error(number: int, attempts: int, reason: str) -> WorkerError:
     return WorkerError(
         f"The worker of task {number} was lost {attempts} times ({' '.join(reason.split())[:300]}): check the memory "
         "limits and the logs of the workers, then run the same command again; finished tasks are kept."
+    )
+
+
+def unusable_error(number: int, trace: str) -> WorkerError | None:
+    """Return the error for a worker that cannot even import the function of a task; other workers die.
+
+    Args:
+        number: The number of the task.
+        trace: The message of the cluster.
+
+    Returns:
+        The error; None if the trace has no failed import.
+    """
+    failed = re.findall(r"(?:ModuleNotFoundError|ImportError|AttributeError): ([^\n]+)", trace)
+    if not failed:
+        return None
+    ray = re.search(r"pid=(\d+), ip=([\w.:]+)", trace)
+    return WorkerError(
+        f"Task {number} cannot be started on {f'the worker {ray[2]}:{ray[1]}' if ray else 'a worker'}: {failed[-1]}. "
+        "Install the same ibidem with the same libraries on all machines, then run the same command again; finished "
+        "tasks are kept."
     )
 
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from ibidem.errors import UsageError, WorkerError
-from ibidem.executor.executor import ATTEMPTS, Result, check_workers, lost_error, result_of, run_task
+from ibidem.executor.executor import ATTEMPTS, Result, check_workers, lost_error, result_of, run_task, unusable_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,8 @@ class RayExecutor:
             try:
                 outcome = self._ray.get(done[0])
             except self._ray.exceptions.RayError as error:
+                if (unusable := unusable_error(number, str(error))) is not None:
+                    raise unusable from error
                 if attempts >= self._attempts:
                     raise lost_error(number, attempts, str(error)) from error
                 self._submit(number, function, argument, attempts + 1)

@@ -36,7 +36,7 @@ from ibidem.memory.generations import (
 from ibidem.memory.journal_writer import check_vocabulary
 from ibidem.memory.manifest import ARTEFACT_NAME, DTYPES, ENTRY_ARRAYS, SEGMENT_NAME, utc_timestamp
 from ibidem.memory.pairs import SegmentContent, make_content
-from ibidem.memory.sealed import check_sealed, layout_of, open_sealed
+from ibidem.memory.sealed import check_sealed, layout_of, open_sealed, unique_path
 from ibidem.memory.segment import Segment, derive_segment, write_segment
 from ibidem.memory.tail import read_tail, seal_tail
 
@@ -282,7 +282,7 @@ class Edit:
         wanted = folder / f"{stage}-{digest[:16]}"
         for other in folder.glob(f"{stage}-*"):
             if other != wanted:
-                remove_file(other)
+                _remove_workspace(other)
         with write_errors(self._memory.path):
             make_directory(wanted)
         return wanted
@@ -294,7 +294,7 @@ class Edit:
             stage: The name of the stage.
         """
         for folder in (self._memory.path / WORK).glob(f"{stage}-*"):
-            remove_file(folder)
+            _remove_workspace(folder)
 
     def put_artefact(self, name: str, extension: str, payload: bytes | Path, info: Mapping[str, Any]) -> None:
         """Store an artefact at the next commit, in place of one with the same name.
@@ -479,3 +479,13 @@ class Edit:
                 f"{identity.name!r} has {identity.dimension}: use that model, or learn a new memory"
             )
         check_vocabulary(data, self._memory)
+
+
+def _remove_workspace(folder: Path) -> None:
+    """Delete a work folder while workers that were taken for dead may still write files of that path."""
+    aside = unique_path(folder)
+    try:
+        folder.rename(aside)
+    except OSError:  # on Windows, while a file of it is open
+        aside = folder
+    remove_file(aside)

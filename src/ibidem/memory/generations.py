@@ -259,7 +259,7 @@ def remove_unused_files(folder: Path) -> None:
     Args:
         folder: The folder of the memory.
     """
-    for place in (folder, folder / SEGMENTS, folder / ARTEFACTS, folder / SNAPSHOTS, folder / JOURNALS):
+    for place in (folder, *(folder / name for name in (SEGMENTS, ARTEFACTS, SNAPSHOTS, JOURNALS, WORK))):
         for path in place.glob(TEMPORARY + "*"):
             remove_file(path)
     try:

@@ -52,7 +52,7 @@ class Push:
     Attributes:
         number: The number of the state; that of the former one if nothing has changed.
         generation: The generation of the memory.
-        uploaded: Files that were uploaded.
+        uploaded: Files that were uploaded, because they are new or were missing in the storage.
         bytes: Their bytes.
     """
 
@@ -224,8 +224,6 @@ class Store:
             Journal(path).read(end, uncommitted=False)
             journals[number] = hashlib.sha256(content).hexdigest()
             contents[journals[number]] = content
-        if former is not None and encode_view(former.view) == encode_view(view):
-            return Push(former.number, view.manifest.generation, 0, 0)
         there = self._sizes()
         total = sum(size or 0 for _, size in files.values()) + sum(map(len, contents.values()))
         uploaded = sent = done = 0
@@ -241,6 +239,8 @@ class Store:
             if there.get(sha256) != len(content):
                 self._api.put(self._store, _object(sha256), content)
                 uploaded, sent = uploaded + 1, sent + len(content)
+        if former is not None and encode_view(former.view) == encode_view(view):
+            return Push(former.number, view.manifest.generation, uploaded, sent)
         number = 1 if former is None else former.number + 1
         document = {
             "format": _FORMAT,

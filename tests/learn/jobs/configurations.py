@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ibidem.errors import MemoryFolderError
 from ibidem.executor import LocalExecutor, RayExecutor, SlurmExecutor
 from ibidem.learn import (
     ClusterSettings,
@@ -38,7 +40,7 @@ from ibidem.text import Corpus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ibidem.executor import Executor
+    from ibidem.executor import Executor, Result
     from ibidem.learn.jobs import Context
     from ibidem.memory import Memory
     from ibidem.model import BaseModel
@@ -91,6 +93,46 @@ class SlowExecutor:
 
     def submit(self, number: int, function: Callable[[Any], Any], argument: Any) -> None:
         self._executor.submit(number, function, replace(argument, function=partial(slowly, argument.function)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+
+class DoublingExecutor:
+    """Gives every task to two workers, as if the first one had been taken for dead though it was not."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._numbers: dict[int, int] = {}
+        self._outer: dict[int, int] = {}
+        self._finished: set[int] = set()
+        self.repeated = self.late = 0
+
+    def submit(self, number: int, function: Callable[[Any], Any], argument: Any) -> None:
+        for place in range(2):
+            inner = len(self._numbers)
+            self._numbers[inner] = inner - place  # both attempts by the number of the first one
+            self._executor.submit(inner, function, argument)
+            self._outer[inner - place] = number
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        while True:
+            try:
+                result = self._executor.wait(timeout)
+            except MemoryFolderError as error:
+                place = re.search(r"\(task (\d+) on", str(error))
+                if place is None or self._numbers[int(place[1])] not in self._finished:
+                    raise
+                self.late += 1  # the stage was over, and its folder deleted
+                continue
+            if result is None:
+                return None
+            first = self._numbers[result.number]
+            if first in self._finished:
+                self.repeated += 1
+                continue
+            self._finished.add(first)
+            return replace(result, number=self._outer[first])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)

@@ -39,7 +39,7 @@ STAGES = {
     "none": ["extract", "prune", "index"],
     "given": ["extract", "index"],
 }
-KILLS_A_RUN = 5
+KILLS_A_RUN = 8
 LIMIT_SECONDS = 900.0
 
 
@@ -92,8 +92,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def stage_of(path: Path) -> str:
-    """Return the stage that runs: that of a work folder, or what follows it."""
+def stage_of(path: Path, stages: list[str]) -> str:
+    """Return the stage that runs: that of a work folder, or the index if all stages before it are committed."""
     for name, pattern in FOLDERS.items():
         if any(path.glob(f"work/{pattern}")):
             return name
@@ -101,7 +101,7 @@ def stage_of(path: Path) -> str:
         memory = Memory.open(path) if Memory.exists(path) else None
     except MemoryFolderError:
         return "starting"
-    if memory is None or not memory.complete:
+    if memory is None or not memory.complete or not set(stages[:-1]) <= set(memory.manifest.stages):
         return "starting"
     return "done" if "index" in memory.manifest.stages else "index"
 
@@ -147,9 +147,7 @@ class Harness:
         command = [sys.executable, "-c", script, self.model, str(self.corpus), str(path), name, on]
         command += [str(self.compactor)] if name == "given" else []
         log = (self.scratch / "driver.log").open("ab")
-        tests = str(Path(__file__).parents[2])
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *(path for path in sys.path if path)])}
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
     def learn(self, wanted: int) -> None:
         """Learn one memory, and kill something in up to KILLS_A_RUN of its stages."""
@@ -167,8 +165,8 @@ class Harness:
                     break
                 self.failures.append(f"run {self.runs} ({name}): the driver ended with {driver.returncode}")
                 return
-            now = stage_of(path)
             order = STAGES[name]
+            now = stage_of(path, order)
             while stages and now in order and order.index(stages[0]) < order.index(now):
                 stages.pop(0)  # that stage is over
             if stages and now == stages[0]:
@@ -214,6 +212,8 @@ class Harness:
 
 def main() -> None:
     model, corpus, scratch, seed, kills, seconds, on = sys.argv[1:]
+    # Drivers, and the workers of a Ray cluster that this process starts, import the modules of the tests too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     end = time.monotonic() + float(seconds)
     harness = Harness(model, Path(corpus), Path(scratch), int(seed), on)
     try:

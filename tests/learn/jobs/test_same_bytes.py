@@ -24,7 +24,7 @@ from ibidem.learn.prune import neighbour_graph
 from ibidem.memory import COMPACTOR_ARTEFACT, Memory
 from ibidem.text import Corpus
 from learn.jobs import configurations
-from learn.jobs.configurations import content, run
+from learn.jobs.configurations import DoublingExecutor, content, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,21 @@ def test_local_gives_the_same_bytes(
     memory = run(tiny, few, path, name, executor, references.compactor(name))
     assert len(memory.manifest.segments) > 3
     assert_same(path, reference)
+    assert not list((path / "work").iterdir())
+
+
+def test_two_attempts_of_every_task_change_nothing(
+    tmp_path: Path, tiny: BaseModel, few: Path, references: References, executor: LocalExecutor
+) -> None:
+    """Both attempts run at the same time, on the two workers; the second one may end after its stage."""
+    name = "network"  # all stages have tasks
+    path = tmp_path / "memory"
+    doubling: Any = DoublingExecutor(executor)
+    run(tiny, few, path, name, doubling)
+    while doubling.wait() is not None:
+        pass
+    assert doubling.repeated > 3
+    assert_same(path, references.get(name))
     assert not list((path / "work").iterdir())
 
 
