@@ -138,7 +138,10 @@ def test_added_entries_equal_extracted_entries(tiny: BaseModel, tmp_path: Path, 
     assert added.complete
 
 
-def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path) -> None:
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_pair_is_not_stored_twice(tiny: BaseModel, memory: Path, compact: bool) -> None:
+    if compact:
+        compact_memory(Memory.open(memory), CompactSettings(method="pca", dimension=8))
     writer = MemoryWriter(memory, tiny)
     first = next(iter(writer.memory.sentences()))
     before = writer.memory.active_pairs

@@ -364,10 +364,12 @@ class MemoryWriter:
         compactor = self._compactor_of(memory)
         compact = None
         if compactor is not None:
-            blocks = compact_keys(compactor, ArrayKeys(data.keys), device=self._model.device)
             coding = memory.key_coding
             assert coding is not None
-            compact = coding.encode(np.concatenate(list(blocks)))
+            # The first block is for a chunk of which every pair is stored already: then there are no others.
+            blocks = [np.empty((0, coding.dimension), np.float16)]
+            blocks += compact_keys(compactor, ArrayKeys(data.keys), device=self._model.device)
+            compact = coding.encode(np.concatenate(blocks))
         kept = data.keys if memory.layout.keys else None
         return replace(data, keys=kept, compact=compact, source_vectors=vectors)
 
