@@ -85,6 +85,14 @@ def test_a_number_that_is_stored_nowhere_is_named_with_what_to_do(copy: Path) ->
     assert "take the number out" in message
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("**55.8** with it", "**55.9** with it"), ("| **67.0** |", "| **67.1** |")]
+)
+def test_a_figure_of_the_readme_changed_by_hand_is_noticed(copy: Path, before: str, after: str) -> None:
+    change(copy, "README.md", before, after)
+    assert trace_numbers.trace(copy, "README.md")
+
+
 def test_a_number_that_another_source_has_by_chance_is_noticed(copy: Path) -> None:
     change(copy, QUALITY, "| 49.90 |", "| 48.64 |")
     [message] = trace_numbers.trace(copy, QUALITY)
