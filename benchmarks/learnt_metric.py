@@ -61,7 +61,7 @@ def embed(folder: str, file: Path) -> NDArray[np.float64]:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
     found = []
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     for start in range(0, len(lines), BATCH):
         given = tokenizer(
             lines[start : start + BATCH], padding=True, truncation=True, max_length=256, return_tensors="pt"

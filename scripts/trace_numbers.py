@@ -3,11 +3,11 @@
     python scripts/trace_numbers.py              # check
     python scripts/trace_numbers.py --write      # check, then write docs/results/numbers.json again
 
-Pages are docs/results/*.md and the tables of README.md. A number must stand in a file that its section, or the text
-before the first section, links to: a JSON file of docs/results/data, or a generated table (docs/results/tables/*.md,
-docs/results/wide/*.md). Where these link to no such file, the links of the whole page count. The tables of the README
-have the data of the demo and of the default configuration. A difference with its p value must stand in one cell of a
-generated table. Code, commands and addresses are not searched.
+Pages are docs/results/*.md, and of README.md the tables and the lines that link to results. A number must stand in a
+file that its section, or the text before the first section, links to: a JSON file of docs/results/data, or a generated
+table (docs/results/tables/*.md, docs/results/wide/*.md). Where these link to no such file, the links of the whole page
+count. The README has the data of the demo and of the default configuration. A difference with its p value must stand in
+one cell of a generated table. Code, commands and addresses are not searched.
 
 docs/results/numbers.json has the place where each number stands and a digest of all numbers of a page in their order,
 so that a number that was changed by hand is noticed even if another stored number equals it.
@@ -98,13 +98,18 @@ def read_numbers(root: Path, page: str) -> Iterator[Number]:
         page: Path of the page, relative to the root.
     """
     text = (root / page).read_text("utf-8")
+    lines = text.splitlines()
     for start, section, sources in _split(root, page):
         for match in _NUMBER.finditer(section):
-            line_start = section.rfind("\n", 0, match.start()) + 1
-            if page == README and not section[line_start:].startswith("|"):
-                continue
             line = text.count("\n", 0, start + match.start(2)) + 1
+            if page == README and not _shows_results(lines[line - 1]):
+                continue
             yield Number(page, line, match[1] + match[2], match[3] or "", sources)
+
+
+def _shows_results(line: str) -> bool:
+    """Return whether a line of the README has figures: it is of a table, or links to results."""
+    return line.startswith("|") or f"]({RESULTS}/" in line
 
 
 def find_place(root: Path, number: Number) -> str | None:
@@ -118,9 +123,9 @@ def find_place(root: Path, number: Number) -> str | None:
         File and path of JSON keys, or file and first cell of the line of a table.
     """
     factors = {"%": (1.0, 100.0), "M": (1e-6, 1.0), "million": (1e-6, 1.0)}.get(number.unit, (1.0,))
-    for source in number.sources:
-        for place, value in _read_values(root / source):
-            for factor in factors:
+    for factor in factors:
+        for source in number.sources:
+            for place, value in _read_values(root / source):
                 found = factor * value
                 if abs(found - number.value) <= number.tolerance or (
                     not number.signed and abs(found + number.value) <= number.tolerance

@@ -22,6 +22,8 @@ specification.loader.exec_module(trace_numbers)
 PAGES = trace_numbers.find_pages(ROOT)
 NUMBERED = [page for page in PAGES if list(trace_numbers.read_numbers(ROOT, page))]
 QUALITY = "docs/results/quality.md"
+# Data files whose provenance has "unknown", by what is unknown.
+UNKNOWN = {"command": 7, "commit": 46, "seed": 3, "signature": 5, "machine": 1}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -38,6 +40,18 @@ def test_a_data_file_says_how_it_was_measured(file: Path) -> None:
         f"{file.name} has no {missing} under 'provenance': give each as text, with 'recorded in COMMIT' where only the "
         "commit of the file is known, and 'unknown' where nothing is."
     )
+
+
+def test_no_further_file_leaves_out_how_it_was_measured() -> None:
+    """Files of the time before commits were stored have "unknown"; new ones must not."""
+    files = [json.loads(file.read_text("utf-8"))["provenance"] for file in (RESULTS / "data").glob("*.json")]
+    unknown = {name: sum("unknown" in str(file[name]) for file in files) for name in UNKNOWN}
+    assert all(unknown[name] <= most for name, most in UNKNOWN.items()), unknown
+    assert (
+        f"The commit of the measurement is unknown for {UNKNOWN['commit']} of them, "
+        f"the command for {UNKNOWN['command']}, the seed for {UNKNOWN['seed']}, the signature for "
+        f"{UNKNOWN['signature']}, the machine for {UNKNOWN['machine']}"
+    ) in (RESULTS / "README.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -83,6 +97,14 @@ def test_a_number_that_is_stored_nowhere_is_named_with_what_to_do(copy: Path) ->
     assert f"{QUALITY}:{line}: 77.77" in message
     assert "docs/results/data/it.json" in message
     assert "take the number out" in message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("**55.8** with it", "**55.9** with it"), ("| **67.0** |", "| **67.1** |")]
+)
+def test_a_figure_of_the_readme_changed_by_hand_is_noticed(copy: Path, before: str, after: str) -> None:
+    change(copy, "README.md", before, after)
+    assert trace_numbers.trace(copy, "README.md")
 
 
 def test_a_number_that_another_source_has_by_chance_is_noticed(copy: Path) -> None:

@@ -35,6 +35,8 @@ EXACT = "exact"
 _NEIGHBOURS = 32
 # The paper's Compact Network at its best: static pivots, NCE, triplets from clusters ([ST] CKMT+NCE+CL).
 STAR = CompactSettings(pivots="static", objectives=(("nce", 1.0),), clusters=True)
+# Adapters of the paper of LoRA on every linear layer, not only on those of attention.
+LORA = AdaptSettings(lora_rank=16, learning_rate=2e-3)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class Plan:
         dimensions: Dimensions of `dimensions`.
         timed_batches: Number of batches that are timed.
         rounds: Number of times that each batch is timed.
-        fine_tuning: Settings of full fine-tuning.
+        fine_tuning: Settings of fine-tuning all weights.
+        lora: Settings of fine-tuning with low-rank adapters.
         points: Entries of each token in `visualise`.
         smoke: Whether figures mean nothing.
     """
@@ -176,6 +179,7 @@ class Plan:
     timed_batches: int = 8
     rounds: int = 3
     fine_tuning: AdaptSettings = field(default_factory=AdaptSettings)
+    lora: AdaptSettings = LORA
     points: int = 200
     smoke: bool = False
 
@@ -259,6 +263,7 @@ def quick_plan() -> Plan:
         timed_batches=1,
         rounds=1,
         fine_tuning=AdaptSettings(updates=6, batch_tokens=256, measurements=2),
+        lora=replace(LORA, updates=6, batch_tokens=256, measurements=2),
         points=20,
         smoke=True,
     )

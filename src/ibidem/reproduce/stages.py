@@ -324,7 +324,7 @@ class Tuned(Stage):
 
 @dataclass(frozen=True)
 class FineTuned(Stage):
-    """Fine-tune all weights of the base model on a corpus, as `ibidem adapt` does.
+    """Fine-tune the base model on a corpus, all weights or adapters, as `ibidem adapt` does.
 
     Attributes:
         corpus: Domains of the training text.
@@ -337,6 +337,12 @@ class FineTuned(Stage):
     settings: AdaptSettings
 
     resumes: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The kind of training, its text and its length."""
+        kind = f"LoRA of rank {self.settings.lora_rank}" if self.settings.lora_rank else "fine-tuned"
+        return f"{kind} on {'+'.join(self.corpus)} {self.settings.updates} updates"
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ import torch
 from ibidem.combine import Weights, best_candidates
 from ibidem.decode import Translator
 from ibidem.errors import UsageError
-from ibidem.evaluate.bench import ctranslate2_system, dense_candidates, paper_system
+from ibidem.evaluate.bench import ctranslate2_search, ctranslate2_system, dense_candidates, paper_system
 from ibidem.evaluate.bench.systems import has_ctranslate2
 
 
@@ -34,6 +34,18 @@ def test_ctranslate2_translates_and_keeps_the_model(tiny) -> None:
     sources = tiny.tokens.encode_sources(texts)
     assert ctranslate2_system(tiny).translate(sources, 2) >= len(texts)
     assert Translator(tiny).translate(texts) == before
+
+
+@pytest.mark.skipif(not has_ctranslate2(), reason="CTranslate2 is not installed")
+def test_a_shortlist_restricts_the_target_tokens(tiny) -> None:
+    sources = tiny.tokens.encode_sources(["eins zwei drei", "vier"])
+    whole = ctranslate2_search(tiny)(sources, 2)
+    every = {token: list(range(tiny.network.config.vocab_size)) for source in sources for token in source}
+    assert ctranslate2_search(tiny, every)(sources, 2) == whole
+    used = {token for tokens in whole for token in tokens}
+    few = {tiny.tokens.eos: [tiny.tokens.eos, *sorted(used)[:2]]}
+    found = ctranslate2_search(tiny, few)(sources, 2)
+    assert {token for tokens in found for token in tokens} <= set(few[tiny.tokens.eos])
 
 
 def test_the_published_mixture_equals_ours() -> None:

@@ -6,7 +6,7 @@ from ibidem.evaluate import Difference, adjust_p_values
 from ibidem.reproduce import paper
 from ibidem.reproduce.results import digest
 from ibidem.reproduce.rows.translation import Translation
-from ibidem.reproduce.tables import claims, open_table, quality
+from ibidem.reproduce.tables import claims, default, open_table, quality
 
 from ..made_up import cells_of, put_all, put_score
 
@@ -133,3 +133,21 @@ def test_the_papers_differences_are_those_of_its_numbers(plan, results) -> None:
     assert found["64 dimensions are best (dev set)"].startswith("+0.07 to 128")
     assert found["PCKMT*, k = 8, 30 % pruned, as printed > CKMT* and > adaptive kNN-MT"].startswith("+0.29, +0.36")
     assert paper.LATENCY_RATES == {16: 0.2, 8: 0.7, 4: 0.4}
+
+
+def test_the_default_memory_has_claims_of_its_own(plan, results) -> None:
+    grid = default.build_default(plan)
+    before = claims.claims(plan, results)
+    assert {claim.verdict() for claim in claims.default_claims(plan, results)} == {"not run"}
+    put_score(results, grid.lines[quality.NMT]["it"].rows[0], 0.5)
+    put_score(results, grid.lines[quality.DEFAULT]["it"].rows[0], 0.8)
+    put_score(results, grid.lines[default.PRUNED]["it"].rows[0], 0.6)
+    above, rival, pruned = claims.default_claims(plan, results)
+    assert (above.verdict(), rival.verdict(), pruned.verdict()) == ("true", "not run", "false")
+    assert [test.where for test in pruned.tests] == list(grid.lines[default.PRUNED])
+    assert {test.where for test in above.tests} == {*plan.domains, "it (it+it-large)"}
+    text = open_table("orderings").lay_out(plan, results)
+    assert cells_of(text, "default memory > NMT everywhere")[:2] == ["adaptive kNN-MT > NMT", "**true**"]
+    assert cells_of(text, "default memory > adaptive kNN-MT everywhere")[1:] == ["not run", ""]
+    # they play no part in the corrections of the paper's claims
+    assert [claim.text for claim in claims.claims(plan, results)] == [claim.text for claim in before]

@@ -83,6 +83,12 @@ def test_in_the_domain_and_elsewhere(plan, results) -> None:
     assert {memory.model for memory in both} == models
     assert all(memory.seed == memory.model.settings.seed for memory in both)
     assert {row.memory.model for row in grid.lines[quality.DEFAULT]["it"].rows} == {None}
+    adapters = {row.model for cell in grid.lines[quality.LORA].values() for row in cell.rows}
+    assert {model.settings.lora_rank > 0 for model in adapters} == {True}
+    assert {model.settings.lora_rank for model in models} == {0}
+    assert {row.memory.model for cell in grid.lines[quality.LORA_BOTH].values() for row in cell.rows} == adapters
+    names = [row.name for row in grid.rows]
+    assert len(set(names)) == len(names)
     stages = {"finetuned": {"seconds": 120.0}}
     bleu = put_score(results, tuned["news"].rows[0], 0.4, stages=stages)
     put_score(results, tuned["it"].rows[0], 0.7, stages=stages)

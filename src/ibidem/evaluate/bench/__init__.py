@@ -6,6 +6,7 @@ from ibidem.evaluate.bench.report import BenchSettings, run_bench
 from ibidem.evaluate.bench.systems import (
     System,
     base_system,
+    ctranslate2_search,
     ctranslate2_system,
     dense_candidates,
     generate_system,
@@ -20,6 +21,7 @@ __all__ = [
     "SearchTime",
     "System",
     "base_system",
+    "ctranslate2_search",
     "ctranslate2_system",
     "dense_candidates",
     "fit_growth",

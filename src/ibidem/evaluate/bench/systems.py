@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ibidem.model import BaseModel
 
 Batch = Sequence[Sequence[int]]
+# The target tokens that each source token allows
+Shortlist = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def has_ctranslate2() -> bool:
     return find_spec("ctranslate2") is not None
 
 
-def ctranslate2_system(model: BaseModel, name: str = "CTranslate2") -> System:
+def ctranslate2_system(model: BaseModel, name: str = "CTranslate2", shortlist: Shortlist | None = None) -> System:
     """Build the system of the base model alone in CTranslate2: int8 on a CPU, float16 on a GPU.
 
     Its threads and torch's disturb each other in one process, so the comparison is fair on one thread only
@@ -151,14 +154,34 @@ def ctranslate2_system(model: BaseModel, name: str = "CTranslate2") -> System:
     Args:
         model: The base model, converted now.
         name: Name of the system.
+        shortlist: As for `ctranslate2_search`.
 
     Raises:
         UsageError: CTranslate2 is not installed, or the model is not a Marian model.
     """
-    translator = _convert(model)
+    search = ctranslate2_search(model, shortlist)
+    return System(name, lambda batch, beam: sum(len(tokens) + 1 for tokens in search(batch, beam)))
+
+
+def ctranslate2_search(model: BaseModel, shortlist: Shortlist | None = None) -> Callable[[Batch, int], list[list[int]]]:
+    """Return the beam search of CTranslate2 over a model.
+
+    Args:
+        model: The base model, converted now.
+        shortlist: The target tokens of each source token; a batch is translated with the tokens of its sources only,
+            as with Marian's lexical shortlists. None allows all tokens.
+
+    Returns:
+        A function that translates a batch of token ids with a beam size into token ids without the last,
+        end-of-sentence token.
+
+    Raises:
+        UsageError: CTranslate2 is not installed, or the model is not a Marian model.
+    """
+    translator = _convert(model, shortlist)
     eos = str(model.tokens.eos)
 
-    def translate(batch: Batch, beam: int) -> int:
+    def search(batch: Batch, beam: int) -> list[list[int]]:
         found = translator.translate_batch(
             [list(map(str, source)) for source in batch],
             beam_size=beam,
@@ -166,10 +189,11 @@ def ctranslate2_system(model: BaseModel, name: str = "CTranslate2") -> System:
             max_decoding_length=_longest_target(model, batch),
             max_input_length=0,
             end_token=eos,
+            use_vmap=shortlist is not None,
         )
-        return sum(len(one.hypotheses[0]) + 1 for one in found)
+        return [list(map(int, one.hypotheses[0])) for one in found]
 
-    return System(name, translate)
+    return search
 
 
 def _longest_target(model: BaseModel, batch: Batch) -> int:
@@ -177,7 +201,7 @@ def _longest_target(model: BaseModel, batch: Batch) -> int:
     return max(SearchSettings().limit(len(source), model.tokens.max_target_length) for source in batch)
 
 
-def _convert(model: BaseModel) -> Any:
+def _convert(model: BaseModel, shortlist: Shortlist | None) -> Any:
     """Convert the model to a CTranslate2 translator whose tokens are the decimal token ids."""
     if not has_ctranslate2():
         raise UsageError("CTranslate2 is not installed: run `pip install ctranslate2`, or leave it out of --against.")
@@ -204,6 +228,9 @@ def _convert(model: BaseModel) -> Any:
     spec.optimize(quantization="float16" if on_gpu else "int8")
     with tempfile.TemporaryDirectory() as folder:
         spec.save(folder)
+        if shortlist is not None:
+            lines = (f"{source}\t{' '.join(map(str, targets))}\n" for source, targets in shortlist.items())
+            Path(folder, "vmap.txt").write_text("".join(lines), "utf-8")
         return ctranslate2.Translator(
             folder,
             device=model.device.type,

@@ -298,10 +298,12 @@ def describe_adaptation(report: dict[str, Any], name: str) -> str:
         f"| {_figure(point['average_loss'])} |"
         for point in report["history"]
     ]
+    rank = report["settings"]["lora_rank"]
+    trained = f"adapters of rank {rank} (LoRA) trained and merged" if rank else "all weights fine-tuned"
     parts = [
         f"# {name}",
-        f"`{report['base_model']}` ({report['languages']}), all weights fine-tuned by `ibidem adapt`. Losses are "
-        "cross-entropies in nats a token.",
+        f"`{report['base_model']}` ({report['languages']}), {trained} by `ibidem adapt`. Losses are cross-entropies in "
+        "nats a token.",
         fact_table({name: value for name, value in report.items() if name not in hidden}),
         "## Use",
         f"```\nibidem translate --model {name}\nibidem learn --model {name} --train FILES --dev FILES -o MEMORY\n"

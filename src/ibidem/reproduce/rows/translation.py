@@ -150,8 +150,7 @@ class FineTunedTranslation(_AdaptedRow):
     @property
     def name(self) -> str:
         settings = self.model.settings
-        corpus = "+".join(self.model.corpus)
-        return f"{self.test}/test fine-tuned on {corpus} {settings.updates} updates seed={settings.seed}"
+        return f"{self.test}/test {self.model.name} seed={settings.seed}"
 
     @property
     def seed(self) -> int:
@@ -192,7 +191,7 @@ class DefaultTranslation(_AdaptedRow):
         memory = self.memory
         words = [f"{self.test}/test"]
         if memory.model is not None:
-            words.append(f"fine-tuned {memory.model.settings.updates} updates +")
+            words.append(f"{memory.model.name} +")
         words.append(f"default memory of {'+'.join(memory.corpus)}")
         if memory.prune is not None:
             words.append(f"{memory.prune.strategy} {memory.prune.rate:g} groups={memory.prune.groups}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ibidem.evaluate import SIGNIFICANCE_LEVEL, adjust_p_values
 from ibidem.reproduce import paper
 from ibidem.reproduce.grid import NOT_RUN
-from ibidem.reproduce.tables import compact, pruning, quality, speed
+from ibidem.reproduce.tables import compact, default, pruning, quality, speed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -198,6 +198,37 @@ def claims(plan: Plan, results: Results) -> list[Claim]:
         *_curve_claims(plan, tests),
         *_large_claims(plan, tests),
     ]
+    return _correct(found)
+
+
+def default_claims(plan: Plan, results: Results) -> list[Claim]:
+    """Return the paper's main claims with the default memory in the place of its systems.
+
+    Their Holm's corrections are apart from those of the paper's claims. `printed` names the claim of the paper.
+
+    Args:
+        plan: Gives the domains and the large memory.
+        results: Results folder to read.
+    """
+    grid, columns = default.build_default(plan), default.default_columns(plan)
+    own = [column.label for column in columns if column.corpus == (column.test,)]
+    large = [column.label for column in columns if column.corpus == plan.large]
+
+    def claim(text: str, of_paper: str, pair: tuple[str, str], judge: Callable[[Difference, float], str]) -> Claim:
+        where = [c for c in dict.fromkeys((*own, *large)) if all(c in grid.lines[label] for label in pair)]
+        return Claim(text, of_paper, tuple(Comparison(c, grid.compare(results, *pair, c)) for c in where), judge)
+
+    name, pruned = quality.DEFAULT, default.PRUNED
+    found = [
+        claim(f"{name} > NMT everywhere", "adaptive kNN-MT > NMT", (quality.NMT, name), above),
+        claim(f"{name} > adaptive kNN-MT everywhere", "CKMT* > adaptive kNN-MT", (quality.ADAPTIVE, name), above),
+        claim(f"{pruned}: no loss", "PCKMT*, 30 % pruned: no loss", (name, pruned), kept),
+    ]
+    return _correct(found)
+
+
+def _correct(found: list[Claim]) -> list[Claim]:
+    """Add Holm's corrections: for the comparisons of each claim, and for those of all claims."""
     whole = iter(adjust_p_values([p_value for claim in found for p_value in _p_values(claim)]))
     return [replace(claim, tests=_adjust(claim, whole)) for claim in found]
 
@@ -333,15 +364,24 @@ def _pruning_claims(plan: Plan, tests: _Tests) -> list[Claim]:
         for other in pruning.BASELINES:
             claim(f"{name} > {other.removeprefix('CKMT*+')} at 10 %", other, clusters, above, reason)
         claim(f"{name} lose some BLEU at 10 %", pruning.CKMT, clusters, below, _UNKNOWN)
-        found.append(
+        spatial = paper.PRUNING[pruning.SPATIAL]
+        gains = [paper.PRUNING["CKMT*+Ours"][d] - spatial[d] for d in spatial]
+        found += [
+            Claim(
+                f"{name} > SP at 10 % in every domain",
+                f"{', '.join(f'{gain:+.2f}' for gain in gains)} (table `pruning`)",
+                tests.columns(grid, pruning.SPATIAL, clusters),
+                above,
+                reason,
+            ),
             Claim(
                 f"{name} > RP at 10 % in every domain",
                 "not so on law and medical (table `pruning`)",
                 tests.columns(grid, pruning.RANDOM, clusters),
                 above,
                 reason,
-            )
-        )
+            ),
+        ]
     for other in (pruning.SPATIAL, pruning.LOW, pruning.HIGH):
         claim(f"RP > {other.removeprefix('CKMT*+')} at 10 %", other, pruning.RANDOM, above, _UNKNOWN)
     gains = [paper.PRUNING[pruning.RANDOM][d] - paper.PRUNING[pruning.SPATIAL][d] for d in paper.PRUNING[pruning.CKMT]]

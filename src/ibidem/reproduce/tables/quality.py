@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 NMT, ADAPTIVE, CKMT, GENERAL = "NMT", "adaptive kNN-MT", "CKMT*", "G-CKMT*"
 DEFAULT, TUNED, BOTH = "default memory", "fine-tuned", "fine-tuned, default memory"
+LORA, LORA_BOTH = "LoRA", "LoRA, default memory"
 DOMAIN_PAIRS = ((NMT, ADAPTIVE), (ADAPTIVE, CKMT), (CKMT, GENERAL), (ADAPTIVE, GENERAL))
 TUNED_PAIRS = (
-    *((NMT, label) for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH)),
-    *((label, TUNED) for label in (ADAPTIVE, CKMT, DEFAULT)),
-    *((label, BOTH) for label in (DEFAULT, TUNED)),
+    *((NMT, label) for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH, LORA)),
+    *((label, TUNED) for label in (ADAPTIVE, CKMT, DEFAULT, LORA)),
+    *((label, BOTH) for label in (DEFAULT, TUNED, LORA_BOTH)),
+    (LORA, LORA_BOTH),
 )
 COLUMN = "BLEU"
 
@@ -371,7 +373,7 @@ def _lay_out_optimal(plan: Plan, results: Results) -> str:
 
 
 def build_fine_tuning(plan: Plan) -> Grid:
-    """Return memories, a fine-tuned model and both, adapted to one domain, on its test set and on others.
+    """Return memories, fine-tuned models and both, adapted to one domain, on its test set and on others.
 
     Args:
         plan: Gives the domain, the other test sets and the seeds.
@@ -387,6 +389,10 @@ def build_fine_tuning(plan: Plan) -> Grid:
             DEFAULT: tuple(DefaultTranslation(default_memory(plan, seed), test) for seed in seeds),
             TUNED: tuple(FineTunedTranslation(fine_tuned(plan, seed), test) for seed in seeds),
             BOTH: tuple(DefaultTranslation(default_memory(plan, seed, fine_tuned(plan, seed)), test) for seed in seeds),
+            LORA: tuple(FineTunedTranslation(with_adapters(plan, seed), test) for seed in seeds),
+            LORA_BOTH: tuple(
+                DefaultTranslation(default_memory(plan, seed, with_adapters(plan, seed)), test) for seed in seeds
+            ),
         }
 
     made = {test: rows(test) for test in columns}
@@ -415,6 +421,16 @@ def fine_tuned(plan: Plan, seed: int) -> FineTuned:
     return FineTuned((plan.domain,), plan.domain, replace(plan.fine_tuning, seed=seed))
 
 
+def with_adapters(plan: Plan, seed: int) -> FineTuned:
+    """Return the model of a seed into which low-rank adapters were merged.
+
+    Args:
+        plan: Gives the domain and the settings.
+        seed: Seed of the training.
+    """
+    return FineTuned((plan.domain,), plan.domain, replace(plan.lora, seed=seed))
+
+
 def learning_seconds(result: Result) -> float | None:
     """Return the seconds of all stages of a row's system.
 
@@ -431,15 +447,16 @@ def learning_seconds(result: Result) -> float | None:
 def _lay_out_fine_tuning(plan: Plan, results: Results) -> str:
     grid = build_fine_tuning(plan)
     times = []
-    for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH):
+    for label in (ADAPTIVE, CKMT, DEFAULT, TUNED, BOTH, LORA, LORA_BOTH):
         spread = spread_of(grid.lines[label][plan.domain].values(results, learning_seconds))
         times.append(f"{label} {NOT_RUN if spread is None else f'{spread.mean / 60:.1f} minutes'}")
     note = (
-        f"The memories and the fine-tuned model learn from the training text of {plan.domain} and are tuned on its dev "
-        "set; other columns show what that does to other text. The default memory is that of `ibidem learn`, with 8 "
-        f"neighbours; the other memories use 4. Learning took: {', '.join(times)} (side by side where the rows were; "
-        f"fine-tuning was given {plan.fine_tuning.updates:,} updates, and ends earlier when its dev "
-        "loss no longer falls)."
+        f"The memories and the fine-tuned models learn from the training text of {plan.domain} and are tuned on its "
+        "dev set; other columns show what that does to other text. The default memory is that of `ibidem learn`, with "
+        "8 neighbours; the other memories use 4. Fine-tuned: all weights. LoRA: adapters of all linear layers, rank "
+        f"{plan.lora.lora_rank}, learning rate {plan.lora.learning_rate:g}, merged into the weights. Learning took: "
+        f"{', '.join(times)} (side by side where the rows were; fine-tuning was given {plan.fine_tuning.updates:,} "
+        "updates, and ends earlier when its dev loss no longer falls)."
     )
     return f"{lay_out_grid(grid, results)}\n\n{note}"
 
@@ -467,7 +484,7 @@ BY_NAME = {
     ),
     "fine-tuning": grid_table(
         "fine-tuning",
-        "Memories, full fine-tuning and both, in the domain and elsewhere (BLEU, exact search)",
+        "Memories, fine-tuning (all weights, LoRA) and both, in the domain and elsewhere (BLEU, exact search)",
         build_fine_tuning,
         _lay_out_fine_tuning,
     ),
