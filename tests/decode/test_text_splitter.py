@@ -5,20 +5,30 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.combine import FixedCombiner
-from ibidem.decode import SearchSettings, Translator
-from ibidem.decode.text_splitter import Piece, cut_text, find_pieces, make_layout, split_texts
+from ibidem.decode import BaseScorer, SearchSettings, Translator
+from ibidem.decode.text_splitter import (
+    Piece,
+    cut_text,
+    find_pieces,
+    find_usual_sentences,
+    make_layout,
+    split_texts,
+)
 from ibidem.errors import UsageError
 from ibidem.learn import MemoryWriter, create_memory
+from ibidem.memory import SegmentData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ibidem.memory import Memory
     from ibidem.model import BaseModel
 
 PARAGRAPHS = "  Die Datei ist leer.  Sie fehlt!\r\n\r\n\t• Am 3. Mai. \n\nEnde "
@@ -180,3 +190,101 @@ def test_a_stored_source_of_several_sentences_is_not_split(tiny: BaseModel, tmp_
     assert translator.translate([source]) == [target]
     writer.remove(sealed.find(source))
     assert [len(layout.pieces) for layout in translator.split([source])] == [2]
+
+
+def store(folder: Path, model: BaseModel, pairs: int, **shares: int) -> Memory:
+    """Make a memory of sources of one sentence, but of `two` and `three` sentences in so many places of a hundred."""
+    sources = []
+    for number in range(pairs):
+        place = number * 37 % 100
+        sentences = 3 if place < shares.get("three", 0) else 2 if place < sum(shares.values()) else 1
+        sources.append(" ".join([f"Quelle {number} fehlt."] * sentences))
+    memory = create_memory(folder, model)
+    data = SegmentData(
+        keys=np.zeros((pairs, model.dimension), np.float16),
+        values=np.full(pairs, 5, np.int32),
+        log_probs=np.zeros(pairs, np.float32),
+        lengths=np.ones(pairs, np.int64),
+        sources=sources,
+        targets=["missing"] * pairs,
+        origins=["test.tsv"] * pairs,
+        locations=list(range(pairs)),
+    )
+    with memory.edit() as edit:
+        edit.append_segment(data)
+        return edit.commit()
+
+
+def pieces_of(text: str, model: BaseModel, memories: Sequence[Memory], mode: Any = "sentences") -> list[str]:
+    return [piece.text for piece in split_texts([text], [mode], model.tokens, 128, memories)[0].pieces]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "shares", "usual"),
+    [
+        (1_000, {"two": 5}, 2),
+        (1_000, {"two": 4}, 1),
+        (999, {"two": 90}, 1),
+        (1_000, {"three": 5, "two": 1}, 3),
+        (1_000, {"three": 4, "two": 1}, 2),
+    ],
+)
+def test_short_lines_stay_whole_where_as_many_sentences_are_usual(
+    tiny: BaseModel, tmp_path: Path, pairs: int, shares: dict[str, int], usual: int
+) -> None:
+    memory = store(tmp_path / "memory", tiny, pairs, **shares)
+    assert find_usual_sentences([memory]) == usual
+    for count in (2, 3, 4):
+        line = " ".join(["Die Datei ist leer."] * count)
+        assert len(pieces_of(line, tiny, [memory])) == (1 if count <= usual else count)
+
+
+def test_only_lines_of_few_tokens_stay_whole(tiny: BaseModel, tmp_path: Path) -> None:
+    memory = store(tmp_path / "memory", tiny, 1_000, two=50)
+    lengths = {}
+    for words in range(1, 25):
+        first, second = f"Die {'leere ' * words}Datei.", "Sie fehlt."
+        found = pieces_of(f"{first} {second}", tiny, [memory])
+        assert found in ([f"{first} {second}"], [first, second])
+        lengths[len(tiny.tokens.encode_sources([f"{first} {second}"])[0])] = len(found)
+    assert (
+        {length for length, found in lengths.items() if found == 1} == {n for n in lengths if n <= 40} != set(lengths)
+    )
+
+
+def test_a_line_is_judged_alone_and_its_white_space_kept(tiny: BaseModel, tmp_path: Path) -> None:
+    memory = store(tmp_path / "memory", tiny, 1_000, two=50)
+    text = "Eins.  Zwei.\n\n Eins. Zwei. Drei.\tVier. "
+    assert pieces_of(text, tiny, [memory]) == ["Eins.  Zwei.", "Eins.", "Zwei.", "Drei.", "Vier."]
+    layout = split_texts([text], ["sentences"], tiny.tokens, 128, [memory])[0]
+    assert layout.fill([piece.text for piece in layout.pieces])[0] == text
+    # A piece that is split again, as clients of /segments do, stays one piece.
+    for piece in layout.pieces:
+        assert pieces_of(piece.text, tiny, [memory]) == [piece.text]
+    assert pieces_of("Eins.\nZwei.", tiny, [memory], "nonewlines") == ["Eins.\nZwei."]
+    assert pieces_of("Eins. Zwei.", tiny, []) == ["Eins.", "Zwei."]
+
+
+def test_several_memories_count_as_one(tiny: BaseModel, tmp_path: Path) -> None:
+    """Of 1,200 and 800 sources, 0 % and 10 % are 4 %, 0 % and 20 % are 8 %."""
+    single = store(tmp_path / "single", tiny, 1_200)
+    tenth, fifth = (store(tmp_path / str(share), tiny, 800, two=share) for share in (10, 20))
+    assert [find_usual_sentences(found) for found in ([single, tenth], [fifth, single], [fifth], [])] == [1, 2, 1, 1]
+
+
+def test_the_translator_follows_the_rule(tiny: BaseModel, tmp_path: Path) -> None:
+    """With the memory a usual line is one piece, for the base model alone two, and always two where it is unusual."""
+    memory = store(tmp_path / "memory", tiny, 1_000, two=50)
+    settings = SearchSettings(beam=1, max_length_ratio=0, max_length_extra=6)
+    translator = Translator(tiny, memory, settings=settings, combiner=FixedCombiner(1, 1e-6, 1.0))
+    lines = ["Die Datei ist leer. Sie fehlt.", "Ende", "Die Datei ist leer. Sie fehlt. Ende."]
+    assert [len(layout.pieces) for layout in translator.split(lines)] == [1, 1, 3]
+    assert [len(layout.pieces) for layout in translator.split(lines, scorer=BaseScorer())] == [2, 1, 3]
+    alone = [translator.translate([line])[0] for line in lines]
+    assert translator.translate(lines) == alone
+    assert (
+        alone[0]
+        == Translator(tiny, memory, settings=settings, combiner=FixedCombiner(1, 1e-6, 1.0), split="off").translate(
+            lines[:1]
+        )[0]
+    )

@@ -6,6 +6,7 @@ The white space between the pieces is kept in a `TextLayout`, so that it is the 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
@@ -25,6 +26,13 @@ long. Line breaks inside a piece count as spaces."""
 # The most source tokens that are translated as one piece. Sentence-level models drop text from longer inputs, and the
 # cost of attention grows with the square of the length.
 PIECE_TOKENS = 128
+
+# A line of several sentences stays whole if it has at most `_WHOLE_TOKENS` source tokens, and at least the share
+# `_USUAL_SHARE` of the stored sources have as many sentences as it or more. Fewer stored pairs than `_LEAST_PAIRS` do
+# not show what is usual.
+_WHOLE_TOKENS = 40
+_USUAL_SHARE = 0.05
+_LEAST_PAIRS = 1_000
 
 _BREAK = re.compile("[\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029]+")
 # Where a long sentence may be cut, best places first. Chinese and Japanese have no spaces.
@@ -110,8 +118,8 @@ def split_texts(
 ) -> list[TextLayout]:
     """Split texts into the pieces that are translated one by one.
 
-    A line of several sentences that is the source of a stored pair is one piece, so that the translation of the pair is
-    found.
+    A line of several sentences is one piece if it is the source of a stored pair, so that the translation of the pair
+    is found, or if it is short and lines of as many sentences are usual in the memories (`find_usual_sentences`).
 
     Args:
         texts: Source texts.
@@ -125,10 +133,11 @@ def split_texts(
     """
     language = tokens.source_language
     texts = [_repair(text) for text in texts]
+    joiner = _Joiner(tokens, memories)
     spans: list[list[Span]] = []
     for text, mode in zip(texts, modes, strict=True):
         lines = find_pieces(text, mode, language)
-        spans.append([span for line in lines for span in _join_known(text, line, memories)])
+        spans.append([span for line in lines for span in joiner.join(text, line)])
 
     def encode(pieces: Iterable[str]) -> list[list[int]]:
         return tokens.encode_sources(map(clean, pieces))
@@ -166,13 +175,47 @@ def _repair(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _join_known(text: str, line: list[Span], memories: Sequence[Memory]) -> list[Span]:
-    """Join the sentences of a line that is the source of a stored pair."""
-    if len(line) < 2:
-        return line
-    whole = (line[0][0], line[-1][1])
-    source = clean(text[slice(*whole)])
-    return [whole] if any(memory.find(source) for memory in memories) else line
+def find_usual_sentences(memories: Sequence[Memory]) -> int:
+    """Find how many sentences a short line may have to stay whole, by the sources that some memories store.
+
+    Args:
+        memories: The memories; their sealed pairs count as those of one memory.
+
+    Returns:
+        The largest number that at least 5 % of the stored sources have or exceed; 1 for fewer than 1,000 pairs.
+    """
+    stored = [(memory.pairs, memory.sentence_counts()) for memory in memories if memory.pairs]
+    total = sum(pairs for pairs, _ in stored)
+    if total < _LEAST_PAIRS:
+        return 1
+    usual = 1
+    while sum(pairs * float((counts > usual).mean()) for pairs, counts in stored) >= _USUAL_SHARE * total:
+        usual += 1
+    return usual
+
+
+class _Joiner:
+    """Decides which lines of several sentences stay whole."""
+
+    def __init__(self, tokens: Tokens, memories: Sequence[Memory]) -> None:
+        self._tokens = tokens
+        self._memories = memories
+
+    @cached_property
+    def _usual(self) -> int:
+        return find_usual_sentences(self._memories)
+
+    def join(self, text: str, line: list[Span]) -> list[Span]:
+        """Join the sentences of a line, or leave them."""
+        if len(line) < 2 or not self._memories:
+            return line
+        whole = (line[0][0], line[-1][1])
+        source = clean(text[slice(*whole)])
+        stored = any(memory.find(source) for memory in self._memories)
+        return [whole] if stored or self._is_usual(source, len(line)) else line
+
+    def _is_usual(self, source: str, sentences: int) -> bool:
+        return sentences <= self._usual and len(self._tokens.encode_sources([source])[0]) <= _WHOLE_TOKENS
 
 
 def make_layout(text: str, pieces: Iterable[tuple[Span, list[int]]]) -> TextLayout:

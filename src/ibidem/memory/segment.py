@@ -418,6 +418,15 @@ class Segment:
                 strict=True,
             )
 
+    def sources(self, start: int, stop: int) -> list[str]:
+        """Return the sources of consecutive pairs.
+
+        Args:
+            start: The first pair.
+            stop: The pair after the last.
+        """
+        return self._texts("sources", self.source_offsets, start, stop)
+
     def find(self, source: bytes, target: bytes | None = None) -> NDArray[np.int64]:
         """Return the numbers of the pairs with given texts.
 

@@ -224,7 +224,7 @@ class Engine:
 
         Args:
             texts: Texts of any number of lines.
-            options: The languages and memories; a line that is the source of one of their pairs is not split.
+            options: The languages and memories, which may keep lines whole (see `Translator.split`).
             splitting: Where to split; None for the setting of the server.
 
         Returns:
