@@ -56,7 +56,7 @@ SearchMode RemoteStep::mode_of(int64_t row) const {
 
 // Accepts all rows before it finishes the first: their rows of the table are loaded meanwhile.
 void RemoteStep::finish(int64_t begin, int64_t end) {
-  EntryFetcher fetcher(context_, out_);
+  EntryFetcher fetcher(context_, out_, beam_);
   for (int64_t row = begin; row < end; ++row) {
     if (accept(row))
       fetcher.add(row);

@@ -43,7 +43,7 @@ void RetrievalStep::run_thread() {
   rank_logits();
   while (!planned_.load(std::memory_order_acquire)) do_other_work();
   IvfSearcher& searcher = IvfSearcher::of_thread(*context_.ivf, context_.alive_mask);
-  EntryFetcher fetcher(context_, out_);
+  EntryFetcher fetcher(context_, out_, beam_);
   search_groups(searcher, fetcher);
   steal_members(searcher, fetcher);
   fetcher.finish();

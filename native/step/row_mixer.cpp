@@ -25,11 +25,13 @@ void EntryFetcher::add(int64_t row) {
 }
 
 void EntryFetcher::finish() {
-  if (last_ < 0 || table_.vectors == nullptr) return;
+  if (last_ < 0) return;
   const int64_t* entries = entries_ + last_ * k_;
   for (int64_t i = 0; i < k_; ++i) {
     // `look_up` reports entries beyond the table later.
     if (entries[i] < 0 || entries[i] >= table_.count) continue;
+    if (mixture_ != nullptr) mixture_->fetch_logit(last_, table_.values[entries[i]]);
+    if (table_.vectors == nullptr) continue;
     fetch(table_.vectors + table_.sentences[entries[i]] * table_.dimension, table_.dimension);
   }
 }

@@ -8,11 +8,12 @@
 namespace ibidem {
 
 // Prefetches what the combiner reads of the neighbours that a thread has found. The table's rows are scattered; they are
-// loaded while the next rows are searched for. Source vectors are found by the table, so they follow one row later.
+// loaded while the next rows are searched for. Source vectors and logits are found by the table, so they follow one row later.
 class EntryFetcher {
  public:
-  EntryFetcher(const RetrievalContext& context, const Retrieved& out)
-      : table_(context.entries), entries_(out.entries), k_(context.k()) {}
+  // beam: null where only the tokens of the neighbours are wanted.
+  EntryFetcher(const RetrievalContext& context, const Retrieved& out, const BeamMixture* beam)
+      : table_(context.entries), entries_(out.entries), mixture_(beam == nullptr ? nullptr : beam->mixture), k_(context.k()) {}
 
   // The neighbours of a row are in place.
   void add(int64_t row);
@@ -22,6 +23,7 @@ class EntryFetcher {
  private:
   const EntryTable& table_;
   const int64_t* entries_;
+  const Mixture* mixture_;
   int64_t k_, last_ = -1;
 };
 
