@@ -46,6 +46,8 @@ void multiply_blocks(const float* x, int64_t inputs, const float* weights, const
 // out = bias + weights^T x; weights: [inputs, outputs], outputs a multiple of 16.
 void multiply(const float* x, int64_t inputs, const float* weights, const float* bias, int64_t outputs, float* out) {
   int64_t n = 0;
+  for (; n + 4 * kLanes <= outputs; n += 4 * kLanes)
+    multiply_blocks<4>(x, inputs, weights + n, bias + n, outputs, out + n);
   for (; n + 2 * kLanes <= outputs; n += 2 * kLanes)
     multiply_blocks<2>(x, inputs, weights + n, bias + n, outputs, out + n);
   if (n < outputs) multiply_blocks<1>(x, inputs, weights + n, bias + n, outputs, out + n);

@@ -197,14 +197,20 @@ bool Mixture::take(int64_t row) {
 }
 
 const Mixture::RowStats& Mixture::ranked(int64_t row) {
-  if (!take(row))
-    while (states_[row].load(std::memory_order_acquire) != State::kRanked) std::this_thread::yield();
+  const auto is_ranked = [&] { return states_[row].load(std::memory_order_acquire) == State::kRanked; };
+  // The exchange in `take` would keep the processor from loading several logits at once.
+  if (!is_ranked() && !take(row))
+    while (!is_ranked()) std::this_thread::yield();
   return stats_[row];
 }
 
 float Mixture::log_prob(int64_t row, int64_t token) {
   if (token < 0 || token >= size_) return -std::numeric_limits<float>::infinity();
   return static_cast<float>(logits_[row * stride_ + token] - ranked(row).lse);
+}
+
+void Mixture::fetch_logit(int64_t row, int64_t token) const {
+  if (token >= 0 && token < size_) __builtin_prefetch(logits_ + row * stride_ + token);
 }
 
 void Mixture::top_log_probs(int64_t row, float* out) {

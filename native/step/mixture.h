@@ -54,6 +54,8 @@ class Mixture {
   float max_prob(int64_t row) { return ranked(row).max_prob; }
   // The log-probability of a token, -inf where it is not in the vocabulary.
   float log_prob(int64_t row, int64_t token);
+  // Prefetches what `log_prob` reads.
+  void fetch_logit(int64_t row, int64_t token) const;
   // The two highest log-probabilities of tokens that are not banned; wanted must be at least 2.
   void top_log_probs(int64_t row, float* out);
   // Finds the best tokens of the mixture in a row; scores, tokens: [wanted].
