@@ -45,6 +45,7 @@ COMMANDS = (
         "prune",
         "restore",
         "index",
+        "shard",
         "bench",
         "reproduce",
         "glossary",

@@ -36,7 +36,7 @@ from ibidem.decode.scorer import (
     combine_scorers,
 )
 from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
-from ibidem.decode.translator import Translator, UnmetTerm, Work
+from ibidem.decode.translator import Translator, UnmetTerm, Work, missing_shards
 
 __all__ = [
     "FEATURES",
@@ -84,6 +84,7 @@ __all__ = [
     "load_memory_scorer",
     "load_model_for",
     "match_pieces",
+    "missing_shards",
     "never_stop",
     "translate_and_assess",
     "translate_document",

@@ -39,6 +39,7 @@ class Hypothesis(NamedTuple):
         evidence: The probabilities and nearest neighbours of its tokens, its end included; None where the search did
             not record them.
         terms: The terms of the glossary that the source has, and where the translation has them.
+        missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
 
     tokens: list[int]
@@ -47,6 +48,7 @@ class Hypothesis(NamedTuple):
     skipped: tuple[int, ...] = ()
     evidence: Evidence | None = None
     terms: tuple[TermUse, ...] = ()
+    missing_shards: tuple[int, ...] = ()
 
 
 class Rules(NamedTuple):

@@ -26,6 +26,7 @@ from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, che
 from ibidem.errors import UsageError
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
+from ibidem.retrieve import noted_missing, plan_digest
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ibidem.glossary import Entry
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
+    from ibidem.retrieve.sharded import ShardSettings
 
 # (number of a text from 0, message)
 Warn: TypeAlias = Callable[[int, str], None]
@@ -111,6 +113,8 @@ class Translator:
         piece_tokens: A sentence of more source tokens than this, or than the model reads, is cut into pieces; None for
             the model's limit only.
         glossary: A glossary, or its file (.glossary, CSV, TSV, TBX): the terms that translations must contain.
+        shards: Addresses of `ibidem shard` (HOST:PORT or unix:PATH), or settings with them: the index of the memory is
+            searched there. None searches all memories in this process.
 
     Attributes:
         model: The base model.
@@ -158,6 +162,7 @@ class Translator:
         split: Splitting = "sentences",
         piece_tokens: int | None = PIECE_TOKENS,
         glossary: Glossary | str | os.PathLike[str] | None = None,
+        shards: ShardSettings | str | Sequence[str] | None = None,
     ) -> None:
         if piece_tokens is not None and piece_tokens < 2:
             raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
@@ -165,6 +170,7 @@ class Translator:
             raise UsageError(f"Invalid batch size {batch_size}: give 1 or more.")
         self.splitting = check_splitting(split)
         opened = open_memories(memory)
+        served, divided = choose_divided(opened, shards)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             self.model = model
@@ -182,7 +188,14 @@ class Translator:
                 )
         with prepare_meanwhile(self.model, wanted=bool(opened)):
             self.loaded_memories = [
-                LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight)
+                LoadedMemory(
+                    found,
+                    self.model,
+                    combiner=combiner,
+                    index=index,
+                    weight=weight,
+                    shards=served if found is divided else None,
+                )
                 for found, weight in opened
             ]
         self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
@@ -483,8 +496,9 @@ class Translator:
         results = []
         for number, (piece, hypotheses) in enumerate(zip(pieces, found, strict=True)):
             prefix = () if prefixes is None else prefixes[number]
-            best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
-            results.append(best)
+            with noted_missing() as missing:
+                best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
+            results.append(mark_missing(best, missing.union(hypotheses[0].missing_shards)))
             uses = best[0].terms
             self.work.terms += len(uses)
             self.work.forced_terms += sum(use.forced for use in uses)
@@ -567,9 +581,10 @@ class Translator:
             forced = None if prefixes is None else [prefixes[i] for i in rows]
             if scorer is None:
                 self.refresh()
-            found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
+            with noted_missing() as missing:
+                found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
             for i, hypotheses in zip(rows, found, strict=True):
-                results[i] = hypotheses
+                results[i] = mark_missing(hypotheses, missing)
                 self.work.tokens += len(hypotheses[0].tokens) + 1
         self.work.sentences += len(sources)
         self.work.seconds += time.perf_counter() - started
@@ -584,6 +599,59 @@ class Translator:
                 if message := check_translation(piece.text, translation):
                     warn(number, message)
         return layout.fill(translations)[0]
+
+
+def choose_divided(
+    opened: Sequence[tuple[Memory, float]], shards: ShardSettings | str | Sequence[str] | None
+) -> tuple[ShardSettings | None, Memory | None]:
+    """Return the settings of shards, and the memory that they belong to.
+
+    Args:
+        opened: The memories and their weights.
+        shards: The settings or addresses; None for none.
+
+    Raises:
+        UsageError: None of the memories has shards, or several have some.
+    """
+    if shards is None:
+        return None, None
+    from ibidem.retrieve.sharded import shard_settings
+
+    divided = [memory for memory, _ in opened if plan_digest(memory) is not None]
+    if len(divided) == 1:
+        return shard_settings(shards), divided[0]
+    if divided:
+        names = ", ".join(str(memory.path) for memory in divided)
+        raise UsageError(f"Shards can be used for one memory, and {names} have some: give only one of them.")
+    where = opened[0][0].path if opened else "MEMORY"
+    raise UsageError(
+        f"No memory has shards: build them with `ibidem index -m {where} --shards N`, or leave the addresses of "
+        "shards out."
+    )
+
+
+def mark_missing(hypotheses: list[Hypothesis], missing: set[int]) -> list[Hypothesis]:
+    """Flag hypotheses that were found without the answers of some shards.
+
+    Args:
+        hypotheses: The hypotheses of a sentence.
+        missing: The numbers of the shards.
+
+    Returns:
+        The flagged hypotheses; the list itself where all shards answered.
+    """
+    if not missing:
+        return hypotheses
+    return [one._replace(missing_shards=tuple(sorted(missing))) for one in hypotheses]
+
+
+def missing_shards(parts: Iterable[Sequence[Hypothesis]]) -> tuple[int, ...]:
+    """Return the shards that the translation of a text was made without at some step.
+
+    Args:
+        parts: The hypotheses of each piece of the text.
+    """
+    return tuple(sorted({number for hypotheses in parts for number in hypotheses[0].missing_shards}))
 
 
 def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,7 +27,7 @@ from ibidem.retrieve.ivf.index import NativeIndex, load_native
 from ibidem.retrieve.keys import RangeKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -41,6 +43,34 @@ SKIP, REDUCED, FULL = 0, 1, 2
 _EXACT = "exact"
 _FORMAT = 1
 _NONE: Ids = np.empty(0, np.int64)
+
+
+class _Notes(threading.local):
+    """The sets that the searches of a thread note missing parts in."""
+
+    def __init__(self) -> None:
+        self.sets: list[set[int]] = []
+
+
+_notes = _Notes()
+
+
+@contextmanager
+def noted_missing() -> Iterator[set[int]]:
+    """Yield a set that receives the numbers of the parts, from 1, which do not answer a search of this thread.
+
+    Examples:
+        >>> with noted_missing() as missing:
+        ...     pass
+        >>> missing
+        set()
+    """
+    missing: set[int] = set()
+    _notes.sets.append(missing)
+    try:
+        yield missing
+    finally:
+        _notes.sets.pop()
 
 
 class Rows(NamedTuple):
@@ -447,6 +477,8 @@ class PartedIndex:
         """
         found = self.searcher.search(Rows(queries, modes, group_size, k), self._hidden)
         merge(found, self._firsts, distances, entries)
+        for missing in _notes.sets:
+            missing.update(number for number, one in enumerate(found, start=1) if one is None)
         if len(self._gone):
             entries -= np.searchsorted(self._gone, entries)
 
