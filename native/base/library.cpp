@@ -7,7 +7,7 @@ OmpApi omp_api;
 }
 
 // Incremented with every change of an exported function, so that Python refuses a library of another version.
-IBIDEM_EXPORT int ibidem_interface() { return 16; }
+IBIDEM_EXPORT int ibidem_interface() { return 17; }
 
 // Whether the CPU and the operating system support the instructions of a build.
 IBIDEM_EXPORT int ibidem_supported_avx512() {

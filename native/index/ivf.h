@@ -47,4 +47,7 @@ struct SearchSettings {
   int64_t groups;           // groups of centroids opened at most, and those at the distance of the last one
 };
 
+// Which settings a query is searched for with: none, the reduced or the full ones. As in ibidem/native/ivf.py.
+enum class SearchMode : uint8_t { kSkip = 0, kReduced = 1, kFull = 2 };
+
 }  // namespace ibidem

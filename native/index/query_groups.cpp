@@ -96,19 +96,30 @@ void QueryGroups::search(IvfSearcher& searcher, int64_t row, const SearchSetting
 
 namespace {
 
-void search_members(QueryGroups& groups, IvfSearcher& searcher, QueryGroup& group, const SearchSettings& settings) {
+// How far to search for each query. modes: [count], of SearchMode; null where all are searched for with the full settings.
+struct RowSettings {
+  const SearchSettings &full, *reduced;
+  const uint8_t* modes;
+
+  bool is(int64_t row, SearchMode mode) const { return modes != nullptr && modes[row] == static_cast<uint8_t>(mode); }
+  const SearchSettings& of(int64_t row) const { return is(row, SearchMode::kReduced) ? *reduced : full; }
+};
+
+void search_members(QueryGroups& groups, IvfSearcher& searcher, QueryGroup& group, const RowSettings& settings) {
   for (int64_t member = groups.take_member(group); member >= 0; member = groups.take_member(group))
-    if (!groups.search_member(searcher, group, member)) groups.search(searcher, member, settings);
+    if (!groups.search_member(searcher, group, member)) groups.search(searcher, member, settings.of(member));
 }
 
-void search_batch(const Ivf& ivf, const SearchSettings& settings, const uint16_t* alive_mask, const QueryBatch& batch,
-                  int threads) {
-  QueryGroups groups(ivf, settings.k, batch);
+void search_batch(const Ivf& ivf, const RowSettings& settings, const uint16_t* alive_mask, QueryBatch batch, int threads) {
+  std::vector<uint8_t> skipped(batch.count);
+  for (int64_t row = 0; row < batch.count; ++row) skipped[row] = settings.is(row, SearchMode::kSkip);
+  batch.skipped = skipped.data();
+  QueryGroups groups(ivf, settings.full.k, batch);
   groups.plan();
   parallel_run(static_cast<int>(std::min<size_t>(threads, groups.groups().size())), [&](int, int) {
     IvfSearcher& searcher = IvfSearcher::of_thread(ivf, alive_mask);
     for (QueryGroup* group = groups.take_group(); group != nullptr; group = groups.take_group()) {
-      groups.search_representative(searcher, *group, settings);
+      groups.search_representative(searcher, *group, settings.of(group->representative()));
       search_members(groups, searcher, *group, settings);
     }
     for (QueryGroup& group : groups.groups()) {
@@ -121,13 +132,15 @@ void search_batch(const Ivf& ivf, const SearchSettings& settings, const uint16_t
 }  // namespace
 }  // namespace ibidem
 
-// queries: [count, dimension], of which each group_size are of one sentence; alive_mask: see IvfSearcher; distances, entries:
-// [count, k]. Returns 0 when out of memory.
-IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* settings, const uint16_t* alive_mask,
+// queries: [count, dimension], of which each group_size are of one sentence; modes, reduced: see RowSettings; alive_mask: see
+// IvfSearcher; distances, entries: [count, k]. Returns 0 when out of memory.
+IBIDEM_EXPORT int ibidem_ivf_search(const ibidem::Ivf* ivf, const ibidem::SearchSettings* full,
+                                    const ibidem::SearchSettings* reduced, const uint8_t* modes, const uint16_t* alive_mask,
                                     const float* queries, int64_t count, int64_t group_size, float* distances, int64_t* entries,
                                     int threads) {
-  return ibidem::noexcept_call([&] {
-    ibidem::search_batch(*ivf, *settings, alive_mask, {queries, count, group_size, nullptr, distances, entries}, threads);
+  using namespace ibidem;
+  return noexcept_call([&] {
+    search_batch(*ivf, {*full, reduced, modes}, alive_mask, {queries, count, group_size, nullptr, distances, entries}, threads);
     return 1;
   });
 }

@@ -9,81 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from ibidem.combine import (
-    AdaptiveCombiner,
-    ContextualCombiner,
-    ContextualNetwork,
-    DistanceDecayCombiner,
-    EntryTable,
-    FixedCombiner,
-    MetaK,
-    SourceProjection,
-    Sources,
-    StepContext,
-    Weights,
-    mix,
-    to_native,
-)
-from ibidem.compact import Compactor, LinearCompactor, NetworkCompactor, place_compactor
+from ibidem.combine import Weights, mix, to_native
+from ibidem.compact import place_compactor
 from ibidem.decode.scorer import MemoryScorer, NativeScorer, Retrieved, make_scorer
 from ibidem.native import NativeBeams, RetrievalPolicy
 from ibidem.retrieve import ArrayKeys, CompactedIndex, ExactIndex, NativeIndex, build_index
 
+from .samples import COMPACTORS, ENTRIES, INPUTS, VOCABULARY, make_combiners, make_compactor, make_context, make_table
+
 if TYPE_CHECKING:
-    from ibidem.combine import Combiner
     from ibidem.retrieve import Index
 
 pytestmark = pytest.mark.usefixtures("native_build")
 
-ENTRIES, INPUTS, VOCABULARY = 700, 48, 40
 EVERYWHERE = 1_000_000
 IN_FULL = RetrievalPolicy(math.inf, math.inf, math.inf)
-COMPACTORS = ("none", "linear", "network", "network in int16")
-
-
-def make_compactor(kind: str, dimension: int) -> Compactor | None:
-    torch.manual_seed(dimension)
-    if kind == "linear":
-        return LinearCompactor("pca", torch.randn(dimension, INPUTS) / 4, torch.randn(INPUTS))
-    if kind.startswith("network"):
-        network = NetworkCompactor(INPUTS, 64, dimension, "sigmoid").requires_grad_(False)
-        network.outer.weight.mul_(20)
-        return network
-    return None
-
-
-def make_combiners(typical: float) -> dict[str, Combiner]:
-    """All kinds of combiners for a space of this typical squared distance."""
-    torch.manual_seed(7)
-    network = MetaK(8, scale=typical).requires_grad_(False)
-    network.inner.weight.normal_()
-    contextual = ContextualNetwork(8, scale=typical).requires_grad_(False)
-    for layer in (contextual.base, contextual.temperature, contextual.score):
-        layer.weight.normal_(std=0.3)
-    return {
-        "fixed": FixedCombiner(4, 0.4, typical / 4),
-        "adaptive": AdaptiveCombiner(network, typical / 4),
-        "distance decay": DistanceDecayCombiner(typical, k=5),
-        "contextual": ContextualCombiner(contextual),
-    }
-
-
-def make_table() -> EntryTable:
-    """Random tokens, log-probabilities and sources of all entries."""
-    vectors = torch.nn.functional.normalize(torch.randn(50, 12), dim=1).mul(127).round().to(torch.int8)
-    return EntryTable(
-        torch.randint(0, VOCABULARY, (ENTRIES,)),
-        -3 * torch.rand(ENTRIES),
-        torch.randint(0, 50, (ENTRIES,), dtype=torch.int32),
-        vectors,
-        SourceProjection(torch.randn(20), torch.randn(20, 12)),
-    )
-
-
-def make_context(logits: torch.Tensor, sentences: int) -> StepContext:
-    """A step whose rows belong to consecutive sentences, with random sources."""
-    rows = torch.arange(sentences).repeat_interleave(len(logits) // sentences)
-    return StepContext(logits, Sources(torch.randn(sentences, 20)), rows)
 
 
 def search_everything(index: Index) -> Index:

@@ -3,7 +3,7 @@
 On a CPU, search is the largest cost of a memory. A hypothesis far below the best one of its sentence hardly ever wins,
 so it skips retrieval. A hypothesis a little below the best one, or whose next token the base model predicts with a high
 probability, probes fewer lists of a native index. The policy depends on the sentence alone, never on batch or threads.
-The native step applies the same rules in `native/step/beams.cpp` and `native/step/retrieval_step.cpp`.
+The native step applies the same rules in `native/step/beams.cpp` and `native/step/retrieval_context.h`.
 """
 
 from __future__ import annotations

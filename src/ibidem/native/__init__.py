@@ -25,6 +25,7 @@ from ibidem.native.ivf import (
     Ivf,
     Lists,
     SearchLimits,
+    SearchMode,
     StoredKeys,
     arrange,
     block_bytes,
@@ -32,6 +33,7 @@ from ibidem.native.ivf import (
     pack_centroids,
 )
 from ibidem.native.library import has_triton, loaded_instructions, native, runs_triton
+from ibidem.native.remote import RemoteSearch
 from ibidem.native.step import RetrievalPolicy, RetrievalStep, SentenceTable, look_up
 
 __all__ = [
@@ -58,9 +60,11 @@ __all__ = [
     "NativeLinear",
     "NativeSteps",
     "Norm",
+    "RemoteSearch",
     "RetrievalPolicy",
     "RetrievalStep",
     "SearchLimits",
+    "SearchMode",
     "SentenceTable",
     "StoredKeys",
     "arrange",

@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import sys
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,14 @@ class _SearchSettings(ctypes.Structure):
         ("block_prune_ratio", ctypes.c_float),
         ("groups", ctypes.c_int64),
     )
+
+
+class SearchMode(IntEnum):
+    """How a query is searched for: SearchMode of native/index/query_groups.h."""
+
+    SKIP = 0
+    REDUCED = 1
+    FULL = 2
 
 
 @dataclass(frozen=True)
@@ -312,14 +321,65 @@ class Ivf:
         Returns:
             Squared distances [q, k] float32 and entries [q, k] int64; inf and -1 where there are fewer keys.
         """
+        return self._search(queries, None, group_size, k, probing, probing, live, threads)
+
+    def search_rows(
+        self,
+        queries: Tensor,
+        modes: Tensor,
+        group_size: int,
+        k: int,
+        full: SearchLimits,
+        reduced: SearchLimits,
+        alive_mask: NDArray[np.uint16] | None = None,
+        threads: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Find what a `RetrievalStep` finds for these queries.
+
+        Args:
+            queries: [rows, d]; a query that is not finite or too long has no neighbours.
+            modes: `SearchMode` of each query [rows] uint8; a query that is skipped has no neighbours.
+            group_size: As for `search`.
+            k: Neighbours of a query.
+            full: How far a full search goes.
+            reduced: How far a reduced search goes.
+            alive_mask: As `live` of `search`.
+            threads: The most threads; None: all that torch has.
+
+        Returns:
+            Squared distances [rows, k] float32 and entries [rows, k] int64; inf and -1 where there are fewer keys.
+
+        Raises:
+            ValueError: The shapes or the type of the modes are wrong.
+        """
+        shape = [len(modes), self.dimension]
+        if list(queries.shape) != shape or modes.ndim != 1 or modes.dtype != torch.uint8 or group_size < 1 or k < 1:
+            raise ValueError(
+                f"Queries {list(queries.shape)}, modes {list(modes.shape)} {modes.dtype}, groups of {group_size} and "
+                f"{k} neighbours were given; queries must be {shape}, modes [rows] torch.uint8, the others at least 1."
+            )
+        return self._search(queries, dense(modes, torch.uint8), group_size, k, full, reduced, alive_mask, threads)
+
+    def _search(
+        self,
+        queries: Tensor,
+        modes: Tensor | None,
+        group_size: int,
+        k: int,
+        full: SearchLimits,
+        reduced: SearchLimits,
+        alive_mask: NDArray[np.uint16] | None,
+        threads: int | None,
+    ) -> tuple[Tensor, Tensor]:
         plain = dense(queries)
-        settings = search_settings(k, probing)
         distances = torch.empty(len(plain), k)
         entries = torch.empty(len(plain), k, dtype=torch.int64)
         done = require().ivf_search(
             ctypes.byref(self._parts),
-            ctypes.byref(settings),
-            None if live is None else live.ctypes.data,
+            ctypes.byref(search_settings(k, full)),
+            ctypes.byref(search_settings(k, reduced)),
+            None if modes is None else modes.data_ptr(),
+            None if alive_mask is None else alive_mask.ctypes.data,
             plain.data_ptr(),
             len(plain),
             group_size,

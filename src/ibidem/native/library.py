@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The best first.
 BUILDS = ("avx512", "avx2")
 # As `ibidem_interface` in native/base/library.cpp.
-_INTERFACE = 16
+_INTERFACE = 17
 _FOLDER = Path(os.environ.get("IBIDEM_NATIVE_FOLDER") or Path(__file__).parent)
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -40,7 +40,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_decoding_reorder": (_INT, [_POINTER, _POINTER, _LONG]),
     "ibidem_ivf_search": (
         _INT,
-        [*[_POINTER] * 4, *(_LONG, _LONG), *(_POINTER, _POINTER, _INT)],
+        [*[_POINTER] * 6, *(_LONG, _LONG), *(_POINTER, _POINTER, _INT)],
     ),
     "ibidem_ivf_assign": (_INT, [_POINTER, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _INT]),
     "ibidem_ivf_pack_tree": (
@@ -53,11 +53,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ibidem_compactor_new_linear": (_POINTER, [_POINTER, _POINTER, _LONG, _LONG]),
     "ibidem_compactor_free": (None, [_POINTER]),
     "ibidem_compactor_apply": (_INT, [_POINTER, _POINTER, _LONG, _POINTER, _INT]),
-    "ibidem_retrieve": (_INT, [*(_POINTER, _POINTER, _LONG, _LONG), *[_POINTER] * 3, _INT]),
+    "ibidem_retrieve": (_INT, [*[_POINTER] * 3, *(_LONG, _LONG), *[_POINTER] * 3, _INT]),
     "ibidem_retrieve_and_mix": (
         _INT,
         [
-            *(_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _POINTER),
+            *(*[_POINTER] * 5, _LONG, _LONG, _POINTER),
             *(_POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER),
             _INT,
         ],

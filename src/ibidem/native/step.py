@@ -10,6 +10,7 @@ import torch
 from ibidem.native.combiner import Best, check_count
 from ibidem.native.ivf import search_settings, search_threads
 from ibidem.native.library import dense, require
+from ibidem.native.remote import RemoteRun, RemoteSearch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from ibidem.native.combiner import CombinerKernel
     from ibidem.native.compactor import CompactorKernel
     from ibidem.native.ivf import Ivf, SearchLimits
+
+
+# As StepStatus of native/step/retrieval_context.h.
+_NESTED, _UNKNOWN_ENTRY, _OUT_OF_MEMORY = -3, -1, 0
 
 
 class StepResult(NamedTuple):
@@ -53,13 +58,13 @@ class RetrievalPolicy(NamedTuple):
 
 
 class _Policy(ctypes.Structure):
-    """RetrievalPolicy of native/step/retrieval_step.h."""
+    """RetrievalPolicy of native/step/retrieval_context.h."""
 
     _fields_ = tuple((name, ctypes.c_float) for name in RetrievalPolicy._fields)
 
 
 class _EntryTable(ctypes.Structure):
-    """EntryTable of native/step/retrieval_step.h."""
+    """EntryTable of native/step/retrieval_context.h."""
 
     _fields_ = (
         ("count", ctypes.c_int64),
@@ -86,11 +91,12 @@ class SentenceTable(NamedTuple):
 
 
 class _Context(ctypes.Structure):
-    """RetrievalContext of native/step/retrieval_step.h."""
+    """RetrievalContext of native/step/retrieval_context.h."""
 
     _fields_ = (
         ("compactor", ctypes.c_void_p),
         ("inputs", ctypes.c_int64),
+        ("dimension", ctypes.c_int64),
         ("ivf", ctypes.c_void_p),
         ("settings", ctypes.c_void_p),
         ("reduced", ctypes.c_void_p),
@@ -101,7 +107,7 @@ class _Context(ctypes.Structure):
 
 
 class RetrievalStep:
-    """A compactor, an index, the values of its entries and a combiner, called as one.
+    """A compactor, a search, the values of the entries and a combiner, called as one.
 
     The results equal those of the parts called one after another. For the few rows of a decoding step that costs much
     Python; here the arguments are checked and the results wrapped once, and one group of threads does all the work.
@@ -110,9 +116,9 @@ class RetrievalStep:
     def __init__(
         self,
         compactor: CompactorKernel | None,
-        ivf: Ivf,
-        probing: SearchLimits,
-        reduced: SearchLimits,
+        search: Ivf | RemoteSearch,
+        probing: SearchLimits | None,
+        reduced: SearchLimits | None,
         values: Tensor,
         combiner: CombinerKernel,
         *,
@@ -124,7 +130,8 @@ class RetrievalStep:
 
         Args:
             compactor: Makes queries from states; None where the states are the queries.
-            ivf: The index.
+            search: The index, or a search in other processes. These have limits and a mask of their own: the next two
+                arguments and `alive_mask` are for an index.
             probing: How far a search goes.
             reduced: How far a reduced search goes.
             values: The token of each entry [n].
@@ -134,24 +141,33 @@ class RetrievalStep:
             threads: The most threads; None: all that torch has.
 
         Raises:
-            ValueError: A contextual combiner was given without `sentences`, or their sizes differ from that of values.
+            ValueError: The parts do not fit: a contextual combiner without `sentences`, or their sizes differ from that
+                of values; a compactor of another dimension; an index without limits; no values.
         """
+        if not isinstance(search, RemoteSearch) and (probing is None or reduced is None):
+            raise ValueError("an index needs limits of its searches")
+        if compactor is not None and compactor.outputs != search.dimension:
+            raise ValueError(f"queries of {compactor.outputs} components for a search of {search.dimension}")
+        if len(values) == 0:
+            raise ValueError("a retrieval step needs at least one entry")
         # The library points to these.
-        self._compactor, self._ivf, self._combiner, self._alive_mask = compactor, ivf, combiner, alive_mask
-        self._settings, self._reduced = search_settings(combiner.k, probing), search_settings(combiner.k, reduced)
+        self._compactor, self._search, self._combiner, self._alive_mask = compactor, search, combiner, alive_mask
+        self._settings = [
+            None if limits is None else search_settings(combiner.k, limits) for limits in (probing, reduced)
+        ]
         self._values = dense(values, torch.int64)
         self._sentences = None if sentences is None else _dense_table(sentences, len(values))
         if combiner.needs_context and self._sentences is None:
             raise ValueError("a contextual combiner needs a table of sentences")
         self._source_dimension = 0 if self._sentences is None else self._sentences.source_vectors.shape[1]
         self._threads = threads
-        self._inputs = ivf.dimension if compactor is None else compactor.inputs
+        self._inputs = search.dimension if compactor is None else compactor.inputs
         self._parts = _Context(
             None if compactor is None else compactor.address,
             self._inputs,
-            ivf.address,
-            ctypes.addressof(self._settings),
-            ctypes.addressof(self._reduced),
+            search.dimension,
+            None if isinstance(search, RemoteSearch) else search.address,
+            *(None if settings is None else ctypes.addressof(settings) for settings in self._settings),
             None if alive_mask is None else alive_mask.ctypes.data,
             _EntryTable(
                 len(self._values),
@@ -174,20 +190,23 @@ class RetrievalStep:
         Raises:
             ValueError: The states have the wrong dimension.
             IndexError: An entry was found that has no value.
+            RuntimeError: The function of a `RemoteSearch` called this; any other exception of that function is raised
+                as it is.
         """
         plain, k = self._checked(states), self._combiner.k
         rows = len(plain)
         near, entries = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
-        values = torch.empty_like(entries)
+        values, remote = torch.empty_like(entries), self._prepare_remote(plain, group_size)
         done = self._retrieve(
             self._address,
+            None if remote is None else remote.address,
             plain.data_ptr(),
             rows,
             group_size,
             *(one.data_ptr() for one in (near, entries, values)),
             search_threads(rows, self._threads),
         )
-        self._check(done, rows)
+        self._check(done, rows, remote)
         return StepResult(near, entries, values)
 
     def best_tokens(
@@ -218,6 +237,7 @@ class RetrievalStep:
         Raises:
             ValueError: The shapes do not fit, or fewer than `count` tokens are allowed.
             IndexError: An entry was found that has no value.
+            RuntimeError: As for a call of the step, which also passes on exceptions.
         """
         plain, given = self._checked(states), dense(logits)
         rows, size = given.shape
@@ -226,8 +246,10 @@ class RetrievalStep:
         mask, banned_count = check_count(count, size, banned)
         vectors = self._checked_vectors(source_vectors, beams, count)
         scores, tokens = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
+        remote = self._prepare_remote(plain, beams.beam)
         done = self._retrieve_and_mix(
             self._address,
+            None if remote is None else remote.address,
             ctypes.byref(_Policy(*policy)),
             beams.handle,
             plain.data_ptr(),
@@ -243,7 +265,7 @@ class RetrievalStep:
             tokens.data_ptr(),
             search_threads(rows, self._threads),
         )
-        self._check(done, rows)
+        self._check(done, rows, remote)
         return Best(scores, tokens)
 
     def _checked(self, states: Tensor) -> Tensor:
@@ -259,11 +281,20 @@ class RetrievalStep:
             raise ValueError(f"a contextual combiner needs source vectors {wanted} and at least two tokens")
         return dense(vectors)
 
-    def _check(self, done: int, rows: int) -> None:
-        if done < 0:
-            raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
-        if not done:
+    def _prepare_remote(self, states: Tensor, group_size: int) -> RemoteRun | None:
+        if not isinstance(self._search, RemoteSearch):
+            return None
+        return RemoteRun(self._search, states, self._combiner.k, group_size, compacts=self._compactor is not None)
+
+    def _check(self, done: int, rows: int, remote: RemoteRun | None) -> None:
+        if done == _NESTED:
+            raise RuntimeError("The function of a RemoteSearch called a retrieval step on its own thread.")
+        if done == _OUT_OF_MEMORY:
             raise MemoryError(f"Out of memory to search for {rows} states.")
+        if remote is not None:
+            remote.check()
+        if done == _UNKNOWN_ENTRY:
+            raise IndexError(f"an entry is none of the {len(self._values)} whose values are known")
 
 
 def _dense_table(table: SentenceTable, entries: int) -> SentenceTable:
