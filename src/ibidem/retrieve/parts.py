@@ -321,7 +321,7 @@ class LoadedPart:
         Returns:
             Distances and entries.
         """
-        queries, modes = torch.from_numpy(rows.queries), torch.from_numpy(rows.modes)
+        queries, modes = (torch.from_numpy(np.require(given, requirements="W")) for given in (rows.queries, rows.modes))
         if isinstance(self.index, NativeIndex):
             found = self.index.search_rows(queries, modes, rows.group_size, rows.k)
         else:

@@ -318,7 +318,7 @@ class NativeIndex:
         Returns:
             Distances and entries, each [rows, k].
         """
-        if isinstance(self.ivf, Ivf) and hasattr(self.ivf, "search_rows"):
+        if isinstance(self.ivf, Ivf):
             limits = self.probing(k), self.probing(k, reduced=True)
             return Neighbours(*self.ivf.search_rows(queries, modes, group_size, k, *limits, self.live, self.threads))
         searched = queries.masked_fill((modes == 0)[:, None], np.nan)
