@@ -13,7 +13,7 @@ from ibidem.decode.assessment import (
     translate_and_assess,
 )
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
-from ibidem.decode.beams import Hypothesis
+from ibidem.decode.beams import Hypothesis, missing_shards
 from ibidem.decode.confidence import (
     FEATURES,
     GENERAL_CONFIDENCE,
@@ -36,7 +36,7 @@ from ibidem.decode.scorer import (
     combine_scorers,
 )
 from ibidem.decode.text_splitter import Piece, Splitting, TextLayout, find_lines
-from ibidem.decode.translator import Translator, UnmetTerm, Work, missing_shards
+from ibidem.decode.translator import Translator, UnmetTerm, Work
 
 __all__ = [
     "FEATURES",

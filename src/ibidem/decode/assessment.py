@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ibidem.decode.beam_search import never_stop
+from ibidem.decode.beams import missing_shards
 from ibidem.errors import UsageError
 from ibidem.memory import find_matches
 from ibidem.text import check_translation
@@ -170,8 +171,7 @@ def translate_and_assess(
                     warn(number, message)
         text, segments = assess_segments(layout, translations, known, min_confidence, near)
         ranked = tuple(_rank(layout, parts, rank, decode) for rank in range(max(map(len, parts), default=1)))
-        absent = tuple(sorted({shard for hypotheses in parts for shard in hypotheses[0].missing_shards}))
-        assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked, absent))
+        assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked, missing_shards(parts)))
     return assessed
 
 

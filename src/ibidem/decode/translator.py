@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
+from ibidem.decode.beams import mark_missing
 from ibidem.decode.confidence import ConfidenceEstimator
 from ibidem.decode.explain import explain
 from ibidem.decode.loaded_memory import (
@@ -628,30 +629,6 @@ def choose_divided(
         f"No memory has shards: build them with `ibidem index -m {where} --shards N`, or leave the addresses of "
         "shards out."
     )
-
-
-def mark_missing(hypotheses: list[Hypothesis], missing: set[int]) -> list[Hypothesis]:
-    """Flag hypotheses that were found without the answers of some shards.
-
-    Args:
-        hypotheses: The hypotheses of a sentence.
-        missing: The numbers of the shards.
-
-    Returns:
-        The flagged hypotheses; the list itself where all shards answered.
-    """
-    if not missing:
-        return hypotheses
-    return [one._replace(missing_shards=tuple(sorted(missing))) for one in hypotheses]
-
-
-def missing_shards(parts: Iterable[Sequence[Hypothesis]]) -> tuple[int, ...]:
-    """Return the shards that the translation of a text was made without at some step.
-
-    Args:
-        parts: The hypotheses of each piece of the text.
-    """
-    return tuple(sorted({number for hypotheses in parts for number in hypotheses[0].missing_shards}))
 
 
 def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:
