@@ -57,7 +57,7 @@ def make_app(service: Service) -> ASGIApp:
         await asyncio.to_thread(service.close)
 
     app = FastAPI(title="ibidem", version=ibidem.__version__, openapi_url=None, lifespan=lifespan)
-    handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, Exception)
+    handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, ShardError, Exception)
     for kind in handled:
         app.add_exception_handler(kind, handle_exception)
     for module in (

@@ -63,9 +63,9 @@ def shards(divided: Memory) -> Iterator[list[str]]:
 
 
 def settings_of(addresses: list[str], **others: object) -> ShardSettings:
-    """Settings for these addresses, which fail soon."""
+    """Settings for these addresses, with a short wait at the start and a deadline that a busy machine keeps."""
     given = tuple(parse_address(address) for address in addresses)
-    return ShardSettings(given, **{"start_seconds": 0.3, **others})  # type: ignore[arg-type]
+    return ShardSettings(given, **{"start_seconds": 0.3, "deadline_ms": 20_000.0, **others})  # type: ignore[arg-type]
 
 
 def connect(memory: Memory, addresses: list[str], **others: object) -> tuple[BaseIndex, RemoteParts]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +18,12 @@ from ibidem.memory import remove_pairs
 from ibidem.retrieve import ExactIndex, LoadedPart
 from ibidem.retrieve.memory_index import hide, join
 from ibidem.retrieve.sharded import ServerLimits, connect_parts
+from ibidem.retrieve.sharded.shared_memory import is_supported
 
 from .conftest import ANY, connect, serving, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ibidem.memory import Memory
     from ibidem.retrieve import Found, Rows
@@ -224,9 +225,18 @@ def test_unix_sockets(divided: Memory, tmp_path: Path) -> None:
     (tmp_path / "shard-1").unlink()
     with serving(divided, 1, addresses[0]), serving(divided, 2, addresses[1]):
         assert (tmp_path / "shard-1").stat().st_mode & 0o077 == 0
-        base, _ = connect(divided, addresses)
-        expected = ExactIndex(divided.search_keys).search(queries_of(divided), 8).entries
-        assert torch.equal(base.index.search(queries_of(divided), 8).entries, expected)
+        base, parts = connect(divided, addresses)
+        assert all(replicas[0].shares_memory == is_supported() for replicas in parts._replicas)
+        expected = ExactIndex(divided.search_keys)
+        for k in (8, 300, 1000):  # 1000 neighbours of 800 queries do not fit into the shared memory
+            queries = queries_of(divided, 800 if k > 300 else 40)
+            found = base.index.search(queries, k)
+            assert torch.equal(found.entries, expected.search(queries, k).entries)
+        hidden = np.arange(0, divided.entries, 2)
+        for _ in range(2):
+            found = hide(base.index, hidden).search(queries_of(divided), 8)
+            assert torch.equal(found.entries, hide(expected, hidden).search(queries_of(divided), 8).entries)
+        assert parts.missed_steps == 0
         with pytest.raises(UsageError, match="Another program listens"), serving(divided, 1, addresses[0]):
             pass
     assert not (tmp_path / "shard-1").exists()
@@ -253,3 +263,32 @@ def test_too_many_neighbours_are_an_error(divided: Memory, shards: list[str]) ->
     base, _ = connect(divided, shards)
     with pytest.raises(UsageError, match="at most 1,024 neighbours"):
         base.index.search(queries_of(divided), 1025)
+
+
+def test_a_lost_shard_that_shared_memory_is_taken_up_again(divided: Memory, tmp_path: Path) -> None:
+    addresses = [f"unix:{tmp_path}/shard-{number}" for number in (1, 2)]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with serving(divided, 1, addresses[0]):
+        with serving(divided, 2, addresses[1]):
+            base, parts = connect(divided, addresses)
+            complete = base.index.search(queries_of(divided), 8)
+        with pytest.warns(UserWarning, match="Shard 2 of"):
+            base.index.search(queries_of(divided), 8)
+        with serving(divided, 2, addresses[1]):
+            wait_for(lambda: parts.states()[1].connected == 1)
+            assert torch.equal(base.index.search(queries_of(divided), 8).entries, complete.entries)
+        parts.close()
+    wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
+
+
+def test_a_late_answer_in_shared_memory_is_dropped(divided: Memory, tmp_path: Path) -> None:
+    addresses = [f"unix:{tmp_path}/shard-{number}" for number in (1, 2)]
+    queries = queries_of(divided)
+    with serving(divided, 1, addresses[0]), serving(divided, 2, addresses[1], change=slow(0.4)):
+        base, parts = connect(divided, addresses, deadline_ms=50)
+        with pytest.warns(UserWarning, match="no answer within 50 ms"):
+            base.index.search(queries, 8)
+        time.sleep(0.5)
+        found = base.index.search(queries.flip(0), 8)
+        assert torch.equal(found.entries, ExactIndex(divided.search_keys).search(queries.flip(0), 8).entries)
+    assert (parts.states()[1].missed, parts.states()[1].late) == (1, 1)

@@ -133,6 +133,7 @@ def test_a_true_answer_of_the_same_shard_counts(divided: Memory) -> None:
         found = base.index.search(torch.zeros(ROWS, divided.dimension), K)
         assert description.first in found.entries[0].tolist()
         assert parts.missed_steps == 0
+        parts.close()
 
 
 HANDSHAKES: dict[str, Callable[[SocketChannel], None]] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import socket
 import struct
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +43,7 @@ SECRET = b"a secret of the tests"
 SOON = ServerLimits(connections=8, pending=3, handshake_seconds=0.4, frame_seconds=0.4)
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(server: ShardServer) -> Iterator[socket.socket]:
     with socket.create_connection((server.address.host, server.address.port), timeout=5) as connected:
         yield connected
@@ -58,7 +58,7 @@ def is_closed(connected: socket.socket, seconds: float = 5) -> bool:
         return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def authenticated(server: ShardServer) -> Iterator[SocketChannel]:
     with opened(server) as connected:
         channel = SocketChannel(connected, 1 << 20, 5)
@@ -139,7 +139,7 @@ def test_half_handshakes_end_and_do_not_keep_others_out(server: ShardServer) -> 
 def test_a_dripping_client_is_closed(server: ShardServer) -> None:
     with opened(server) as connected:
         begun = time.monotonic()
-        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe
+        with contextlib.suppress(ConnectionError):
             for byte in header(HELLO, 32) + bytes(500):
                 connected.sendall(bytes([byte]))
                 time.sleep(0.05)
@@ -199,9 +199,11 @@ def test_a_client_that_reads_no_answers_is_closed(server: ShardServer, divided: 
         payload = search_of(divided.dimension, rows=2000, k=300)
         frame = encode_header(SEARCH, len(payload)) + payload
         channel.socket.settimeout(5)
-        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe
-            while True:
+        begun = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - begun < 60:
                 channel.socket.sendall(frame)
+        assert time.monotonic() - begun < 30
 
 
 def test_skipped_rows_have_no_neighbours(divided: Memory) -> None:
@@ -213,7 +215,7 @@ def test_skipped_rows_have_no_neighbours(divided: Memory) -> None:
         channel.send_pieces(SEARCH, encode_search(rows), 9)
         frame = channel.receive(FOUND)
         assert frame.request == 9
-        entries = np.frombuffer(frame.payload, "<i8", 4, 16).reshape(2, 2)
+        entries = np.frombuffer(frame.payload, "<i8", 4, 16).reshape(2, 2).copy()
         assert (entries[0] == -1).all()
         assert ((entries[1] >= 0) & (entries[1] < description.size)).all()
         hidden = Hidden(5, np.sort(entries[1]))

@@ -76,7 +76,13 @@ def parse_address(text: str) -> Address:
     host, _, port = given.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     plain = host[1:-1] if bracketed else host
-    if not plain or (":" in plain) != bracketed or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if (
+        not plain
+        or set("[]/ ") & set(plain)
+        or (":" in plain) != bracketed
+        or not (port.isascii() and port.isdigit())
+        or int(port) > 65535
+    ):
         raise UsageError(f"{text!r} is no address of a shard: give HOST:PORT, [IPV6]:PORT or unix:PATH.")
     return Address(plain, int(port))
 

@@ -439,13 +439,15 @@ class _Step:
             except OSError as error:
                 self._parts.drop(connection, error)
                 continue
-            self._asked[connection.fileno()] = connection
-            self._poll.register(connection.fileno(), select.POLLIN)
+            for number in connection.descriptors():
+                self._asked[number] = connection
+                self._poll.register(number, select.POLLIN)
             return
 
     def _take(self, number: int) -> None:
         """Read what a shard sent; ask another replica where it is gone."""
         connection = self._asked[number]
+        numbers = connection.descriptors()
         index = connection.description.part - 1
         try:
             while (frame := connection.receive()) is not None:
@@ -460,19 +462,20 @@ class _Step:
                 size, precise = connection.description.size, connection.description.precise
                 found = decode_found(frame.payload, count, k, size, precise=precise)
                 connection.owed = 0
-                self._forget(number)
+                self._forget(numbers)
                 if self._found[index] is None:
                     self._found[index] = found
                 return
         except (OSError, WireError) as error:
-            self._forget(number)
+            self._forget(numbers)
             self._parts.drop(connection, error)
             if self._found[index] is None:
                 self._ask(index)
 
-    def _forget(self, number: int) -> None:
-        self._poll.unregister(number)
-        del self._asked[number]
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._poll.unregister(number)
+            del self._asked[number]
 
 
 def connect_parts(memory: Memory, settings: ShardSettings) -> tuple[IndexPlan, RemoteParts]:

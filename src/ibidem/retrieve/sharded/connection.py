@@ -13,11 +13,13 @@ from ibidem.retrieve.sharded.protocol import (
     HIDE,
     MOST_BYTES,
     MOST_BYTES_OF_GREETING,
+    SHARE,
     VersionError,
     WireError,
     encode_header,
     encode_hidden,
 )
+from ibidem.retrieve.sharded.shared_memory import SharedMemory, accept, is_supported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,7 @@ class Connection:
         address: The address of the shard.
         channel: The connection; its socket is not blocking from now on.
         description: What the shard serves.
+        shared: Memory that is shared with the shard; None for none.
 
     Attributes:
         address: The address of the shard.
@@ -43,7 +46,13 @@ class Connection:
         since: When that request was sent, by `time.monotonic`.
     """
 
-    def __init__(self, address: Address, channel: SocketChannel, description: Description) -> None:
+    def __init__(
+        self,
+        address: Address,
+        channel: SocketChannel,
+        description: Description,
+        shared: SharedMemory | None = None,
+    ) -> None:
         self.address = address
         self.description = description
         self.owed = 0
@@ -53,12 +62,18 @@ class Connection:
         self._reader.most = MOST_BYTES
         self._socket = channel.socket
         self._socket.setblocking(False)
+        self._shared = shared
         self._writable = select.poll()
         self._writable.register(self._socket, select.POLLOUT)
 
-    def fileno(self) -> int:
-        """Return the number of the descriptor that becomes readable when an answer arrives."""
-        return self._socket.fileno()
+    @property
+    def shares_memory(self) -> bool:
+        """Whether requests and answers are passed in shared memory."""
+        return self._shared is not None
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of which one becomes readable when an answer arrives, or the shard is gone."""
+        return [self._socket.fileno(), *([] if self._shared is None else [self._shared.arrived])]
 
     def send(
         self, kind: int, pieces: Sequence[bytes | memoryview], request: int, hidden: Hidden, deadline: float
@@ -75,8 +90,12 @@ class Connection:
         Raises:
             OSError: The shard is gone, or does not take it in time; the connection cannot be used any more.
         """
+        is_known = hidden.id in (0, self._hidden)
         self.hide(hidden, deadline)
         self.owed, self.since = request, time.monotonic()
+        # The socket keeps the order where hidden entries were sent before.
+        if self._shared is not None and is_known and self._shared.send(kind, pieces, request, hidden.id):
+            return
         self._send([encode_header(kind, sum(map(len, pieces)), request, hidden.id), *pieces], deadline)
 
     def hide(self, hidden: Hidden, deadline: float) -> None:
@@ -101,6 +120,8 @@ class Connection:
             OSError: The shard is gone.
             WireError: What arrived is no frame.
         """
+        if self._shared is not None and (frame := self._shared.receive()) is not None:
+            return frame
         while True:
             try:
                 count = self._socket.recv_into(self._reader.place())
@@ -114,6 +135,9 @@ class Connection:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
 
     def _send(self, pieces: Sequence[bytes | memoryview], deadline: float) -> None:
         left = [memoryview(piece) for piece in pieces]
@@ -144,7 +168,11 @@ def open_connection(address: Address, secret: bytes | None, seconds: float) -> C
     try:
         channel = SocketChannel(connected, MOST_BYTES_OF_GREETING, seconds)
         channel.deadline = deadline
-        return Connection(address, channel, greet(channel, secret, address))
+        description, shared = greet(channel, secret, address), None
+        if address.path and is_supported():
+            channel.send(SHARE, b"")
+            shared = accept(channel)
+        return Connection(address, channel, description, shared)
     except VersionError as error:
         connected.close()
         raise RefusedShardError(f"The shard {address} cannot be used: {error}.") from error

@@ -21,7 +21,7 @@ VERSION = 1
 HEADER = struct.Struct("<4sBBHIIQQ")
 MAGIC = b"ibsh"
 
-HELLO, CHALLENGE, PROOF, WELCOME, REFUSED, SEARCH, FOUND, HIDE, FAILED = range(1, 10)
+HELLO, CHALLENGE, PROOF, WELCOME, REFUSED, SEARCH, FOUND, HIDE, FAILED, SHARE, SHARED = range(1, 12)
 """Kinds of frames."""
 
 MOST_ROWS = 1 << 14
@@ -70,6 +70,34 @@ def encode_header(kind: int, size: int, request: int = 0, hidden: int = 0) -> by
         hidden: The digest of the hidden entries.
     """
     return HEADER.pack(MAGIC, VERSION, kind, 0, size, 0, request, hidden)
+
+
+def read_header(header: bytes | memoryview, most: int) -> tuple[int, int, int, int]:
+    """Read the header of a frame.
+
+    Args:
+        header: Its 32 bytes.
+        most: The most bytes of the payload.
+
+    Returns:
+        The kind, the bytes of the payload, the number of the request, and the digest of the hidden entries.
+
+    Raises:
+        WireError: It is not valid, of another version, or announces too much.
+    """
+    magic, version, kind, zero, size, more, request, hidden = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise WireError("it does not speak the protocol of shards")
+    if version != VERSION:
+        raise VersionError(
+            f"it speaks version {version} of the protocol, and this ibidem version {VERSION}: install the same "
+            "version of ibidem on both sides"
+        )
+    if zero or more or not HELLO <= kind <= SHARED:
+        raise WireError("it sent a header that is not valid")
+    if size > most:
+        raise WireError(f"it announced {size:,} bytes, more than {most:,}")
+    return kind, size, request, hidden
 
 
 class FrameReader:
@@ -125,18 +153,7 @@ class FrameReader:
         return frame
 
     def _begin(self) -> None:
-        magic, version, kind, zero, size, more, request, hidden = HEADER.unpack(self._header)
-        if magic != MAGIC:
-            raise WireError("it does not speak the protocol of shards")
-        if version != VERSION:
-            raise VersionError(
-                f"it speaks version {version} of the protocol, and this ibidem version {VERSION}: install the same "
-                "version of ibidem on both sides"
-            )
-        if zero or more or not HELLO <= kind <= FAILED:
-            raise WireError("it sent a header that is not valid")
-        if size > self.most:
-            raise WireError(f"it announced {size:,} bytes, more than {self.most:,}")
+        kind, size, request, hidden = read_header(self._header, self.most)
         if len(self._payload) < size:
             self._payload = bytearray(size)  # another one, so that earlier frames keep theirs
         self._fields, self._size, self._taken = (kind, request, hidden), size, 0

@@ -30,12 +30,14 @@ from ibidem.retrieve.sharded.protocol import (
     MOST_BYTES_BEFORE,
     REFUSED,
     SEARCH,
+    SHARE,
     VersionError,
     WireError,
     decode_hidden,
     decode_search,
     encode_found,
 )
+from ibidem.retrieve.sharded.shared_memory import SharedMemory, is_supported, offer
 
 if TYPE_CHECKING:
     from ibidem.retrieve.parts import LoadedPart
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _KEPT_VIEWS = 4
+# What a refused client may still send, in pieces of at most 4 KiB.
+_MOST_READ = 16
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,7 @@ class ShardServer:
             if channel is not None:
                 self._answer(channel)
         except VersionError as error:
-            with contextlib.suppress(OSError):
-                SocketChannel(connected, 0, 1.0).send(REFUSED, str(error).encode())
+            _refuse(connected, str(error))
             logger.warning("A client was refused: %s", error)
         except WireError as error:
             logger.warning("A client was refused: %s", error)
@@ -184,20 +187,41 @@ class ShardServer:
 
     def _answer(self, channel: SocketChannel) -> None:
         """Answer one client until it leaves."""
-        shown, shown_id = self._part, 0
-        while (frame := channel.receive_any()) is not None:
-            if frame.kind == HIDE:
-                shown, shown_id = self._view(frame), frame.hidden
-            elif frame.kind == SEARCH:
-                if frame.hidden == 0:
-                    shown, shown_id = self._part, 0
-                elif frame.hidden != shown_id:
-                    raise WireError("it named hidden entries that it did not send")
-                self._search(channel, frame, shown)
-            else:
-                raise WireError(f"it sent a message of kind {frame.kind}")
+        shown, shown_id, shared = self._part, 0, None
+        try:
+            while (received := _next(channel, shared)) is not None:
+                frame, way = received
+                if frame.kind == SHARE:
+                    shared = self._share(channel, shared)
+                elif frame.kind == HIDE:
+                    shown, shown_id = self._view(frame), frame.hidden
+                elif frame.kind == SEARCH:
+                    if frame.hidden == 0:
+                        shown, shown_id = self._part, 0
+                    elif frame.hidden != shown_id:
+                        raise WireError("it named hidden entries that it did not send")
+                    self._search(channel, way, frame, shown)
+                else:
+                    raise WireError(f"it sent a message of kind {frame.kind}")
+        finally:
+            if shared is not None:
+                shared.close()
 
-    def _search(self, channel: SocketChannel, frame: Frame, part: LoadedPart) -> None:
+    def _share(self, channel: SocketChannel, shared: SharedMemory | None) -> SharedMemory | None:
+        """Share memory with a client on this machine that asks for it."""
+        if shared is not None:
+            raise WireError("it asked for shared memory twice")
+        if self.address.path and is_supported():
+            try:
+                return offer(channel.socket)
+            except OSError as error:
+                logger.warning("No memory can be shared with a client: %s", error)
+                raise
+        channel.send(FAILED, b"")
+        return None
+
+    def _search(self, channel: SocketChannel, way: SharedMemory | None, frame: Frame, part: LoadedPart) -> None:
+        """Answer a search in the way in which it came."""
         rows = decode_search(frame.payload, self._description.dimension)
         try:
             found = part.search(rows)
@@ -206,7 +230,9 @@ class ShardServer:
             channel.send_pieces(FAILED, [b"the search failed: see the log of the shard"], frame.request)
             return
         self.searches += 1
-        channel.send_pieces(FOUND, encode_found(found), frame.request)
+        pieces = encode_found(found)
+        if way is None or not way.send(FOUND, pieces, frame.request):
+            channel.send_pieces(FOUND, pieces, frame.request)
 
     def _view(self, frame: Frame) -> LoadedPart:
         """Return the part without the entries of a HIDE frame; clients that hide the same entries share it."""
@@ -250,6 +276,33 @@ def check_open(address: Address, secret: bytes | None) -> None:
             f"Any program that reaches {address} could search in this shard: set IBIDEM_SHARD_SECRET or give "
             "--shard-secret FILE, here and for the clients."
         )
+
+
+def _refuse(connected: socket.socket, reason: str) -> None:
+    """Send a reason, and take what the client still sends, since it would lose the reason otherwise."""
+    with contextlib.suppress(OSError):
+        SocketChannel(connected, 0, 1.0).send(REFUSED, reason.encode())
+        connected.shutdown(socket.SHUT_WR)
+        connected.settimeout(1.0)
+        for _ in range(_MOST_READ):
+            if not connected.recv(4096):
+                return
+
+
+def _next(channel: SocketChannel, shared: SharedMemory | None) -> tuple[Frame, SharedMemory | None] | None:
+    """Wait for the next frame; return it with the shared memory if it came there, None where the client left."""
+    if shared is not None:
+        waiting = select.poll()
+        for number in (channel.socket.fileno(), shared.arrived):
+            waiting.register(number, select.POLLIN)
+        while True:
+            ready = [number for number, _ in waiting.poll()]
+            if channel.socket.fileno() in ready:
+                break
+            if (frame := shared.receive()) is not None:
+                return frame, shared
+    frame = channel.receive_any()
+    return None if frame is None else (frame, None)
 
 
 def _shut(connected: socket.socket) -> None:
