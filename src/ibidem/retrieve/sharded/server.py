@@ -155,7 +155,8 @@ class ShardServer:
         except WireError as error:
             logger.warning("A client was refused: %s", error)
         except (OSError, EOFError) as error:
-            logger.info("A connection ended: %s", error)
+            # Health checks open a connection and close it.
+            logger.log(logging.INFO if number in self._connected else logging.DEBUG, "A connection ended: %s", error)
         except Exception:
             logger.exception("A connection ended with an unexpected error")
         finally:
