@@ -1,0 +1,321 @@
+"""Measure what shards cost: the transport and the merging of a step, recall, and the speed of translation.
+
+    python benchmarks/shards.py --output shards.json [--keys 200000] [-m memories/it] [--rounds 400]
+
+Steps: two parts that answer at once are searched in this process, over TCP on loopback, over a plain Unix socket and
+over shared memory, interleaved; what is reported is the transport and the merging alone, as medians in milliseconds.
+Recall: native shards of drawn keys in clusters, against exact search. Speed: tokens a second of translation in batches
+of 32 with beam 5, with two processes of `ibidem shard` on loopback, with the same shards in this process, with one
+index, and without a memory, in interleaved rounds; this process has one thread. Without -m the memory is learnt from
+the project's own sentences; with it, a copy of the memory is divided. RAM is the proportional set size (PSS) of each
+process after it has translated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ibidem.decode import BaseScorer, SearchSettings, Translator
+from ibidem.evaluate import describe_machine
+from ibidem.learn import LearnSettings, index_memory, learn
+from ibidem.memory import Memory, ModelIdentity, SegmentData
+from ibidem.model import load_model
+from ibidem.retrieve import (
+    ArrayKeys,
+    ExactIndex,
+    Found,
+    IndexPlan,
+    LoadedPart,
+    LocalParts,
+    PartedIndex,
+    PartPlan,
+    build_index,
+    divide,
+    measure_recall,
+    read_plan,
+)
+from ibidem.retrieve.sharded import (
+    RemoteParts,
+    ShardServer,
+    ShardSettings,
+    describe_part,
+    parse_address,
+    shard_settings,
+)
+from ibidem.text import Corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.synchronize import Event
+
+    from ibidem.retrieve import Rows
+
+DIMENSION, K, BEAM, BATCH = 64, 8, 5, 32
+ROWS = (5, 160)
+SENTENCES = Path(__file__).parents[1] / "src" / "ibidem" / "reproduce" / "sentences.tsv"
+
+
+@dataclass(frozen=True)
+class ReadyPart(LoadedPart):
+    """A part that answers at once, so that only the transport takes time."""
+
+    def search(self, rows: Rows) -> Found:
+        count = len(rows.queries)
+        distances = np.broadcast_to(np.arange(K, dtype=np.float64), (count, K))
+        return Found(distances, np.broadcast_to(np.arange(K), (count, K)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=200_000, help="drawn keys for the recall")
+    parser.add_argument("--rounds", type=int, default=400, help="steps of each transport")
+    parser.add_argument("--translations", type=int, default=3, help="rounds of translation")
+    parser.add_argument("--sentences", type=int, default=128, help="sentences of a round")
+    parser.add_argument("-m", "--memory", type=Path, help="a memory of the shipped model to divide a copy of")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        report: dict[str, Any] = {"steps_ms": measure_steps(scratch, arguments.rounds)}
+        print(json.dumps(report["steps_ms"]), flush=True)
+        report["recall"] = measure_recalls(arguments.keys, arguments.seed)
+        print(json.dumps(report["recall"]), flush=True)
+        report["translation"] = measure_translation(scratch, arguments)
+        print(json.dumps(report["translation"]), flush=True)
+    if arguments.output:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        given = "" if arguments.memory is None else " -m MEMORY"
+        options = f"--keys {arguments.keys} --rounds {arguments.rounds} --seed {arguments.seed}"
+        provenance = {
+            "command": f"python benchmarks/shards.py {options} --translations {arguments.translations}{given}",
+            "commit": commit.stdout.strip(),
+            "seed": str(arguments.seed),
+            "signature": "no BLEU",
+            "machine": describe_machine(),
+        }
+        arguments.output.write_text(json.dumps({"provenance": provenance, **report}, indent=1) + "\n", "utf-8")
+
+
+# steps
+
+
+def measure_steps(scratch: Path, rounds: int) -> dict[str, Any]:
+    """Measure steps of two parts that answer at once."""
+    memory = make_memory(scratch / "steps")
+    plan = read_plan(memory)
+    assert plan is not None
+    report: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        ways = {"in one process": PartedIndex(plan, LocalParts(ready_parts(plan)))}
+        tcp = [stack.enter_context(ready_shard(memory.path, number, "127.0.0.1:0")) for number in (1, 2)]
+        unix = [stack.enter_context(ready_shard(memory.path, number, f"unix:{scratch}/{number}")) for number in (1, 2)]
+        for name, addresses in (("TCP", tcp), ("shared memory", unix)):
+            parts = RemoteParts(memory, plan, shard_settings(addresses))
+            stack.callback(parts.close)
+            ways[name] = PartedIndex(plan, parts)
+        for count in ROWS:
+            found = interleave({name: stepper(index, count) for name, index in ways.items()}, rounds)
+            report[f"{count} queries"] = found | {
+                f"{name} adds": round(found[name] - found["in one process"], 4) for name in ("TCP", "shared memory")
+            }
+        assert not any(
+            index.searcher.missed_steps for index in ways.values() if isinstance(index.searcher, RemoteParts)
+        )
+    return report
+
+
+def make_memory(folder: Path) -> Memory:
+    """Make a memory of 64 drawn entries with two exact shards."""
+    random = np.random.default_rng(0)
+    memory = Memory.create(folder, ModelIdentity("drawn", "0" * 64, "0" * 64, DIMENSION, 100, "de", "en"))
+    with memory.edit() as edit:
+        edit.append_segment(
+            SegmentData(
+                keys=random.standard_normal((64, DIMENSION)).astype(np.float16),
+                values=np.full(64, 5, np.int32),
+                log_probs=np.zeros(64, np.float32),
+                lengths=np.full(8, 8),
+                sources=["a"] * 8,
+                targets=["b"] * 8,
+                origins=["drawn"] * 8,
+                locations=list(range(8)),
+            )
+        )
+        edit.set_complete(True)
+        memory = edit.commit()
+    return index_memory(memory, "exact", shards=2)[0]
+
+
+def ready_parts(plan: IndexPlan) -> list[LoadedPart]:
+    keys = ArrayKeys(np.zeros((32, DIMENSION), np.float16))
+    return [ReadyPart(ExactIndex(keys), part) for part in plan.parts]
+
+
+def _serve(folder: Path, number: int, address: str, told: Any, ended: Event) -> None:
+    torch.set_num_threads(1)
+    memory = Memory.open(folder)
+    plan = read_plan(memory)
+    assert plan is not None
+    server = ShardServer(ready_parts(plan)[number - 1], describe_part(memory, plan, number), parse_address(address))
+    told.put(str(server.address))
+    server.run()
+    ended.wait()
+
+
+@contextlib.contextmanager
+def ready_shard(folder: Path, number: int, address: str) -> Iterator[str]:
+    """Serve a part that answers at once in another process; yields its address."""
+    context = multiprocessing.get_context("spawn")
+    told, ended = context.Queue(), context.Event()
+    process = context.Process(target=_serve, args=(folder, number, address, told, ended), daemon=True)
+    process.start()
+    try:
+        yield told.get(timeout=120)
+    finally:
+        process.terminate()
+        process.join()
+
+
+def stepper(index: PartedIndex, count: int) -> Callable[[], None]:
+    """Return a function that searches for all rows of a step, as the native step calls it."""
+    queries = np.random.default_rng(1).standard_normal((count, DIMENSION)).astype(np.float32)
+    modes = np.full(count, 2, np.uint8)
+    distances, entries = np.empty((count, K), np.float32), np.empty((count, K), np.int64)
+    return lambda: index.search_rows(queries, modes, BEAM, K, distances, entries)
+
+
+def interleave(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Return the median time of each function in milliseconds."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds + 20):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            step()
+            if number >= 20:
+                times[name].append(1e3 * (time.perf_counter() - begun))
+    return {name: round(statistics.median(found), 4) for name, found in times.items()}
+
+
+# recall
+
+
+def measure_recalls(count: int, seed: int) -> dict[str, Any]:
+    """Measure recall@16 of one index, and of 2 and 4 native shards."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((count // 50, DIMENSION), np.float32)
+    drawn = centres[random.integers(len(centres), size=count)]
+    keys = (drawn + 0.3 * random.standard_normal((count, DIMENSION), np.float32)).astype(np.float16)
+    whole = ArrayKeys(keys)
+    report: dict[str, Any] = {"keys": count, "k": 16}
+    for shards in (1, 2, 4):
+        loaded = []
+        for first, last in divide(count, shards):
+            index = build_index(ArrayKeys(keys[first:last]), "native", seed=seed)
+            loaded.append(LoadedPart(index, PartPlan(first, last, "native")))  # type: ignore[arg-type]
+        plan = IndexPlan(DIMENSION, 0, "", tuple(part.plan for part in loaded))
+        parted = PartedIndex(plan, LocalParts(loaded))
+        report[f"{shards} shards"] = round(measure_recall(parted, whole, samples=512, seed=seed + 1), 4)
+    return report
+
+
+# translation
+
+
+def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure tokens a second with and without a memory that two processes serve."""
+    model = load_model(device="cpu")
+    if arguments.memory is None:
+        rows = [line.split("\t") for line in SENTENCES.read_text("utf-8").splitlines()]
+        text = scratch / "sentences.tsv"
+        text.write_text("".join(f"{german}\t{english}\n" for _, german, english in rows), "utf-8")
+        memory = learn(model, Corpus([text]), scratch / "memory", settings=LearnSettings(), seed=arguments.seed)
+    else:
+        memory = Memory.open(shutil.copytree(arguments.memory, scratch / "memory", symlinks=True))
+    whole = index_memory(memory, "native", threads=1)[0]
+    settings = SearchSettings(beam=BEAM)
+
+    def open_translator(shards: ShardSettings | None = None) -> Translator:
+        return Translator(model, Memory.open(memory.path), settings=settings, batch_size=BATCH, shards=shards)
+
+    step = max(1, whole.pairs // arguments.sentences)
+    texts = [pair.source for pair in whole.sentences()][::step][: arguments.sentences]
+    translators = {"one index": open_translator()}
+    divided = index_memory(whole, "native", shards=2, threads=1)[0]
+    translators["two shards in this process"] = open_translator()
+    with contextlib.ExitStack() as stack:
+        served = [stack.enter_context(real_shard(divided.path, number)) for number in (1, 2)]
+        given = ",".join(address for address, _ in served)
+        translators["two shards over TCP"] = remote = open_translator(shard_settings(given))
+        systems: dict[str, Callable[[], object]] = {
+            name: (lambda translator=translator: translator.translate(texts))  # type: ignore[misc]
+            for name, translator in translators.items()
+        }
+        plain = Translator(model, settings=settings, batch_size=BATCH)
+        systems["without a memory"] = lambda: plain.translate(texts, scorer=BaseScorer())
+        translators["without a memory"] = plain
+        speeds: dict[str, list[float]] = {name: [] for name in systems}
+        for number in range(arguments.translations + 1):
+            for name, run in systems.items():
+                work = translators[name].work
+                tokens, seconds = work.tokens, work.seconds
+                run()
+                if number:
+                    speeds[name].append((work.tokens - tokens) / (work.seconds - seconds))
+        assert not any(state.missed for state in remote.loaded_memories[0].shard_states)
+        ram = {f"shard {number}": pss(process.pid) for number, (_, process) in enumerate(served, start=1)}
+    tokens_per_second = {name: round(statistics.median(found), 1) for name, found in speeds.items()}
+    off = tokens_per_second["without a memory"]
+    return {
+        "entries": divided.entries,
+        "batch": f"{BATCH} x {BEAM}",
+        "tokens_per_second": tokens_per_second,
+        "over_no_memory": {name: round(speed / off, 3) for name, speed in tokens_per_second.items()},
+        "pss_mb": ram,
+        "bytes": divided.bytes_by_array(),
+    }
+
+
+@contextlib.contextmanager
+def real_shard(folder: Path, number: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start `ibidem shard`; yields its address and its process."""
+    command = [sys.executable, "-m", "ibidem", "shard", "-m", str(folder), "--part", str(number)]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--threads", "1"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("Serving part"))
+        yield line.split(" on ")[1].split(" - ")[0], process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def pss(process: int) -> float | None:
+    """Return the proportional set size of a process in MB; None where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text("ascii").splitlines():
+            if line.startswith("Pss:"):
+                return round(int(line.split()[1]) * 1024 / 1e6, 1)
+    return None
+
+
+if __name__ == "__main__":
+    main()
