@@ -106,6 +106,13 @@ def test_import_is_light() -> None:
     assert not {"torch", "transformers", "faiss", "numpy", "ray", "sacrebleu", "submitit"} & set(modules)
 
 
+def test_shards_are_imported_when_they_are_used() -> None:
+    code = "import ibidem.api, ibidem.decode, ibidem.serve, ibidem.cli.app, sys; print(*sys.modules)"
+    loaded = python(code).split()
+    assert "ibidem.retrieve.parts" in loaded
+    assert not [name for name in loaded if name.startswith("ibidem.retrieve.sharded")]
+
+
 def test_every_command_prints_help_without_heavy_imports() -> None:
     answer = json.loads(python(_HELP, *COMMANDS))
     heavy = {"torch", "transformers", "faiss", "sacrebleu", "fastapi", "uvicorn", "ray", "submitit"}

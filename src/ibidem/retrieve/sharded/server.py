@@ -112,12 +112,11 @@ class ShardServer:
 
     def run(self) -> None:
         """Accept and serve connections until `close` is called."""
+        waiting = select.poll()
+        for one in (self._listener, self._stopped):
+            waiting.register(one, select.POLLIN)
         while True:
-            try:
-                ready, _, _ = select.select([self._listener, self._stopped], [], [])
-            except (OSError, ValueError):
-                return
-            if self._stopped in ready:
+            if self._stopped.fileno() in [number for number, _ in waiting.poll()]:
                 break
             try:
                 connected, _ = self._listener.accept()
