@@ -1,14 +1,16 @@
 """Measure what shards cost: the transport and the merging of a step, recall, and the speed of translation.
 
-    python benchmarks/shards.py --output shards.json [--keys 200000] [-m memories/it] [--rounds 400]
+    python benchmarks/shards.py --output shards.json
+    python benchmarks/shards.py --output shards.json -m memories/it --divided memories/it-2 --text DATA/it/test.de.xz
 
 Steps: two parts that answer at once are searched in this process, over TCP on loopback, over a plain Unix socket and
 over shared memory, interleaved; what is reported is the transport and the merging alone, as medians in milliseconds.
 Recall: native shards of drawn keys in clusters, against exact search. Speed: tokens a second of translation in batches
 of 32 with beam 5, with two processes of `ibidem shard` on loopback, with the same shards in this process, with one
 index, and without a memory, in interleaved rounds; this process has one thread. Without -m the memory is learnt from
-the project's own sentences; with it, a copy of the memory is divided. RAM is the proportional set size (PSS) of each
-process after it has translated.
+the project's own sentences. With -m, that memory has the one index, and --divided names a copy of it with two shards
+(`ibidem index -m COPY native --shards 2`); without --divided a copy is made, which takes minutes for a large memory.
+RAM is the proportional set size (PSS) of processes that have translated a sentence.
 """
 
 from __future__ import annotations
@@ -57,12 +59,13 @@ from ibidem.retrieve.sharded import (
     parse_address,
     shard_settings,
 )
-from ibidem.text import Corpus
+from ibidem.text import Corpus, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.synchronize import Event
 
+    from ibidem.model import BaseModel
     from ibidem.retrieve import Rows
 
 DIMENSION, K, BEAM, BATCH = 64, 8, 5, 32
@@ -86,7 +89,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=400, help="steps of each transport")
     parser.add_argument("--translations", type=int, default=3, help="rounds of translation")
     parser.add_argument("--sentences", type=int, default=128, help="sentences of a round")
-    parser.add_argument("-m", "--memory", type=Path, help="a memory of the shipped model to divide a copy of")
+    parser.add_argument("-m", "--memory", type=Path, help="a memory of the shipped model with one index")
+    parser.add_argument("--divided", type=Path, help="a copy of it with two shards")
+    parser.add_argument("--text", type=Path, help="lines to translate; default: sentences of the memory")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
@@ -101,7 +106,8 @@ def main() -> None:
         print(json.dumps(report["translation"]), flush=True)
     if arguments.output:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-        given = "" if arguments.memory is None else " -m MEMORY"
+        given = "" if arguments.memory is None else " -m MEMORY --divided COPY"
+        given += "" if arguments.text is None else " --text DATA"
         options = f"--keys {arguments.keys} --rounds {arguments.rounds} --seed {arguments.seed}"
         provenance = {
             "command": f"python benchmarks/shards.py {options} --translations {arguments.translations}{given}",
@@ -241,28 +247,23 @@ def measure_recalls(count: int, seed: int) -> dict[str, Any]:
 def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure tokens a second with and without a memory that two processes serve."""
     model = load_model(device="cpu")
-    if arguments.memory is None:
-        rows = [line.split("\t") for line in SENTENCES.read_text("utf-8").splitlines()]
-        text = scratch / "sentences.tsv"
-        text.write_text("".join(f"{german}\t{english}\n" for _, german, english in rows), "utf-8")
-        memory = learn(model, Corpus([text]), scratch / "memory", settings=LearnSettings(), seed=arguments.seed)
-    else:
-        memory = Memory.open(shutil.copytree(arguments.memory, scratch / "memory", symlinks=True))
-    whole = index_memory(memory, "native", threads=1)[0]
+    whole, divided = prepare(scratch, model, arguments)
     settings = SearchSettings(beam=BEAM)
 
-    def open_translator(shards: ShardSettings | None = None) -> Translator:
-        return Translator(model, Memory.open(memory.path), settings=settings, batch_size=BATCH, shards=shards)
+    def open_translator(memory: Memory, shards: ShardSettings | None = None) -> Translator:
+        return Translator(model, memory, settings=settings, batch_size=BATCH, shards=shards)
 
-    step = max(1, whole.pairs // arguments.sentences)
-    texts = [pair.source for pair in whole.sentences()][::step][: arguments.sentences]
-    translators = {"one index": open_translator()}
-    divided = index_memory(whole, "native", shards=2, threads=1)[0]
-    translators["two shards in this process"] = open_translator()
+    if arguments.text is None:
+        texts = [pair.source for pair in whole.sentences()][:: max(1, whole.pairs // arguments.sentences)]
+    else:
+        with Stream(str(arguments.text)) as stream:
+            texts = [line for _, line in stream.lines()]
+    texts = texts[: arguments.sentences]
+    translators = {"one index": open_translator(whole), "two shards in this process": open_translator(divided)}
     with contextlib.ExitStack() as stack:
         served = [stack.enter_context(real_shard(divided.path, number)) for number in (1, 2)]
-        given = ",".join(address for address, _ in served)
-        translators["two shards over TCP"] = remote = open_translator(shard_settings(given))
+        addresses = ",".join(address for address, _ in served)
+        translators["two shards over TCP"] = remote = open_translator(divided, shard_settings(addresses))
         systems: dict[str, Callable[[], object]] = {
             name: (lambda translator=translator: translator.translate(texts))  # type: ignore[misc]
             for name, translator in translators.items()
@@ -279,17 +280,58 @@ def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[st
                 if number:
                     speeds[name].append((work.tokens - tokens) / (work.seconds - seconds))
         assert not any(state.missed for state in remote.loaded_memories[0].shard_states)
+        ratios = {
+            name: [round(one / off, 3) for one, off in zip(found, speeds["without a memory"], strict=True)]
+            for name, found in speeds.items()
+        }
         ram = {f"shard {number}": pss(process.pid) for number, (_, process) in enumerate(served, start=1)}
-    tokens_per_second = {name: round(statistics.median(found), 1) for name, found in speeds.items()}
-    off = tokens_per_second["without a memory"]
+        ram["client of the shards"] = client_pss(divided.path, addresses)
+        ram["one index in one process"] = client_pss(whole.path, None)
+        ram["without a memory"] = client_pss(None, None)
     return {
         "entries": divided.entries,
+        "sentences": len(texts),
         "batch": f"{BATCH} x {BEAM}",
-        "tokens_per_second": tokens_per_second,
-        "over_no_memory": {name: round(speed / off, 3) for name, speed in tokens_per_second.items()},
+        "tokens_per_second_over_no_memory": {name: statistics.median(found) for name, found in ratios.items()},
+        "rounds": ratios,
         "pss_mb": ram,
-        "bytes": divided.bytes_by_array(),
     }
+
+
+def prepare(scratch: Path, model: BaseModel, arguments: argparse.Namespace) -> tuple[Memory, Memory]:
+    """Return a memory with one native index, and a copy of it with two shards."""
+    if arguments.memory is None:
+        rows = [line.split("\t") for line in SENTENCES.read_text("utf-8").splitlines()]
+        text = scratch / "sentences.tsv"
+        text.write_text("".join(f"{german}\t{english}\n" for _, german, english in rows), "utf-8")
+        learnt = learn(model, Corpus([text]), scratch / "memory", settings=LearnSettings(), seed=arguments.seed)
+        whole = index_memory(learnt, "native", threads=1)[0]
+    else:
+        whole = Memory.open(arguments.memory)
+    if arguments.divided is not None:
+        return whole, Memory.open(arguments.divided)
+    copy = Memory.open(shutil.copytree(whole.path, scratch / "divided"))
+    return whole, index_memory(copy, "native", shards=2, threads=1)[0]
+
+
+_CLIENT = """
+import sys
+import torch
+torch.set_num_threads(1)
+from ibidem.decode import Translator
+memory, shards = (value or None for value in sys.argv[1:])
+Translator(memory=memory, device="cpu", shards=shards).translate(["Die Datei ist leer."])
+for line in open("/proc/self/smaps_rollup"):
+    if line.startswith("Pss:"):
+        print(line.split()[1])
+"""
+
+
+def client_pss(folder: Path | None, shards: str | None) -> float:
+    """Return the proportional set size in MB of a process that has translated a sentence."""
+    command = [sys.executable, "-W", "ignore", "-c", _CLIENT, str(folder or ""), shards or ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return round(int(done.stdout) * 1024 / 1e6, 1)
 
 
 @contextlib.contextmanager
