@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,12 +33,14 @@ def serving(
     secret: bytes | None = None,
     limits: ServerLimits | None = None,
     change: Callable[[LoadedPart], LoadedPart] = lambda part: part,
+    described: dict[str, object] | None = None,
 ) -> Iterator[ShardServer]:
-    """Serve one part until the block ends."""
+    """Serve one part until the block ends; fields of its description can be changed."""
     plan = read_plan(memory)
     assert plan is not None
     part = change(load_part(memory, plan, number))
-    server = ShardServer(part, describe_part(memory, plan, number), parse_address(address), secret, limits)
+    description = replace(describe_part(memory, plan, number), **(described or {}))  # type: ignore[arg-type]
+    server = ShardServer(part, description, parse_address(address), secret, limits)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -193,6 +193,26 @@ def test_shards_of_another_plan_are_refused(own: Memory, shards: list[str]) -> N
         connect(changed, shards)
 
 
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ({"memory": "0" * 64, "name": "law"}, r"serves another memory \(law\)"),
+        ({"plan": "0" * 64}, "serves other shards of"),
+        ({"first": 1}, "describes its part in another way"),
+        ({"part": 3, "parts": 3}, "describes its part in another way"),
+        ({"precise": False}, "describes its part in another way"),
+    ],
+)
+def test_a_shard_that_does_not_fit_is_refused_by_name(
+    divided: Memory, shards: list[str], described: dict[str, object], message: str
+) -> None:
+    with (
+        serving(divided, 1, described=described) as wrong,
+        pytest.raises(ShardError, match=f"{wrong.address} {message}"),
+    ):
+        connect(divided, [*shards, str(wrong.address)])
+
+
 def test_secrets(divided: Memory) -> None:
     with (
         serving(divided, 1, secret=SECRET) as one,
