@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .conftest import Run
 
 SECRET = "a secret of the tests"
+# A busy machine may need longer than the default.
+PATIENT = ("--shard-deadline", 20_000)
 
 
 @contextmanager
@@ -84,14 +86,15 @@ def test_translations_equal_those_of_the_whole_index(ibidem: Run, divided: Path,
     text = "Guten Morgen.\nDie Datei ist leer.\n"
     plain = ibidem("translate", "-m", learnt.path, "--index", "exact", stdin=text)
     local = ibidem("translate", "-m", divided, stdin=text)
-    remote = ibidem("translate", "-m", divided, "--shards", shards, stdin=text)
+    remote = ibidem("translate", "-m", divided, "--shards", shards, *PATIENT, stdin=text)
     assert remote.code == 0, remote.err
     assert plain.out == local.out == remote.out
     rows = [
-        json.loads(line) for line in ibidem("translate", "-m", divided, "--shards", shards, "--json", stdin=text).lines
+        json.loads(line)
+        for line in ibidem("translate", "-m", divided, "--shards", shards, *PATIENT, "--json", stdin=text).lines
     ]
     assert not any("missing_shards" in row for row in rows)
-    explained = ibidem("explain", "-m", divided, "--shards", shards, "--json", stdin=text)
+    explained = ibidem("explain", "-m", divided, "--shards", shards, *PATIENT, "--json", stdin=text)
     assert explained.code == 0, explained.err
 
 
@@ -108,11 +111,13 @@ def test_a_missing_shard_is_flagged_or_refused(ibidem: Run, divided: Path, monke
             return search(part, rows)  # type: ignore[arg-type]
 
         monkeypatch.setattr(LoadedPart, "search", fail)
-        flagged = ibidem("translate", "-m", divided, "--shards", given, "--json", stdin="Guten Morgen.\n")
+        flagged = ibidem("translate", "-m", divided, "--shards", given, *PATIENT, "--json", stdin="Guten Morgen.\n")
         assert flagged.code == 0
         assert json.loads(flagged.out)["missing_shards"] == [2]
         assert flagged.err.count("warning: Shard 2 of") == 1
-        refused = ibidem("translate", "-m", divided, "--shards", given, "--missing", "refuse", stdin="Guten Morgen.\n")
+        refused = ibidem(
+            "translate", "-m", divided, "--shards", given, *PATIENT, "--missing", "refuse", stdin="Guten Morgen.\n"
+        )
         assert refused.code == 1
         assert "error: Shard 2 of" in refused.err
 
@@ -148,7 +153,9 @@ def test_a_shard_starts_answers_and_ends(ibidem: Run, divided: Path) -> None:
     process, address = start(divided, 1)
     try:
         with serving(divided, 2) as other:
-            done = ibidem("translate", "-m", divided, "--shards", f"{address},{other}", stdin="Guten Morgen.\n")
+            done = ibidem(
+                "translate", "-m", divided, "--shards", f"{address},{other}", *PATIENT, stdin="Guten Morgen.\n"
+            )
         assert done.code == 0, done.err
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
@@ -168,7 +175,7 @@ def test_a_shard_is_killed_while_lines_are_translated(divided: Path, learnt: Mem
     addresses = ",".join(address for _, address in shards)
     command = [sys.executable, "-m", "ibidem", "translate", "-m", str(divided), "--shards", addresses, "--json"]
     client = subprocess.Popen(
-        [*command, "--batch-size", "1", "--shard-deadline", "2000", "--threads", "1"],
+        [*command, "--batch-size", "1", "--shard-deadline", "20000", "--threads", "1"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert client.stdin is not None

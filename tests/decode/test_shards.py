@@ -17,7 +17,7 @@ from ibidem.learn import MemoryWriter, index_memory
 from ibidem.memory import Memory, remove_pairs
 from ibidem.native import native
 from ibidem.retrieve import LoadedPart, load_part, read_plan
-from ibidem.retrieve.sharded import ShardServer, describe_part, parse_address
+from ibidem.retrieve.sharded import ShardServer, ShardSettings, describe_part, parse_address
 from ibidem.text import Pair
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ SETTINGS = SearchSettings(beam=4, max_length_ratio=0, max_length_extra=14)
 
 
 @contextmanager
-def serving(memory: Memory, *addresses: str) -> Iterator[list[str]]:
-    """Serve all parts of a memory; yields their addresses."""
+def serving(memory: Memory, *addresses: str) -> Iterator[ShardSettings]:
+    """Serve all parts of a memory; yields where they are, with a deadline that a busy machine keeps."""
     plan = read_plan(memory)
     assert plan is not None
     given = addresses or ["127.0.0.1:0"] * len(plan.parts)
@@ -46,7 +46,7 @@ def serving(memory: Memory, *addresses: str) -> Iterator[list[str]]:
             stack.callback(thread.join, 5)
             stack.callback(server.close)
             found.append(str(server.address))
-        yield found
+        yield ShardSettings(tuple(map(parse_address, found)), deadline_ms=20_000)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_new_shards_are_used_after_a_reload(tiny: BaseModel, divided: Memory, se
         remote.translate(lines)
         assert remote.loaded_memories[0]._base.index.searcher is base.searcher  # type: ignore[attr-defined]
     newer = index_memory(divided.refresh(), "exact", shards=2)[0]
-    with serving(newer, *addresses):
+    with serving(newer, *map(str, addresses.addresses)):
         remote.loaded_memories[0].reload()
         assert remote.translate(lines)
         assert remote.loaded_memories[0]._base.index.searcher is not base.searcher  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ def shards_of(memory: Memory) -> Iterator[tuple[str, ...]]:
 def serving(model: Any, memory: Memory, missing: str = "flag") -> Iterator[Client]:
     """A server that searches in shards."""
     with shards_of(memory) as addresses:
-        settings = ShardSettings(tuple(map(parse_address, addresses)), missing=missing)
+        settings = ShardSettings(tuple(map(parse_address, addresses)), deadline_ms=20_000, missing=missing)
         search = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=12)
         combiner = FixedCombiner(2, 0.98, 0.1)
         translator = Translator(model, memory, combiner=combiner, settings=search, batch_size=8, shards=settings)
@@ -94,6 +94,8 @@ def test_a_missing_shard_is_flagged_and_counted(tiny: Any, divided: Memory, monk
         assert markup["missing_shards"] == [2]
         deepl = client.post("/v2/translate", {"text": [TEXT], "target_lang": "EN"}).json
         assert deepl["translations"][0]["missing_shards"] == [2]
+        body = {"model": "ibidem-de-en", "messages": [{"role": "user", "content": TEXT}]}
+        assert client.post("/v1/chat/completions", body).json["missing_shards"] == [2]
         figures = client.get("/metrics").body.decode()
         missed = next(line for line in figures.splitlines() if line.startswith("ibidem_shard_missed_steps{"))
         assert 'shard="1"' in missed
