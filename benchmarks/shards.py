@@ -10,7 +10,7 @@ of 32 with beam 5, with two processes of `ibidem shard` on loopback, with the sa
 index, and without a memory, in interleaved rounds; this process has one thread. Without -m the memory is learnt from
 the project's own sentences. With -m, that memory has the one index, and --divided names a copy of it with two shards
 (`ibidem index -m COPY native --shards 2`); without --divided a copy is made, which takes minutes for a large memory.
-RAM is the proportional set size (PSS) of processes that have translated a sentence.
+Processor time is that of this process, without that of the shards. RAM is that of processes that have translated.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=200_000, help="drawn keys for the recall")
     parser.add_argument("--rounds", type=int, default=400, help="steps of each transport")
-    parser.add_argument("--translations", type=int, default=3, help="rounds of translation")
-    parser.add_argument("--sentences", type=int, default=128, help="sentences of a round")
+    parser.add_argument("--translations", type=int, default=8, help="rounds of translation, of a batch each")
+    parser.add_argument("--sentences", type=int, default=256, help="sentences to take batches from")
     parser.add_argument("-m", "--memory", type=Path, help="a memory of the shipped model with one index")
     parser.add_argument("--divided", type=Path, help="a copy of it with two shards")
     parser.add_argument("--text", type=Path, help="lines to translate; default: sentences of the memory")
@@ -258,44 +258,54 @@ def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[st
     else:
         with Stream(str(arguments.text)) as stream:
             texts = [line for _, line in stream.lines()]
-    texts = texts[: arguments.sentences]
+    texts = [text for text in texts if text.strip()][: arguments.sentences]
+    batch: list[str] = []
     translators = {"one index": open_translator(whole), "two shards in this process": open_translator(divided)}
     with contextlib.ExitStack() as stack:
         served = [stack.enter_context(real_shard(divided.path, number)) for number in (1, 2)]
         addresses = ",".join(address for address, _ in served)
         translators["two shards over TCP"] = remote = open_translator(divided, shard_settings(addresses))
         systems: dict[str, Callable[[], object]] = {
-            name: (lambda translator=translator: translator.translate(texts))  # type: ignore[misc]
+            name: (lambda translator=translator: translator.translate(batch))  # type: ignore[misc]
             for name, translator in translators.items()
         }
         plain = Translator(model, settings=settings, batch_size=BATCH)
-        systems["without a memory"] = lambda: plain.translate(texts, scorer=BaseScorer())
+        systems["without a memory"] = lambda: plain.translate(batch, scorer=BaseScorer())
         translators["without a memory"] = plain
-        speeds: dict[str, list[float]] = {name: [] for name in systems}
+        elapsed: dict[str, list[float]] = {name: [] for name in systems}
+        processor: dict[str, list[float]] = {name: [] for name in systems}
         for number in range(arguments.translations + 1):
+            batch[:] = [texts[(number * BATCH + place) % len(texts)] for place in range(BATCH)]
             for name, run in systems.items():
                 work = translators[name].work
-                tokens, seconds = work.tokens, work.seconds
+                tokens, began, used = work.tokens, time.perf_counter(), time.process_time()
                 run()
-                if number:
-                    speeds[name].append((work.tokens - tokens) / (work.seconds - seconds))
+                if number:  # the first round loads what is loaded once
+                    made = work.tokens - tokens
+                    elapsed[name].append(made / (time.perf_counter() - began))
+                    processor[name].append(made / (time.process_time() - used))
         assert not any(state.missed for state in remote.loaded_memories[0].shard_states)
-        ratios = {
-            name: [round(one / off, 3) for one, off in zip(found, speeds["without a memory"], strict=True)]
-            for name, found in speeds.items()
-        }
-        ram = {f"shard {number}": pss(process.pid) for number, (_, process) in enumerate(served, start=1)}
-        ram["client of the shards"] = client_pss(divided.path, addresses)
-        ram["one index in one process"] = client_pss(whole.path, None)
-        ram["without a memory"] = client_pss(None, None)
+        ram = {f"shard {number}": ram_of(process.pid, divided.path) for number, (_, process) in enumerate(served, 1)}
+        ram["client of the shards"] = client_ram(divided.path, addresses)
+        ram["one index in one process"] = client_ram(whole.path, None)
+        ram["without a memory"] = client_ram(None, None)
     return {
         "entries": divided.entries,
-        "sentences": len(texts),
         "batch": f"{BATCH} x {BEAM}",
-        "tokens_per_second_over_no_memory": {name: statistics.median(found) for name, found in ratios.items()},
-        "rounds": ratios,
-        "pss_mb": ram,
+        "batches": arguments.translations,
+        "tokens_over_no_memory": {
+            "a second": ratios(elapsed),
+            "a second of this process's processor time": ratios(processor),
+        },
+        "ram_mb": ram,
     }
+
+
+def ratios(speeds: dict[str, list[float]]) -> dict[str, float]:
+    """Return the median over the rounds of each speed over that without a memory."""
+    off = speeds["without a memory"]
+    found = {name: [one / base for one, base in zip(speed, off, strict=True)] for name, speed in speeds.items()}
+    return {name: round(statistics.median(values), 3) for name, values in found.items()}
 
 
 def prepare(scratch: Path, model: BaseModel, arguments: argparse.Namespace) -> tuple[Memory, Memory]:
@@ -315,23 +325,40 @@ def prepare(scratch: Path, model: BaseModel, arguments: argparse.Namespace) -> t
 
 
 _CLIENT = """
+import os
 import sys
 import torch
 torch.set_num_threads(1)
 from ibidem.decode import Translator
 memory, shards = (value or None for value in sys.argv[1:])
 Translator(memory=memory, device="cpu", shards=shards).translate(["Die Datei ist leer."])
-for line in open("/proc/self/smaps_rollup"):
-    if line.startswith("Pss:"):
-        print(line.split()[1])
+print(os.getpid(), flush=True)
+sys.stdin.read()
 """
 
 
-def client_pss(folder: Path | None, shards: str | None) -> float:
-    """Return the proportional set size in MB of a process that has translated a sentence."""
+def client_ram(folder: Path | None, shards: str | None) -> dict[str, float]:
+    """Return the RAM of a process that has translated a sentence."""
     command = [sys.executable, "-W", "ignore", "-c", _CLIENT, str(folder or ""), shards or ""]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return round(int(done.stdout) * 1024 / 1e6, 1)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        number = int(process.stdout.readline())
+        return ram_of(number, folder)  # the end of the block closes stdin, which ends the process
+
+
+def ram_of(process: int, folder: Path | None) -> dict[str, float]:
+    """Return the anonymous RAM of a process in MB, and the resident part of the files of a memory that it maps."""
+    anonymous = mapped = 0
+    inside = False
+    for line in Path(f"/proc/{process}/smaps").read_text("utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if "-" in name.split(" ")[0]:
+            inside = folder is not None and str(folder.resolve()) in line
+        elif name == "Anonymous":
+            anonymous += int(value.split()[0])
+        elif name == "Rss" and inside:
+            mapped += int(value.split()[0])
+    return {"anonymous": round(anonymous * 1024 / 1e6, 1), "mapped files of the memory": round(mapped * 1024 / 1e6, 1)}
 
 
 @contextlib.contextmanager
@@ -348,15 +375,6 @@ def real_shard(folder: Path, number: int) -> Iterator[tuple[str, subprocess.Pope
     finally:
         process.terminate()
         process.communicate()
-
-
-def pss(process: int) -> float | None:
-    """Return the proportional set size of a process in MB; None where the system does not tell."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text("ascii").splitlines():
-            if line.startswith("Pss:"):
-                return round(int(line.split()[1]) * 1024 / 1e6, 1)
-    return None
 
 
 if __name__ == "__main__":
