@@ -96,6 +96,35 @@ def open_memories(memories: MemoryArgument | None) -> list[tuple[Memory, float]]
     return opened
 
 
+def choose_divided(
+    opened: Sequence[tuple[Memory, float]], shards: ShardSettings | str | Sequence[str] | None
+) -> tuple[ShardSettings | None, Memory | None]:
+    """Return the settings of shards, and the memory that they belong to.
+
+    Args:
+        opened: The memories and their weights.
+        shards: The settings or addresses; None for none.
+
+    Raises:
+        UsageError: None of the memories has shards, or several have some.
+    """
+    if shards is None:
+        return None, None
+    from ibidem.retrieve.sharded import shard_settings
+
+    divided = [memory for memory, _ in opened if plan_digest(memory) is not None]
+    if len(divided) == 1:
+        return shard_settings(shards), divided[0]
+    if divided:
+        names = ", ".join(str(memory.path) for memory in divided)
+        raise UsageError(f"Shards can be used for one memory, and {names} have some: give only one of them.")
+    where = opened[0][0].path if opened else "MEMORY"
+    raise UsageError(
+        f"No memory has shards: build them with `ibidem index -m {where} --shards N`, or leave the addresses of "
+        "shards out."
+    )
+
+
 def load_model_for(
     identity: ModelIdentity | None,
     model: str | Path | None = None,

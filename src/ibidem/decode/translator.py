@@ -16,6 +16,7 @@ from ibidem.decode.explain import explain
 from ibidem.decode.loaded_memory import (
     LoadedMemory,
     MemoryArgument,
+    choose_divided,
     load_model_for,
     open_memories,
     prepare_meanwhile,
@@ -27,7 +28,7 @@ from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, che
 from ibidem.errors import UsageError
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
-from ibidem.retrieve import noted_missing, plan_digest
+from ibidem.retrieve import noted_missing
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
@@ -600,35 +601,6 @@ class Translator:
                 if message := check_translation(piece.text, translation):
                     warn(number, message)
         return layout.fill(translations)[0]
-
-
-def choose_divided(
-    opened: Sequence[tuple[Memory, float]], shards: ShardSettings | str | Sequence[str] | None
-) -> tuple[ShardSettings | None, Memory | None]:
-    """Return the settings of shards, and the memory that they belong to.
-
-    Args:
-        opened: The memories and their weights.
-        shards: The settings or addresses; None for none.
-
-    Raises:
-        UsageError: None of the memories has shards, or several have some.
-    """
-    if shards is None:
-        return None, None
-    from ibidem.retrieve.sharded import shard_settings
-
-    divided = [memory for memory, _ in opened if plan_digest(memory) is not None]
-    if len(divided) == 1:
-        return shard_settings(shards), divided[0]
-    if divided:
-        names = ", ".join(str(memory.path) for memory in divided)
-        raise UsageError(f"Shards can be used for one memory, and {names} have some: give only one of them.")
-    where = opened[0][0].path if opened else "MEMORY"
-    raise UsageError(
-        f"No memory has shards: build them with `ibidem index -m {where} --shards N`, or leave the addresses of "
-        "shards out."
-    )
 
 
 def _warn_shifted(warn: Warn, first: int, number: int, message: str) -> None:
