@@ -45,6 +45,7 @@ COMMANDS = (
         "prune",
         "restore",
         "index",
+        "shard",
         "bench",
         "reproduce",
         "glossary",
@@ -103,6 +104,13 @@ def test_import_is_light() -> None:
     modules = json.loads(python("import ibidem, json, sys; print(json.dumps(list(sys.modules)))"))
     assert "ibidem" in modules
     assert not {"torch", "transformers", "faiss", "numpy", "ray", "sacrebleu", "submitit"} & set(modules)
+
+
+def test_shards_are_imported_when_they_are_used() -> None:
+    code = "import ibidem.api, ibidem.decode, ibidem.serve, ibidem.cli.app, sys; print(*sys.modules)"
+    loaded = python(code).split()
+    assert "ibidem.retrieve.parts" in loaded
+    assert not [name for name in loaded if name.startswith("ibidem.retrieve.sharded")]
 
 
 def test_every_command_prints_help_without_heavy_imports() -> None:

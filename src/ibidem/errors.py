@@ -74,3 +74,7 @@ class MismatchError(MemoryFolderError):
 
 class WorkerError(IbidemError):
     """Raised when a task cannot be run on any worker of an executor."""
+
+
+class ShardError(IbidemError):
+    """Raised when a shard of an index cannot be used: it refuses, cannot be reached, or does not answer in time."""

@@ -87,7 +87,7 @@ def test_commands_and_options_exist(words: list[str]) -> None:
 
 def test_compose() -> None:
     services = compose()["services"]
-    assert list(services) == ["proxy", "writer", "reader-1", "reader-2"]
+    assert list(services) == ["proxy", "writer", "reader-1", "reader-2", "shard-1", "shard-2"]
     writers = [
         name
         for name, one in services.items()
@@ -112,6 +112,25 @@ def test_compose() -> None:
         for volume in one.get("volumes", ()):
             source = volume.partition(":")[0]
             assert source in compose()["volumes"] or (DEPLOY / source).is_file()
+
+
+def test_shards() -> None:
+    """Both files have two shards with a secret, at the addresses that their comments give to the servers."""
+    services = compose()["services"]
+    text = (DEPLOY / "compose.yaml").read_text("utf-8")
+    for addresses in (text, (KUBERNETES / "shards.yaml").read_text("utf-8")):
+        assert "--shards shard-1:7001,shard-2:7001" in addresses
+    found = {name: shlex.split(one["command"]) for name, one in services.items() if name.startswith("shard")}
+    assert all(services[name]["env_file"][0]["path"] == "secrets/shards.env" for name in found)
+    assert all("${SHARDS:-}" in services[name]["command"] for name in ("writer", "reader-1", "reader-2"))
+    started = {name: one for name, one in containers() if name.startswith("shard") and one["args"][0] == "shard"}
+    for name, container in started.items():
+        assert "IBIDEM_SHARD_SECRET" in [one["name"] for one in container["env"]], name
+    for words in (found, {name: one["args"] for name, one in started.items()}):
+        assert sorted(words) == ["shard-1", "shard-2"]
+        for name, given in words.items():
+            assert name.endswith(option(given, "--part"))
+            assert option(given, "--listen").endswith(":7001")
 
 
 def test_the_image_runs_without_root_and_checks_itself() -> None:

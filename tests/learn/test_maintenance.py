@@ -8,8 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ibidem.learn import MemoryWriter, index_memory, maintain, maintenance, repair_memory
+from ibidem.learn import (
+    ContextualSettings,
+    LearnSettings,
+    MemoryWriter,
+    MetaKSettings,
+    PruneSettings,
+    TuneSettings,
+    index_memory,
+    learn,
+    maintain,
+    maintenance,
+    prune_memory,
+    repair_memory,
+)
 from ibidem.memory import Memory
+from ibidem.native import native
+from ibidem.retrieve import plan_digest
+from ibidem.text import Corpus
 
 if TYPE_CHECKING:
     from ibidem.model import BaseModel
@@ -64,3 +80,43 @@ def test_damaged_index_and_combiners_are_mended(tiny: BaseModel, memory: Path) -
     assert after.manifest.stages["index"]["setting"] == "IVF4,SQ8;nprobe=4"
     assert list(after.sentences()) == list(before.sentences())
     assert Translator(tiny, after).translate([text])
+
+
+def test_a_divided_index_is_repaired_and_not_merged(
+    tiny: BaseModel, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes serve its parts: a new plan in the background would leave them behind."""
+    before, _ = index_memory(Memory.open(memory), "auto" if native() is None else "native", shards=2)
+    name = "index_plan" if native() is None else "index_part_2"
+    file = memory / "artefacts" / before.manifest.artefacts[name].file
+    file.write_bytes(file.read_bytes()[:-1])
+    done = repair_memory(memory)
+    assert {row.file.partition("-")[0] for row in done.mended} == {f"artefacts/{name}"}
+    assert (done.lost, done.left) == ([], [])
+    after = Memory.open(memory)
+    assert after.verify() == []
+    assert after.manifest.stages["index"] == before.manifest.stages["index"]
+    assert plan_digest(after) == plan_digest(before)
+    monkeypatch.setattr(maintenance, "EXACT_BELOW", 2)
+    monkeypatch.setattr(maintenance, "MERGE_SHARE", 10**9)
+    monkeypatch.setattr(maintenance, "SEAL_BYTES", 100)
+    writer = MemoryWriter(memory, tiny)
+    writer.add_pair("Eins", "One")
+    sealed = writer.maintain()
+    assert not sealed.tail
+    assert plan_digest(sealed) == plan_digest(before)
+
+
+def test_learning_divides_the_index(tiny: BaseModel, corpus_file: Path, tmp_path: Path) -> None:
+    settings = LearnSettings(
+        index="exact",
+        index_shards=2,
+        tune=TuneSettings(metak=MetaKSettings(updates=2), contextual=ContextualSettings(updates=2)),
+    )
+    made = learn(tiny, Corpus([corpus_file]), tmp_path / "made", settings=settings)
+    assert made.manifest.stages["index"]["shards"] == 2
+    again = learn(tiny, Corpus([corpus_file]), tmp_path / "made", settings=settings)
+    assert again.generation == made.generation, "nothing is done twice"
+    pruned = prune_memory(made, PruneSettings(rate=0.3))
+    assert plan_digest(pruned) is None
+    assert not [name for name in pruned.manifest.artefacts if name.startswith("index")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ibidem.retrieve.sharded import PartState
 from ibidem.serve.metrics import Metrics
 from ibidem.serve.schemas import MemoryInfo
 
@@ -27,6 +28,7 @@ def test_metrics_format() -> None:
         *("ibidem_decoding_seconds_total", "ibidem_learnt_pairs_total", "ibidem_waiting_characters"),
         *("ibidem_memory_pairs", "ibidem_memory_entries", "ibidem_memory_generation"),
         *("ibidem_follow_seconds_behind", "ibidem_follow_stale", "ibidem_follow_missing_bytes"),
+        *("ibidem_shard_connections", "ibidem_shard_missed_steps", "ibidem_shard_late_answers", "ibidem_shard_lost"),
         *("ibidem_follow_received_bytes", "ibidem_follow_failures", "ibidem_follow_refused_files"),
     }
     assert 'ibidem_requests_total{code="503",path="/translate"} 1.0' in lines
@@ -51,3 +53,13 @@ def test_clients_cannot_create_labels(client: Client) -> None:
     assert "made-up" not in figures.body.decode()
     for line in figures.body.decode().splitlines():
         assert re.fullmatch(r'# TYPE \w+ \w+|# HELP \w+ [\w -]+|\w+(\{(\w+="[^"]*",?)+\})? [\d.e+-]+', line), line
+
+
+def test_shards_have_gauges() -> None:
+    metrics = Metrics()
+    metrics.set_shards("it", [PartState(1, connected=2), PartState(2, missed=7, late=3, lost=1)])
+    lines = metrics.render(0, []).decode().splitlines()
+    assert 'ibidem_shard_connections{memory="it",shard="1"} 2.0' in lines
+    assert 'ibidem_shard_missed_steps{memory="it",shard="2"} 7.0' in lines
+    assert 'ibidem_shard_late_answers{memory="it",shard="2"} 3.0' in lines
+    assert 'ibidem_shard_lost{memory="it",shard="2"} 1.0' in lines

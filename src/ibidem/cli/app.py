@@ -25,6 +25,7 @@ from ibidem.cli import (
     search,
     serve,
     settings,
+    shard,
     store,
     transform,
     translate,
@@ -154,6 +155,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "prune": transform.prune,
     "restore": transform.restore,
     "index": learn.index,
+    "shard": shard.shard,
     "bench": evaluate.bench,
     "reproduce": reproduce.reproduce,
 }

@@ -36,7 +36,7 @@ def explain(
     json: options.Json = False,
 ) -> None:
     """Translate, and show the confidence, and for every word its share from the memory and the sentences behind it."""
-    from ibidem.decode import join_confidences, match_pieces
+    from ibidem.decode import join_confidences, match_pieces, missing_shards
 
     translator = translator_options.open(combiner)
     lines = iter(texts) if texts else read_lines(sys.stdin.buffer, "stdin")
@@ -46,11 +46,13 @@ def explain(
         explanations = translator.explain_found(layouts, found)
         estimated = translator.estimator.estimate(translator.scorer, layouts, found)
         memories = {str(memory.path): memory for memory in translator.memories}
-        for explanation, layout, known in zip(explanations, layouts, estimated, strict=True):
+        for explanation, layout, known, parts in zip(explanations, layouts, estimated, found, strict=True):
             confidence = join_confidences(known)
             near = match_pieces(translator.model, memories, layout.pieces, matches) if matches else []
             if json:
                 more: dict[str, object] = {"confidence": None if confidence is None else round(confidence, 4)}
+                if missing := missing_shards(parts):
+                    more["missing_shards"] = list(missing)
                 if matches:
                     more["matches"] = [[one.to_json() for one in of_piece] for of_piece in near]
                 print(json_module.dumps(explanation.to_json() | more, ensure_ascii=False))

@@ -156,16 +156,24 @@ def extract(
 def index(
     memory: options.MemoryPath,
     setting: Annotated[str, typer.Argument(help="auto, exact, native, paper, or a faiss factory string.")] = "auto",
+    shards: Annotated[
+        int,
+        typer.Option(
+            "--shards",
+            min=1,
+            help="Divide the index into this many parts, which `ibidem shard` serves on one or several machines.",
+        ),
+    ] = 1,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Build the search index of a memory again."""
+    """Build the search index of a memory again, whole or divided into shards."""
     from ibidem.learn import index_memory
     from ibidem.memory import Memory
 
     use_threads(threads)
     with shown_progress() as progress:
-        opened, _ = index_memory(Memory.open(memory), setting, threads=threads, progress=progress)
+        opened, _ = index_memory(Memory.open(memory), setting, shards=shards, threads=threads, progress=progress)
     _note_index(opened)
     print_summary(opened, json=json)
 
@@ -203,6 +211,6 @@ def tune(
 
 def _note_index(memory: Memory) -> None:
     """Print the notes of the index, such as a setting that it could not use."""
-    stored = memory.manifest.artefacts.get("index")
-    for message in stored.info["notes"] if stored is not None else ():
+    stored = [record.info for name, record in memory.manifest.artefacts.items() if name.startswith("index")]
+    for message in dict.fromkeys(message for info in stored for message in info.get("notes", ())):
         note(message)

@@ -115,11 +115,14 @@ class Tools:
         The languages are codes such as "de" and "en"; they may be left out if the server has only one direction. The
         warnings name parts of the translation that should be checked.
         """
+        from ibidem.retrieve import noted_missing
+
         translator = self._find_translator(source_language, target_language)
         _check_size(text)
         warnings: list[str] = []
-        with self._lock:
+        with self._lock, noted_missing() as missing:
             (translation,) = translator.translate([text], warn=lambda _, message: warnings.append(message))
+        warnings += [f"shard {number} of a memory did not answer in time" for number in sorted(missing)]
         source, target = self._pair_of(translator)
         return {
             "translation": translation,

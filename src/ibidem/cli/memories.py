@@ -245,7 +245,8 @@ def print_summary(memory: Memory, *, json: bool) -> None:
     if "index" in memory.manifest.stages and "index" not in memory.manifest.artefacts:
         rows.append(("index", describe_value(memory.manifest.stages["index"]["description"])))
     rows += [
-        (_NAMES.get(name, name), describe_artefact(record.info)) for name, record in memory.manifest.artefacts.items()
+        (_NAMES.get(name, name.replace("_", " ")), describe_artefact(record.info))
+        for name, record in memory.manifest.artefacts.items()
     ]
     print_table(str(memory.path), rows, ("memory", ""))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ibidem.glossary import Glossary
     from ibidem.memory import ModelIdentity
     from ibidem.model import BaseModel
+    from ibidem.retrieve.sharded import ShardSettings
 
 Model = Annotated[
     str | None,
@@ -178,6 +179,36 @@ _Temperature = Annotated[
 ]
 
 
+_Shards = Annotated[
+    str | None,
+    typer.Option(
+        "--shards",
+        metavar="ADDRESS,…",
+        help="Search the memory's index in these `ibidem shard` processes: HOST:PORT or unix:PATH of each part; "
+        "several of one part are replicas.",
+        show_default=False,
+    ),
+]
+ShardSecret = Annotated[
+    Path | None,
+    typer.Option(
+        "--shard-secret",
+        help="File with the secret that shards and their clients share; or set IBIDEM_SHARD_SECRET.",
+        show_default=False,
+    ),
+]
+_ShardDeadline = Annotated[
+    float, typer.Option("--shard-deadline", help="Milliseconds that a step waits for the answers of shards.")
+]
+_Missing = Annotated[
+    str,
+    typer.Option(
+        "--missing",
+        help="What to do without the answer of a shard: flag (translate without its part, and say so) or refuse.",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Options that choose the base model and the device.
@@ -257,6 +288,10 @@ class TranslatorOptions(ModelOptions):
     batch_size: BatchSize = 32
     retrieval_margin: RetrievalMargin = None
     split: Split = True
+    shards: _Shards = None
+    shard_secret: ShardSecret = None
+    shard_deadline: _ShardDeadline = 1000.0
+    missing: _Missing = "flag"
 
     @property
     def memories(self) -> list[tuple[str, float]]:
@@ -293,7 +328,8 @@ class TranslatorOptions(ModelOptions):
             combiner: The given combiners; None or empty if there are none.
 
         Raises:
-            UsageError: There is a combiner without a memory, or the file of the glossary does not exist.
+            UsageError: There is a combiner without a memory, the file of the glossary does not exist, or the options
+                of shards are invalid.
             GlossaryError: The file of the glossary is damaged.
         """
         if self.glossary is not None and not self.glossary.is_file():
@@ -303,8 +339,30 @@ class TranslatorOptions(ModelOptions):
 
             if self.glossary.suffix == ENDING:
                 Glossary.open(self.glossary)
+        self.shard_settings()
         if not self.memories and (self.fixed_combiner or combiner):
             raise UsageError("A combiner needs a memory: give its folder with -m.")
+
+    def shard_settings(self) -> ShardSettings | None:
+        """Return where the shards are; None without --shards.
+
+        Raises:
+            UsageError: An option is invalid, or another option of shards is given without --shards.
+        """
+        if self.shards is None:
+            if self.shard_secret is not None or self.missing != "flag":
+                raise UsageError("--shard-secret and --missing need the addresses of shards: give --shards.")
+            return None
+        if self.index is not None:
+            raise UsageError("The shards have an index already: give either --index or --shards.")
+        from ibidem.retrieve.sharded import ShardSettings, parse_addresses, read_secret
+
+        return ShardSettings(
+            parse_addresses(self.shards),
+            read_secret(self.shard_secret),
+            deadline_ms=self.shard_deadline,
+            missing=self.missing,
+        )
 
     def load_glossary(self, model: BaseModel) -> Glossary | None:
         """Read the glossary for the languages of a model; None without --glossary.
@@ -365,6 +423,7 @@ class TranslatorOptions(ModelOptions):
                 source_prefix=self.source_prefix,
                 split="sentences" if self.split else "off",
                 glossary=self.glossary if with_glossary else None,
+                shards=self.shard_settings(),
             )
         if model is None:
             self.note_assumed(translator.model)

@@ -295,13 +295,22 @@ def open_translators(given: TranslatorOptions, combiner: str | None, *, create: 
         translators = [given.open(combiner, model=base)]
     else:
         translators = [
-            replace(given, memory=values, glossary=None).open(
+            replace(given, memory=values, glossary=None, shards=given.shards if _has_shards(values) else None).open(
                 combiner, model=base if base is not None and key[0] == base.name else None
             )
             for key, values in groups.items()
         ]
         _give_glossary(given, translators)
     return translators + _open_known_models(given, translators)
+
+
+def _has_shards(values: Sequence[str]) -> bool:
+    """Return whether one of some memories has an index that is divided into shards."""
+    from ibidem.memory import Memory
+    from ibidem.retrieve import plan_digest
+
+    folders = [folder for folder, _ in TranslatorOptions(memory=list(values)).memories]
+    return any(plan_digest(Memory.open(folder)) is not None for folder in folders)
 
 
 def _give_glossary(given: TranslatorOptions, translators: Sequence[Translator]) -> None:
@@ -325,7 +334,18 @@ def _open_known_models(given: TranslatorOptions, translators: Sequence[Translato
         return primary_language(source or ""), primary_language(target or "")
 
     served = {pair_of(one.model.tokens.source_language, one.model.tokens.target_language) for one in translators}
-    plain = replace(given, memory=None, glossary=None, k=None, weight=None, temperature=None, index=None)
+    plain = replace(
+        given,
+        memory=None,
+        glossary=None,
+        k=None,
+        weight=None,
+        temperature=None,
+        index=None,
+        shards=None,
+        shard_secret=None,
+        missing="flag",
+    )
     opened = []
     for known in known_models():
         pair = pair_of(known.source_language, known.target_language)

@@ -216,7 +216,7 @@ def _results(
             warn=warn,
         )
         for number, (source, best) in enumerate(zip(window, found, strict=True)):
-            result = {
+            result: dict[str, object] = {
                 "source": source,
                 "translation": best.text,
                 "translations": [{"text": text, "score": score} for text, score in best.alternatives],
@@ -224,6 +224,8 @@ def _results(
                 "segments": [_describe_segment(segment, shown=matches > 0) for segment in best.segments],
                 "warnings": warnings.get(number, []),
             }
+            if best.missing_shards:
+                result["missing_shards"] = list(best.missing_shards)
             yield json_module.dumps(result, ensure_ascii=False)
 
 

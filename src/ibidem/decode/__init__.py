@@ -13,7 +13,7 @@ from ibidem.decode.assessment import (
     translate_and_assess,
 )
 from ibidem.decode.beam_search import BeamSearcher, BestTokens, Check, SearchSettings, beam_search, never_stop
-from ibidem.decode.beams import Hypothesis
+from ibidem.decode.beams import Hypothesis, missing_shards
 from ibidem.decode.confidence import (
     FEATURES,
     GENERAL_CONFIDENCE,
@@ -84,6 +84,7 @@ __all__ = [
     "load_memory_scorer",
     "load_model_for",
     "match_pieces",
+    "missing_shards",
     "never_stop",
     "translate_and_assess",
     "translate_document",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ibidem.decode.beam_search import never_stop
+from ibidem.decode.beams import missing_shards
 from ibidem.errors import UsageError
 from ibidem.memory import find_matches
 from ibidem.text import check_translation
@@ -93,12 +94,14 @@ class AssessedTranslation(NamedTuple):
         segments: The sentences.
         alternatives: All translations that were asked for, the best first, each with the sum of the scores of its
             sentences; sentences are not left empty here.
+        missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
 
     text: str
     confidence: float | None
     segments: tuple[AssessedSegment, ...]
     alternatives: tuple[tuple[str, float], ...]
+    missing_shards: tuple[int, ...] = ()
 
 
 def translate_and_assess(
@@ -168,7 +171,7 @@ def translate_and_assess(
                     warn(number, message)
         text, segments = assess_segments(layout, translations, known, min_confidence, near)
         ranked = tuple(_rank(layout, parts, rank, decode) for rank in range(max(map(len, parts), default=1)))
-        assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked))
+        assessed.append(AssessedTranslation(text, join_confidences(known), segments, ranked, missing_shards(parts)))
     return assessed
 
 

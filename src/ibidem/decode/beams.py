@@ -18,7 +18,7 @@ from ibidem.decode.retrieval_policy import find_lagging
 from ibidem.native import NativeBeams, native
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ibidem.glossary import TermUse
     from ibidem.native import Evidence
@@ -39,6 +39,7 @@ class Hypothesis(NamedTuple):
         evidence: The probabilities and nearest neighbours of its tokens, its end included; None where the search did
             not record them.
         terms: The terms of the glossary that the source has, and where the translation has them.
+        missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
 
     tokens: list[int]
@@ -47,6 +48,31 @@ class Hypothesis(NamedTuple):
     skipped: tuple[int, ...] = ()
     evidence: Evidence | None = None
     terms: tuple[TermUse, ...] = ()
+    missing_shards: tuple[int, ...] = ()
+
+
+def mark_missing(hypotheses: list[Hypothesis], missing: Collection[int]) -> list[Hypothesis]:
+    """Flag hypotheses that were found without the answers of some shards.
+
+    Args:
+        hypotheses: The hypotheses of a sentence.
+        missing: The numbers of the shards.
+
+    Returns:
+        The flagged hypotheses; the list itself where all shards answered.
+    """
+    if not missing:
+        return hypotheses
+    return [one._replace(missing_shards=tuple(sorted(missing))) for one in hypotheses]
+
+
+def missing_shards(parts: Iterable[Sequence[Hypothesis]]) -> tuple[int, ...]:
+    """Return the shards that the translation of a text was made without at some step.
+
+    Args:
+        parts: The hypotheses of each piece of the text.
+    """
+    return tuple(sorted({number for hypotheses in parts for number in hypotheses[0].missing_shards}))
 
 
 class Rules(NamedTuple):

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -41,10 +41,13 @@ from ibidem.retrieve import (
     BaseIndex,
     CompactedIndex,
     Index,
+    PartedIndex,
     compactor_of,
     exact_part,
     join,
     open_base_index,
+    parted_base,
+    plan_digest,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from ibidem.memory import ModelIdentity
     from ibidem.model import BaseModel
     from ibidem.retrieve import IndexPart
+    from ibidem.retrieve.sharded import PartState, RemoteParts, ShardSettings
 
 # A memory or its folder; or several, each alone or in a tuple with its weight.
 MemoryLike = Memory | str | Path
@@ -90,6 +94,35 @@ def open_memories(memories: MemoryArgument | None) -> list[tuple[Memory, float]]
         if sum(memory.path.resolve() == other.path.resolve() for other, _ in opened) > 1:
             raise UsageError(f"The memory {memory.path} was given twice: give it once, with its weight.")
     return opened
+
+
+def choose_divided(
+    opened: Sequence[tuple[Memory, float]], shards: ShardSettings | str | Sequence[str] | None
+) -> tuple[ShardSettings | None, Memory | None]:
+    """Return the settings of shards, and the memory that they belong to.
+
+    Args:
+        opened: The memories and their weights.
+        shards: The settings or addresses; None for none.
+
+    Raises:
+        UsageError: None of the memories has shards, or several have some.
+    """
+    if shards is None:
+        return None, None
+    from ibidem.retrieve.sharded import shard_settings
+
+    divided = [memory for memory, _ in opened if plan_digest(memory) is not None]
+    if len(divided) == 1:
+        return shard_settings(shards), divided[0]
+    if divided:
+        names = ", ".join(str(memory.path) for memory in divided)
+        raise UsageError(f"Shards can be used for one memory, and {names} have some: give only one of them.")
+    where = opened[0][0].path if opened else "MEMORY"
+    raise UsageError(
+        f"No memory has shards: build them with `ibidem index -m {where} --shards N`, or leave the addresses of "
+        "shards out."
+    )
 
 
 def load_model_for(
@@ -259,6 +292,7 @@ class LoadedMemory:
         index: An index over the memory's keys, or an index setting; None for the memory's own.
         weight: The weight of this memory relative to other ones.
         hidden: The numbers of sealed entries, ascending, that are not retrieved; None for none.
+        shards: Where the parts of the index are served; None to search in this process.
 
     Attributes:
         memory: The state of the memory that `scorer` uses.
@@ -266,7 +300,8 @@ class LoadedMemory:
 
     Raises:
         MismatchError: If the memory was learnt with another model.
-        UsageError: If the memory is unfinished, or does not hold the combiner.
+        UsageError: If the memory is unfinished, does not hold the combiner, or is to use shards and has none.
+        ShardError: If a shard refuses or is missing.
     """
 
     memory: Memory
@@ -286,6 +321,7 @@ class LoadedMemory:
         index: Index | str | None = None,
         weight: float = 1.0,
         hidden: NDArray[np.int64] | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
         check_identity(memory, model)
         if memory.entries:
@@ -295,6 +331,7 @@ class LoadedMemory:
         self._given_combiner = combiner
         self._given_index = index
         self._hidden = hidden
+        self._shards = shards
         self._reloading = threading.Lock()
         self._load(memory.pinned())
 
@@ -362,12 +399,31 @@ class LoadedMemory:
             return None if chosen is None else place_combiner(chosen, self._device)
         return place_combiner(combiner, self._device)
 
+    @property
+    def shard_states(self) -> Sequence[PartState]:
+        """What became of the requests to each shard; empty where the index is searched in this process."""
+        index = self._base.index
+        if self._shards is None or not isinstance(index, PartedIndex):
+            return ()
+        return cast("RemoteParts", index.searcher).states()
+
     def _open_base(self, memory: Memory) -> BaseIndex:
+        if self._shards is not None:
+            return self._connect(memory, self._shards)
         given = self._given_index
         if given is None or isinstance(given, str):
             return open_base_index(memory, given, self._device)
         inner = given.index if isinstance(given, CompactedIndex) else given
         return BaseIndex(inner, memory.entries, len(memory.removed_entries))
+
+    def _connect(self, memory: Memory, shards: ShardSettings) -> BaseIndex:
+        """Connect to the shards of the index; connections to the shards of the same plan are kept."""
+        from ibidem.retrieve.sharded import connect_parts
+
+        known = self._base.index if hasattr(self, "_base") else None
+        if isinstance(known, PartedIndex) and known.plan.digest == plan_digest(memory):
+            return parted_base(memory, known.plan, known.searcher)
+        return parted_base(memory, *connect_parts(memory, shards))
 
     def _update(self, memory: Memory) -> None:
         """Make a scorer of this state of the memory; within a generation the cost depends only on what was added."""

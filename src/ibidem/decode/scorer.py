@@ -22,14 +22,15 @@ from ibidem.combine import (
     to_native,
 )
 from ibidem.compact import NativeCompactor
-from ibidem.native import Ivf, RetrievalStep, SentenceTable, look_up, native
-from ibidem.retrieve import CompactedIndex, NativeIndex
+from ibidem.native import Ivf, RemoteSearch, RetrievalStep, SentenceTable, look_up, native
+from ibidem.retrieve import CompactedIndex, NativeIndex, PartedIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ibidem.combine import Sources, StepContext
     from ibidem.memory import Memory
+    from ibidem.native import SearchLimits
     from ibidem.retrieve import Index
 
 
@@ -353,13 +354,24 @@ def make_scorer(index: Index, table: EntryTable, combiner: Combiner, memory: Mem
 
 
 def _make_step(index: Index, table: EntryTable, combiner: Combiner) -> RetrievalStep | None:
-    """Join the parts; None where one of them is not native, or the index is empty."""
+    """Join the parts; None where one of them is not native, or the index is empty.
+
+    A divided index is searched by one call of a Python function in the middle of the native step.
+    """
     inner, compactor = (index.index, index.compactor) if isinstance(index, CompactedIndex) else (index, None)
-    if not isinstance(combiner, NativeCombiner) or not isinstance(inner, NativeIndex):
+    if not isinstance(combiner, NativeCombiner) or not (compactor is None or isinstance(compactor, NativeCompactor)):
         return None
-    if not (compactor is None or isinstance(compactor, NativeCompactor)) or not isinstance(inner.ivf, Ivf):
+    if inner.size == 0 or len(table) == 0 or native() is None:
         return None
-    if inner.size == 0 or len(table) == 0:
+    search: Ivf | RemoteSearch
+    limits: tuple[SearchLimits | None, SearchLimits | None] = None, None
+    live = threads = None
+    if isinstance(inner, PartedIndex):
+        search = RemoteSearch(inner.dimension, inner.search_rows)
+    elif isinstance(inner, NativeIndex) and isinstance(inner.ivf, Ivf):
+        search, live, threads = inner.ivf, inner.live, inner.threads
+        limits = inner.probing(combiner.k), inner.probing(combiner.k, reduced=True)
+    else:
         return None
     sentences = None
     if combiner.needs_context and table.log_probs is not None and table.sentences is not None:
@@ -367,12 +379,11 @@ def _make_step(index: Index, table: EntryTable, combiner: Combiner) -> Retrieval
         sentences = SentenceTable(table.log_probs, table.sentences, table.source_vectors)
     return RetrievalStep(
         None if compactor is None else compactor.kernel,
-        inner.ivf,
-        inner.probing(combiner.k),
-        inner.probing(combiner.k, reduced=True),
+        search,
+        *limits,
         table.values,
         combiner.kernel,
         sentences=sentences,
-        alive_mask=inner.live,
-        threads=inner.threads,
+        alive_mask=live,
+        threads=threads,
     )

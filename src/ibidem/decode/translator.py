@@ -10,11 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ibidem.decode.beam_search import BeamSearcher, SearchSettings, never_stop
+from ibidem.decode.beams import mark_missing
 from ibidem.decode.confidence import ConfidenceEstimator
 from ibidem.decode.explain import explain
 from ibidem.decode.loaded_memory import (
     LoadedMemory,
     MemoryArgument,
+    choose_divided,
     load_model_for,
     open_memories,
     prepare_meanwhile,
@@ -26,6 +28,7 @@ from ibidem.decode.text_splitter import PIECE_TOKENS, Splitting, TextLayout, che
 from ibidem.errors import UsageError
 from ibidem.glossary import Glossary, TermMatcher, load_glossary
 from ibidem.model import BaseModel, resolve_device
+from ibidem.retrieve import noted_missing
 from ibidem.text import check_translation
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from ibidem.glossary import Entry
     from ibidem.memory import Memory
     from ibidem.retrieve import Index
+    from ibidem.retrieve.sharded import ShardSettings
 
 # (number of a text from 0, message)
 Warn: TypeAlias = Callable[[int, str], None]
@@ -112,6 +116,8 @@ class Translator:
         piece_tokens: A sentence of more source tokens than this, or than the model reads, is cut into pieces; None for
             the model's limit only.
         glossary: A glossary, or its file (.glossary, CSV, TSV, TBX): the terms that translations must contain.
+        shards: Addresses of `ibidem shard` (HOST:PORT or unix:PATH), or settings with them: the index of the memory is
+            searched there. None searches all memories in this process.
 
     Attributes:
         model: The base model.
@@ -159,6 +165,7 @@ class Translator:
         split: Splitting = "sentences",
         piece_tokens: int | None = PIECE_TOKENS,
         glossary: Glossary | str | os.PathLike[str] | None = None,
+        shards: ShardSettings | str | Sequence[str] | None = None,
     ) -> None:
         if piece_tokens is not None and piece_tokens < 2:
             raise UsageError(f"Invalid piece_tokens {piece_tokens}: give 2 or more, or None.")
@@ -166,6 +173,7 @@ class Translator:
             raise UsageError(f"Invalid batch size {batch_size}: give 1 or more.")
         self.splitting = check_splitting(split)
         opened = open_memories(memory)
+        served, divided = choose_divided(opened, shards)
         if isinstance(model, BaseModel):
             model.check_languages(source_language, target_language)
             self.model = model
@@ -183,7 +191,14 @@ class Translator:
                 )
         with prepare_meanwhile(self.model, wanted=bool(opened)):
             self.loaded_memories = [
-                LoadedMemory(found, self.model, combiner=combiner, index=index, weight=weight)
+                LoadedMemory(
+                    found,
+                    self.model,
+                    combiner=combiner,
+                    index=index,
+                    weight=weight,
+                    shards=served if found is divided else None,
+                )
                 for found, weight in opened
             ]
         self._scorer = self._combine([loaded.scorer for loaded in self.loaded_memories])
@@ -484,8 +499,9 @@ class Translator:
         results = []
         for number, (piece, hypotheses) in enumerate(zip(pieces, found, strict=True)):
             prefix = () if prefixes is None else prefixes[number]
-            best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
-            results.append(best)
+            with noted_missing() as missing:
+                best = self._term_searcher(piece, hypotheses, matcher, settings, scorer or self.scorer, prefix, check)
+            results.append(mark_missing(best, missing.union(hypotheses[0].missing_shards)))
             uses = best[0].terms
             self.work.terms += len(uses)
             self.work.forced_terms += sum(use.forced for use in uses)
@@ -568,9 +584,10 @@ class Translator:
             forced = None if prefixes is None else [prefixes[i] for i in rows]
             if scorer is None:
                 self.refresh()
-            found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
+            with noted_missing() as missing:
+                found = self._searcher([sources[i] for i in rows], settings, scorer or self.scorer, forced, check)
             for i, hypotheses in zip(rows, found, strict=True):
-                results[i] = hypotheses
+                results[i] = mark_missing(hypotheses, missing)
                 self.work.tokens += len(hypotheses[0].tokens) + 1
         self.work.sentences += len(sources)
         self.work.seconds += time.perf_counter() - started

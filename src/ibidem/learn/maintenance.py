@@ -12,12 +12,36 @@ import torch
 from ibidem.errors import LockedMemoryError
 from ibidem.learn.limits import LARGEST_NATIVE_INDEX, check_count, check_room
 from ibidem.learn.provenance import digest, write_card
-from ibidem.memory import INDEX_ARTEFACT, TEMPORARY, Memory, check_complete, repair_folder
+from ibidem.memory import (
+    INDEX_ARTEFACT,
+    INDEX_PLAN_ARTEFACT,
+    TEMPORARY,
+    Memory,
+    check_complete,
+    index_part_artefact,
+    repair_folder,
+)
 from ibidem.progress import Progress, silent
-from ibidem.retrieve import EXACT_BELOW, FaissIndex, Index, NativeIndex, build_index, with_compactor
+from ibidem.retrieve import (
+    EXACT_BELOW,
+    FaissIndex,
+    Index,
+    IndexPlan,
+    NativeIndex,
+    RangeKeys,
+    build_index,
+    contents_digest,
+    divide,
+    open_index,
+    plan_part,
+    with_compactor,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ibidem.memory import Repair
+    from ibidem.retrieve import PartPlan
 
 # The keys of the journal are copied for every pair that is added: a longer journal would delay additions noticeably.
 SEAL_BYTES = 4 << 20
@@ -27,23 +51,30 @@ MERGE_SHARE = 50
 _PROGRESS_LABELS = {"train": "Training the index", "add": "Adding keys", "measure": "Measuring recall"}
 
 
-def index_digest(setting: str) -> str:
+def index_digest(setting: str, shards: int = 1) -> str:
     """Return the digest of an index: of its setting only, since every change of the keys removes the index.
 
     Args:
         setting: The setting of `index_memory`.
+        shards: The number of parts that it is divided into.
     """
-    return digest(setting)
+    return digest(setting) if shards == 1 else digest(setting, shards)
 
 
 def index_memory(
-    memory: Memory, setting: str = "auto", *, threads: int | None = None, progress: Progress = silent
+    memory: Memory,
+    setting: str = "auto",
+    *,
+    shards: int = 1,
+    threads: int | None = None,
+    progress: Progress = silent,
 ) -> tuple[Memory, Index]:
     """Build an index over all entries of a memory, and store it there.
 
     Args:
         memory: A complete memory.
         setting: "auto", "exact", or the description of a native or faiss index. An exact index needs no file.
+        shards: Divide the index into this many parts over consecutive entries, which several processes can serve.
         threads: The number of threads; None uses all.
         progress: Receives the number of keys that are done.
 
@@ -60,7 +91,9 @@ def index_memory(
 
     memory = memory.sealed()
     check_complete(memory)
-    check_index(memory, setting)
+    check_index(memory, setting, shards)
+    if shards > 1:
+        return _index_parts(memory, setting, shards, threads, report)
     removals = len(memory.removed_entries)  # counted now: other processes may remove pairs while the index is built
     index = build_index(
         memory.search_keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
@@ -68,12 +101,11 @@ def index_memory(
     # The next writer deletes files with this prefix, which a killed process may leave.
     with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
         edit.set_fitted(memory)
+        edit.remove_index()
         if isinstance(index, FaissIndex | NativeIndex):
             kind = "faiss" if isinstance(index, FaissIndex) else "native"
             file = Path(scratch) / f"index.{kind}"
             edit.put_artefact(INDEX_ARTEFACT, kind, file, index.save(file) | {"removals": removals})
-        else:
-            edit.remove_artefact(INDEX_ARTEFACT)
         notes: dict[str, object] = {"setting": setting, "description": index.description}
         if isinstance(index, FaissIndex | NativeIndex) and index.recall is not None:
             notes["recall@16"] = round(index.recall, 4)
@@ -83,21 +115,65 @@ def index_memory(
     return memory, with_compactor(index, memory, torch.device("cpu"))
 
 
-def check_index(memory: Memory, setting: str) -> None:
+def _index_parts(
+    memory: Memory, setting: str, shards: int, threads: int | None, report: Callable[[str, int, int], None]
+) -> tuple[Memory, Index]:
+    """Build an index of each part of the entries, and store them; see `index_memory`."""
+    removals, contents = len(memory.removed_entries), contents_digest(memory)
+    ranges = divide(memory.entries, shards)
+    built: list[Index] = []
+    for first, last in ranges:
+        keys = RangeKeys(memory.search_keys, first, last)
+        index = build_index(
+            keys, setting, seed=memory.manifest.seed, threads=threads, progress=report, scratch=memory.path
+        )
+        # A copy without what searched the file, since that holds the arrays in RAM.
+        built.append(replace(index) if isinstance(index, NativeIndex) else index)
+    with memory.edit() as edit, tempfile.TemporaryDirectory(dir=memory.path, prefix=TEMPORARY) as scratch:
+        edit.set_fitted(memory)
+        edit.remove_index()
+        file = Path(scratch) / "part.native"
+        parts: list[PartPlan] = []
+        for number, (index, (first, last)) in enumerate(zip(built, ranges, strict=True), start=1):
+            parts.append(plan_part(index, first, last, index.save(file) if isinstance(index, NativeIndex) else {}))
+            if isinstance(index, NativeIndex):
+                edit.put_artefact(index_part_artefact(number), "native", file, parts[-1].info)
+        plan = IndexPlan(memory.dimension, removals, contents, tuple(parts))
+        info = {"kind": "shards", "parts": shards, "size": plan.size}
+        edit.put_artefact(INDEX_PLAN_ARTEFACT, "json", plan.to_bytes(), info)
+        kinds = ", ".join(sorted({part.kind for part in parts}))
+        notes: dict[str, object] = {
+            "setting": setting,
+            "shards": shards,
+            "description": f"{shards} shards, {kinds}, {plan.size} keys of {plan.dimension} dimensions",
+        }
+        recalls = [part.info["recall"] for part in parts if part.info.get("recall") is not None]
+        if recalls:
+            notes["least recall@16 of a shard"] = round(min(recalls), 4)
+        edit.set_stage("index", {"digest": index_digest(setting, shards), **notes})
+        memory = edit.commit()
+    write_card(memory)
+    return memory, open_index(memory, None, torch.device("cpu"))
+
+
+def check_index(memory: Memory, setting: str, shards: int = 1) -> None:
     """Check that an index can be built over all entries of a memory.
 
     Args:
         memory: The memory.
         setting: The setting of the index.
+        shards: The number of parts that it is divided into.
 
     Raises:
         UsageError: The index would need more RAM or larger numbers.
     """
     if setting.strip() == "exact":
         return
-    check_room("index", memory.entries, memory.path)
-    remedy = "learn several smaller memories, or give the index setting exact"
-    check_count("entries of an index", memory.entries, LARGEST_NATIVE_INDEX, remedy)
+    if shards > 1:
+        divide(memory.entries, shards)
+    check_room("index", -(-memory.entries // shards), memory.path)
+    remedy = "divide the index with --shards, learn several smaller memories, or give the index setting exact"
+    check_count("entries of an index", -(-memory.entries // shards), LARGEST_NATIVE_INDEX, remedy)
 
 
 def repair_memory(
@@ -126,10 +202,11 @@ def repair_memory(
     if not done.index_dropped or done.left:
         return done
     memory = Memory.open(folder)
-    setting = memory.manifest.stages.get("index", {}).get("setting", "auto")
-    index_memory(memory, str(setting), progress=progress)
+    stage = memory.manifest.stages.get("index", {})
+    setting, shards = str(stage.get("setting", "auto")), int(stage.get("shards", 1))
+    index_memory(memory, setting, shards=shards, progress=progress)
     mended = [
-        replace(row, reason="it was damaged, and built again") if row.file.startswith("artefacts/index-") else row
+        replace(row, reason="it was damaged, and built again") if row.file.startswith("artefacts/index") else row
         for row in done.mended
     ]
     return done._replace(mended=mended)
@@ -181,7 +258,10 @@ def _maintain(memory: Memory, device: torch.device, progress: Progress) -> Memor
         memory = memory.sealed()
     if not is_merge_due(memory):
         return memory
-    setting = memory.manifest.stages.get("index", {}).get("setting")
+    stage = memory.manifest.stages.get("index", {})
+    if stage.get("shards", 1) > 1:  # the processes that serve the shards would have to be restarted
+        return memory
+    setting = stage.get("setting")
     if setting is None and device.type == "cuda":  # exact search on CUDA needs no index
         with memory.edit() as edit:
             edit.set_fitted(edit.memory)

@@ -54,6 +54,7 @@ class LearnSettings:
         prune: The settings of pruning.
         keep_unpruned: Keep a snapshot of the unpruned memory.
         index: The setting of the index; None chooses "auto" on a CPU, and builds none on CUDA.
+        index_shards: The number of parts that the index is divided into.
         threads: The number of threads that build the index; None uses all.
 
     Raises:
@@ -74,6 +75,7 @@ class LearnSettings:
     prune: PruneSettings = field(default_factory=lambda: PruneSettings(rate=0.0))
     keep_unpruned: bool = True
     index: str | None = None
+    index_shards: int = 1
     threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -271,10 +273,11 @@ def _plan(
         )
 
     def run_index(memory: Memory) -> Memory:
-        return index_memory(memory, setting or "auto", threads=settings.threads, progress=progress)[0]
+        shards, threads = settings.index_shards, settings.threads
+        return index_memory(memory, setting or "auto", shards=shards, threads=threads, progress=progress)[0]
 
     cluster_step = [Step("cluster", clusters, run_cluster)] if clusters is not None else []
-    index_step = [Step("index", index_digest(setting), run_index)] if setting is not None else []
+    index_step = [Step("index", index_digest(setting, settings.index_shards), run_index)] if setting is not None else []
     compact_step, prune_step = Step("compact", compact, run_compact), Step("prune", pruned, run_prune)
     tune_step = Step("tune", tuned, run_tune)
     if first_tuned:

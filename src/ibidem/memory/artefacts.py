@@ -32,12 +32,32 @@ REMOVED_ENTRIES = "removed_entries"
 
 # The names of artefacts, and of the files below `artefacts/`.
 INDEX_ARTEFACT = "index"
+INDEX_PLAN_ARTEFACT = "index_plan"
+_INDEX_PART = "index_part_"
 COMPACTOR_ARTEFACT = "compactor"
 SOURCE_PROJECTION_ARTEFACT = "source_projection"
 FIXED_COMBINER_ARTEFACT = "combiner_fixed"
 ADAPTIVE_COMBINER_ARTEFACT = "combiner_adaptive"
 CONTEXTUAL_COMBINER_ARTEFACT = "combiner_contextual"
 CONFIDENCE_ARTEFACT = "confidence"
+
+
+def index_part_artefact(number: int) -> str:
+    """Return the name of the artefact of a part of an index that is divided into shards.
+
+    Args:
+        number: The number of the part, from 1.
+    """
+    return f"{_INDEX_PART}{number}"
+
+
+def is_index_artefact(name: str) -> bool:
+    """Return whether an artefact belongs to the index: the whole one, or the plan or a part of a divided one.
+
+    Args:
+        name: The name of the artefact.
+    """
+    return name in (INDEX_ARTEFACT, INDEX_PLAN_ARTEFACT) or name.startswith(_INDEX_PART)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ibidem.memory.artefacts import (
     COMPACTOR_ARTEFACT,
     REMOVED_ENTRIES,
     REMOVED_PAIRS,
+    is_index_artefact,
     json_copy,
     read_removed,
     serials_of,
@@ -325,6 +326,12 @@ class Edit:
         self._check_open()
         kept = {other: record for other, record in self._draft.artefacts.items() if other != name}
         self._draft = replace(self._draft, artefacts=kept)
+
+    def remove_index(self) -> None:
+        """Leave the index out of the next commit, whole or divided into parts."""
+        for name in list(self._draft.artefacts):
+            if is_index_artefact(name):
+                self.remove_artefact(name)
 
     def set_stage(self, name: str, notes: Mapping[str, Any]) -> None:
         """Store the notes of a stage of learning (its settings and counts), in place of earlier ones.

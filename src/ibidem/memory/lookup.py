@@ -85,18 +85,7 @@ class KeyView:
         Raises:
             UsageError: The entries are out of range.
         """
-        if not 0 <= start <= stop <= self.size:
-            raise UsageError(f"entries {start} to {stop} do not exist: this memory has {self.size}")
-        parts = []
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        for number in range(first, len(self._segments)):
-            origin = int(self._starts[number])
-            if origin >= stop:
-                break
-            segment = self._segments[number]
-            parts.append(
-                segment.array(self._name).read(max(start - origin, 0), min(stop - origin, segment.record.entries))
-            )
+        parts = self.chunks(start, stop)
         if not parts:
             return np.empty((0, self.dimension), np.float16)
         keys = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -104,9 +93,32 @@ class KeyView:
         keys.flags.writeable = False
         return keys
 
-    def chunks(self) -> list[NDArray[Any]]:
-        """Return all keys as they are stored: an array [entries, dimension] of each segment, verified."""
-        return [segment.array(self._name).all() for segment in self._segments]
+    def chunks(self, start: int = 0, stop: int | None = None) -> list[NDArray[Any]]:
+        """Return keys as they are stored, verified, an array [entries, dimension] of each segment that has some.
+
+        Args:
+            start: The first entry.
+            stop: The entry after the last; None for all.
+
+        Raises:
+            UsageError: The entries are out of range.
+        """
+        last = self.size if stop is None else stop
+        return [
+            segment.array(self._name).read(max(start - origin, 0), min(last - origin, segment.record.entries))
+            for origin, segment in self._overlapping(start, last)
+        ]
+
+    def _overlapping(self, start: int, stop: int) -> Iterator[tuple[int, Segment]]:
+        """Yield the segments that have some of the keys start:stop, each with its first entry."""
+        if not 0 <= start <= stop <= self.size:
+            raise UsageError(f"entries {start} to {stop} do not exist: this memory has {self.size}")
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        for number in range(first, len(self._segments)):
+            origin = int(self._starts[number])
+            if origin >= stop:
+                return
+            yield origin, self._segments[number]
 
     def gather(self, ids: NDArray[np.int64]) -> NDArray[np.float16]:
         """Copy the keys of given entries.

@@ -13,7 +13,7 @@ from ibidem.memory.artefacts import (
     CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
-    INDEX_ARTEFACT,
+    is_index_artefact,
 )
 from ibidem.memory.files import (
     Damage,
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 _COMBINERS = (FIXED_COMBINER_ARTEFACT, ADAPTIVE_COMBINER_ARTEFACT, CONTEXTUAL_COMBINER_ARTEFACT)
 _TUNED = (*_COMBINERS, CONFIDENCE_ARTEFACT)
+_INDEX_DROPPED = "it was dropped; an index is built at each start until `ibidem index` stores one"
 _DROPPED = {
-    INDEX_ARTEFACT: "it was dropped; an index is built at each start until `ibidem index` stores one",
     **dict.fromkeys(_COMBINERS, "it was dropped; another combiner is used until `ibidem tune` makes it again"),
     CONFIDENCE_ARTEFACT: "it was dropped; the general one is used until `ibidem tune` makes it again",
 }
@@ -123,11 +123,11 @@ def repair_folder(folder: Path, *, accept_loss: bool = False, source: Path | Non
             record.file: name
             for kept in _readable_generations(folder, draft)
             for name, record in kept.artefacts.items()
-            if name in _DROPPED and f"{ARTEFACTS}/{record.file}" in damaged
+            if (name in _DROPPED or is_index_artefact(name)) and f"{ARTEFACTS}/{record.file}" in damaged
         }
-        mended += [Damage(f"{ARTEFACTS}/{file}", _DROPPED[name]) for file, name in dropped.items()]
-        index = manifest.artefacts.get(INDEX_ARTEFACT)
-        index_dropped = index is not None and index.file in dropped
+        mended += [Damage(f"{ARTEFACTS}/{file}", _DROPPED.get(name, _INDEX_DROPPED)) for file, name in dropped.items()]
+        current = {record.file: name for name, record in manifest.artefacts.items()}
+        index_dropped = any(is_index_artefact(current.get(file, "")) for file in dropped)
         draft = _without_artefacts(draft, set(dropped))
         draft = replace(draft, snapshots=_mended_snapshots(folder, draft, set(dropped)))
         if PREVIOUS in damaged:
@@ -233,6 +233,9 @@ def _readable_generations(folder: Path, manifest: Manifest) -> list[Manifest]:
 def _without_artefacts(manifest: Manifest, files: set[str]) -> Manifest:
     """Return a manifest without artefacts that have these files."""
     kept = {name: record for name, record in manifest.artefacts.items() if record.file not in files}
+    if any(is_index_artefact(name) for name in manifest.artefacts.keys() - kept.keys()):
+        # The parts of an index are of no use without each other.
+        kept = {name: record for name, record in kept.items() if not is_index_artefact(name)}
     stages = dict(manifest.stages)
     if any(name in manifest.artefacts and name not in kept for name in _TUNED):
         stages.pop("tune", None)  # so that `learn` tunes again

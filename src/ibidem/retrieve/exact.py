@@ -100,11 +100,16 @@ class ExactIndex:
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """Find the k nearest keys of each query [q, d]; see `Index.search`."""
+        distances, entries = self.search_precisely(queries, k)
+        return Neighbours(distances.float(), entries)
+
+    def search_precisely(self, queries: Tensor, k: int) -> Neighbours:
+        """Find the k nearest keys of each query [q, d], with distances in float64; see `Index.search`."""
         check_search(queries, k, self.dimension)
         clean, usable = clean_queries(queries.to(self._device))
         distances, entries = self._nearest(clean, k)
         missing = k - distances.shape[1]
-        distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf).float()
+        distances = torch.nn.functional.pad(distances, (0, missing), value=torch.inf)
         entries = torch.nn.functional.pad(entries, (0, missing), value=-1)
         found = blank_unusable(distances, entries, usable)
         return Neighbours(found.distances.to(queries.device), found.entries.to(queries.device))

@@ -170,6 +170,66 @@ class FirstKeys:
         return chunks
 
 
+class StoredKeySource(Protocol):
+    """Keys on disk of which any range can be read."""
+
+    @property
+    def dimension(self) -> int:
+        """The number of components of a key."""
+        ...
+
+    @property
+    def coding(self) -> KeyCoding | None:
+        """The codes of int8 keys; None for others."""
+        ...
+
+    def read(self, start: int, stop: int) -> Floats:
+        """Return the keys start:stop, decoded."""
+        ...
+
+    def gather(self, ids: Ids) -> Floats:
+        """Return the keys of some numbers."""
+        ...
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Sequence[NDArray[Any]]:
+        """Return the keys start:stop as they are stored."""
+        ...
+
+
+class RangeKeys:
+    """Consecutive keys of a larger source, of which no others are read.
+
+    Args:
+        keys: the larger source.
+        first: its first key here.
+        last: the key after the last.
+    """
+
+    def __init__(self, keys: StoredKeySource, first: int, last: int) -> None:
+        self._keys = keys
+        self._first = first
+        self.size = last - first
+        self.dimension = keys.dimension
+
+    def blocks(self, rows: int) -> Iterator[Floats]:
+        """Yield these keys in order, as arrays [at most rows, d]."""
+        for start in range(0, self.size, rows):
+            yield self._keys.read(self._first + start, self._first + min(start + rows, self.size))
+
+    def gather(self, ids: Ids) -> Floats:
+        """Return the keys [n, d] of some numbers [n] int64, counted from the first key here."""
+        return self._keys.gather(ids + self._first)
+
+    @property
+    def coding(self) -> KeyCoding | None:
+        """The codes of int8 keys; None for others."""
+        return self._keys.coding
+
+    def chunks(self) -> Sequence[NDArray[Any]]:
+        """Return these keys in order as they are stored."""
+        return self._keys.chunks(self._first, self._first + self.size)
+
+
 def finite(block: Floats, first: int | None) -> NDArray[np.float32]:
     """Copy keys to float32 and reject those that are not finite, since they spoil a k-means or a graph.
 

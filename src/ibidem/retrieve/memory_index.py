@@ -16,7 +16,7 @@ import torch
 
 from ibidem.compact import Compactor, place_compactor, restore_compactor
 from ibidem.errors import DamagedMemoryError, MemoryFolderError
-from ibidem.memory import COMPACTOR_ARTEFACT, INDEX_ARTEFACT, numbers_among, serials_of
+from ibidem.memory import COMPACTOR_ARTEFACT, INDEX_ARTEFACT, serials_of
 from ibidem.native import native
 from ibidem.retrieve.builder import build_index, exact_index
 from ibidem.retrieve.exact import ExactIndex
@@ -26,6 +26,7 @@ from ibidem.retrieve.index import Neighbours, check_search
 from ibidem.retrieve.index_settings import NATIVE, ExactSettings, is_for_gpu, resolve
 from ibidem.retrieve.ivf.index import load_native
 from ibidem.retrieve.keys import ArrayKeys, FirstKeys
+from ibidem.retrieve.parts import LocalParts, PartedIndex, gone_entries, load_part, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ibidem.memory import Artefact, Memory
     from ibidem.retrieve.index import Index
     from ibidem.retrieve.keys import Floats
+    from ibidem.retrieve.parts import IndexPlan, PartSearcher
 
 
 @runtime_checkable
@@ -287,7 +289,7 @@ class BaseIndex:
         Returns:
             [n] int64, ascending, numbered as in this index.
         """
-        return _gone(memory, self.covered, self.removals)
+        return gone_entries(memory, self.covered, self.removals)
 
     def parts(self, memory: Memory, hidden: NDArray[np.int64], device: torch.device | str) -> list[IndexPart]:
         """Return the parts that cover all sealed entries of the memory: this index and what was added after it.
@@ -454,6 +456,9 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
             keys.chunks()  # verifies the keys: damaged ones are an error, a damaged index is not
         problem = None
         try:
+            if (plan := read_plan(memory)) is not None:
+                parts = LocalParts([load_part(memory, plan, number + 1) for number in range(len(plan.parts))])
+                return parted_base(memory, plan, parts)
             if (stored := memory.artefact(INDEX_ARTEFACT)) is not None:
                 return _load_stored(memory, stored)
             if not isinstance(resolve(wanted, keys.size, memory.dimension, device=device), ExactSettings):
@@ -470,11 +475,17 @@ def open_base_index(memory: Memory, setting: str | None, device: torch.device) -
     return BaseIndex(index, keys.size, len(memory.removed_entries))
 
 
-def _gone(memory: Memory, covered: int, removals: int) -> NDArray[np.int64]:
-    """Return which of the first `covered` entries were removed since the first `removals` removals, ascending."""
-    known = np.sort(memory.removed_entries[:removals])
-    own = np.sort(numbers_among(memory.removed_entries[removals:], known))
-    return own[own < covered]
+def parted_base(memory: Memory, plan: IndexPlan, searcher: PartSearcher) -> BaseIndex:
+    """Join the parts of a divided index to the index of the first entries of a memory.
+
+    Args:
+        memory: The memory.
+        plan: Its plan.
+        searcher: Searches the parts.
+    """
+    gone = gone_entries(memory, plan.size, plan.removals)
+    index = PartedIndex(plan, searcher, gone)
+    return BaseIndex(index, index.size, len(memory.removed_entries))
 
 
 def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
@@ -487,7 +498,7 @@ def _load_stored(memory: Memory, stored: Artefact) -> BaseIndex:
     if stored.info.get("kind") != NATIVE:
         keys = FirstKeys(memory.search_keys, min(size, ever))
         return BaseIndex(load_faiss_index(stored.path, stored.info, keys), size, removals)
-    gone = _gone(memory, size, removals)
+    gone = gone_entries(memory, size, removals)
     left = min(size, ever) - len(gone)
     index = load_native(stored.path, stored.info, FirstKeys(memory.search_keys, left), gone)
     if native() is None:

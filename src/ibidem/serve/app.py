@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import ibidem
-from ibidem.errors import IbidemError, LockedMemoryError, UsageError
+from ibidem.errors import IbidemError, LockedMemoryError, ShardError, UsageError
 from ibidem.serve import metrics, schemas
 from ibidem.serve.http_error import HttpError, error_response
 from ibidem.serve.middleware import Middleware
@@ -57,7 +57,7 @@ def make_app(service: Service) -> ASGIApp:
         await asyncio.to_thread(service.close)
 
     app = FastAPI(title="ibidem", version=ibidem.__version__, openapi_url=None, lifespan=lifespan)
-    handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, Exception)
+    handled: tuple[Any, ...] = (HttpError, HTTPException, RequestValidationError, ShardError, Exception)
     for kind in handled:
         app.add_exception_handler(kind, handle_exception)
     for module in (
@@ -100,6 +100,8 @@ def _to_http_error(error: Exception) -> HttpError:
         return HttpError(400, "Invalid request: a parameter is missing or invalid")
     if isinstance(error, LockedMemoryError):
         return HttpError(503, "Another program is writing to the memory: try again.", retry_after=2)
+    if isinstance(error, ShardError):
+        return HttpError(503, "A shard of the memory does not answer: try again later.", retry_after=5)
     if isinstance(error, UsageError):
         return HttpError(400, "Invalid request for this memory.")
     if isinstance(error, IbidemError):

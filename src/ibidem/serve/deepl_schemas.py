@@ -81,6 +81,9 @@ class DeeplTranslation(BaseModel):
     confidence: float | None = Field(
         default=None, description="Probability that the translation needs no edit, if requested; missing if unknown"
     )
+    missing_shards: list[int] | None = Field(
+        default=None, description="Shards of a memory that did not answer in time; missing if all answered"
+    )
 
 
 class DeeplResponse(BaseModel):

@@ -114,6 +114,9 @@ class LineTranslation(Protocol):
     @property
     def confidence(self) -> float | None: ...
 
+    @property
+    def missing_shards(self) -> Sequence[int]: ...
+
 
 class Documents:
     """Translates documents, a few at a time, and keeps the translations for a while.
@@ -326,6 +329,7 @@ class Documents:
             )
         done = 0
         confidences: dict[str, float | None] = {}
+        missing: set[int] = set()
 
         def translate(lines: list[str]) -> list[str]:
             nonlocal done
@@ -335,6 +339,7 @@ class Documents:
                 found += [translation.text for translation in translations]
                 known = [translation.confidence for translation in translations]
                 confidences.update(zip(part, known, strict=True))
+                missing.update(number for translation in translations for number in translation.missing_shards)
                 done += sum(map(len, part))
                 # Some texts are translated again, so the estimate never reaches the end before the job does.
                 job.share = min(0.99, done / max(job.characters, 1))
@@ -349,6 +354,9 @@ class Documents:
         job.failures = [failure.to_json() for failure in (report.failed + report.unsure)[:_MAX_FAILURES]]
         job.confidence = report.mean_confidence
         job.message = report.describe().replace(str(job.source), job.file)
+        if missing:
+            absent = ", ".join(map(str, sorted(missing)))
+            job.message += f"; some texts were translated without shard {absent} of a memory, which did not answer"
 
 
 _PART_CHARACTERS = 2_000

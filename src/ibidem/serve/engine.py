@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ibidem.decode import Translator, combine_scorers, encode_sources, join_confidences, never_stop
+from ibidem.decode import (
+    Translator,
+    combine_scorers,
+    encode_sources,
+    join_confidences,
+    missing_shards,
+    never_stop,
+)
 from ibidem.errors import IbidemError, UsageError
 from ibidem.serve.http_error import HttpError
 from ibidem.text import primary_language
@@ -42,6 +49,7 @@ class PieceTranslation(NamedTuple):
         explanation: The explanation, if the request has the option `explain`.
         confidence: The probability that the best translation needs no edit; None if it is unknown.
         vectors: The source vector for each memory, if the request has the option `with_vectors`.
+        missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
 
     translation: str
@@ -49,6 +57,7 @@ class PieceTranslation(NamedTuple):
     explanation: Explanation | None = None
     confidence: float | None = None
     vectors: Mapping[str, NDArray[np.int8]] = {}
+    missing_shards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -289,6 +298,7 @@ class Engine:
                 explanations[number],
                 join_confidences(confidences[number]),
                 {name: of_memory[number] for name, of_memory in vectors.items()},
+                missing_shards(found[number]),
             )
             for number, (best, *others) in enumerate(texts)
         ]

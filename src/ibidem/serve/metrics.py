@@ -13,6 +13,7 @@ from starlette.responses import Response
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ibidem.retrieve.sharded import PartState
     from ibidem.serve.replication import FollowState
     from ibidem.serve.schemas import MemoryInfo
     from ibidem.serve.service import Service
@@ -62,6 +63,16 @@ class Metrics:
         self._refused = Gauge(
             "ibidem_follow_refused_files", "Files refused because of their checksum", name, registry=registry
         )
+
+        shard = ["memory", "shard"]
+        self._shard_up = Gauge("ibidem_shard_connections", "Connections to a shard", shard, registry=registry)
+        self._shard_missed = Gauge(
+            "ibidem_shard_missed_steps", "Decoding steps without an answer of a shard in time", shard, registry=registry
+        )
+        self._shard_late = Gauge(
+            "ibidem_shard_late_answers", "Answers of a shard that arrived after their step", shard, registry=registry
+        )
+        self._shard_lost = Gauge("ibidem_shard_lost", "Lost connections to a shard", shard, registry=registry)
 
     @property
     def characters(self) -> int:
@@ -119,6 +130,22 @@ class Metrics:
             for gauge, value in values:
                 gauge.labels(state.memory).set(value)
 
+    def set_shards(self, memory: str, states: Iterable[PartState]) -> None:
+        """Set the gauges of the shards of a memory.
+
+        Args:
+            memory: The name of the memory.
+            states: The state of each shard.
+        """
+        for state in states:
+            for gauge, value in (
+                (self._shard_up, state.connected),
+                (self._shard_missed, state.missed),
+                (self._shard_late, state.late),
+                (self._shard_lost, state.lost),
+            ):
+                gauge.labels(memory, str(state.part)).set(value)
+
     def render(self, waiting_characters: int, memories: Iterable[MemoryInfo]) -> bytes:
         """Return all metrics in Prometheus' text format.
 
@@ -153,6 +180,8 @@ def make_routes(service: Service) -> APIRouter:
         memories = await service.run_in_thread(service.writers.list_memories)
         if service.followers is not None:
             service.metrics.set_followed(service.followers.states(), service.limits.stale_seconds)
+        for name, loaded in service.engine.memories.items():
+            service.metrics.set_shards(name, loaded.shard_states)
         content = service.metrics.render(service.batcher.waiting_characters, memories)
         return Response(content, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 

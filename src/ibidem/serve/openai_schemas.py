@@ -86,6 +86,9 @@ class ChatCompletion(BaseModel):
     model: str = Field(description="The model with the languages of the translation")
     choices: list[ChatChoice] = Field(description="The translations")
     usage: ChatUsage = Field(description="Numbers of tokens")
+    missing_shards: list[int] | None = Field(
+        default=None, description="Shards of a memory that did not answer in time; missing if all answered"
+    )
 
 
 class OpenaiModel(BaseModel):

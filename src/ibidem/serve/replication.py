@@ -15,6 +15,7 @@ from ibidem.memory import (
     ARTEFACT_FILE,
     ENDS,
     INDEX_ARTEFACT,
+    INDEX_PLAN_ARTEFACT,
     JOURNAL_NAME,
     MANIFEST,
     SEGMENT_NAME,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ibidem.decode import LoadedMemory
-    from ibidem.memory import View
+    from ibidem.memory import Memory, View
     from ibidem.serve.limits import Limits
 
 logger = logging.getLogger("ibidem.serve")
@@ -215,14 +216,14 @@ class Followers:
             raise _ClosedError
 
     def _follow(self, followed: _Followed) -> None:
-        index = followed.loaded.memory.manifest.artefacts.get(INDEX_ARTEFACT)
+        index = _stored_index(followed.loaded.memory)
         pause = 0.0
         while not self._closed.wait(pause):
             try:
                 if followed.replica is not None:
                     followed.replica.update()
                 newest = followed.loaded.memory.refresh()
-                found = newest.manifest.artefacts.get(INDEX_ARTEFACT)
+                found = _stored_index(newest)
                 if found != index:
                     followed.loaded.reload()
                     index = found
@@ -242,6 +243,12 @@ class Followers:
                 logger.warning("The memory %s is up to date again.", followed.name)
             followed.contact, followed.error, followed.generation = time.monotonic(), "", newest.generation
             pause = self._limits.follow_seconds
+
+
+def _stored_index(memory: Memory) -> tuple[object, ...]:
+    """Return what changes when another index is stored, whole or divided."""
+    artefacts = memory.manifest.artefacts
+    return artefacts.get(INDEX_ARTEFACT), artefacts.get(INDEX_PLAN_ARTEFACT)
 
 
 def _checker(followed: _Followed) -> Callable[[View], None]:

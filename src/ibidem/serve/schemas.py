@@ -232,6 +232,11 @@ class TranslateResponse(BaseModel):
     segments: list[TranslatedSegment] | list[list[TranslatedSegment]] | None = Field(
         default=None, description="The sentences of each text with their confidence; missing for HTML"
     )
+    missing_shards: list[int] | list[list[int]] | None = Field(
+        default=None,
+        description="Shards of a memory that did not answer in time, so that each text was translated without their "
+        "entries; missing if all answered",
+    )
 
 
 class PlainResponse(BaseModel):

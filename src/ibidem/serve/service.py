@@ -548,18 +548,22 @@ class Service:
         deadline = time.monotonic() + self.limits.request_seconds
         futures: list[Future[list[PieceTranslation]]] = []
         ended = threading.Event()
+        missing: set[int] = set()
 
         def translate_lines(lines: list[str]) -> list[str]:
             layouts = self.engine.split(lines, options, splitting)
             futures.append(self._submit(options, layouts, deadline))
             if ended.is_set():  # the request ended before this future could be cancelled with the others
                 futures[-1].cancel()
-            return [line.text for line in fill_all(layouts, futures[-1].result())]
+            made = fill_all(layouts, futures[-1].result())
+            missing.update(number for line in made for number in line.missing_shards)
+            return [line.text for line in made]
 
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._markup_pool, translate_markup, texts, translate_lines, ignored)
         try:
-            return [TextTranslation(text, []) for text in await cancel_on_disconnect(request, work)]
+            found = await cancel_on_disconnect(request, work)
+            return [TextTranslation(text, [], missing_shards=tuple(sorted(missing))) for text in found]
         finally:
             ended.set()
             for future in futures:

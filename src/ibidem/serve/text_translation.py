@@ -57,6 +57,7 @@ class TextTranslation(NamedTuple):
         suspicions: The suspicious parts.
         confidence: The probability that the text needs no edit; None if it is unknown.
         segments: The pieces with their confidence and the stored pairs that match them.
+        missing_shards: The shards of a memory, from 1, that some step of the search had no answer of.
     """
 
     text: str
@@ -66,6 +67,7 @@ class TextTranslation(NamedTuple):
     suspicions: Sequence[Suspicion] = ()
     confidence: float | None = None
     segments: Sequence[AssessedSegment] = ()
+    missing_shards: tuple[int, ...] = ()
 
 
 def fill_all(
@@ -114,4 +116,6 @@ def _fill(
         for piece, part, segment in zip(layout.pieces, parts, segments, strict=True)
         if not segment.left_empty and (message := check_translation(piece.text, part.translation))
     ]
-    return TextTranslation(text, alternatives, explanations, starts, suspicions, join_confidences(known), segments)
+    missing = tuple(sorted({number for part in parts for number in part.missing_shards}))
+    sure = join_confidences(known)
+    return TextTranslation(text, alternatives, explanations, starts, suspicions, sure, segments, missing)

@@ -33,7 +33,6 @@ from ibidem.memory import (
     CONFIDENCE_ARTEFACT,
     CONTEXTUAL_COMBINER_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
-    INDEX_ARTEFACT,
     KeyCoding,
     check_complete,
     check_identity,
@@ -61,7 +60,6 @@ BLOCK_ROWS = 65536
 # Results that are valid in one key space only.
 _DEPENDENT_STAGES = ("index", "tune", "prune")
 _DEPENDENT_ARTEFACTS = (
-    INDEX_ARTEFACT,
     FIXED_COMBINER_ARTEFACT,
     ADAPTIVE_COMBINER_ARTEFACT,
     CONFIDENCE_ARTEFACT,
@@ -585,6 +583,7 @@ def _remove_dependents(edit: Edit) -> None:
         edit.remove_stage(stage)
     for artefact in _DEPENDENT_ARTEFACTS:
         edit.remove_artefact(artefact)
+    edit.remove_index()
     if UNPRUNED in edit.memory.snapshots():
         edit.forget_snapshot(UNPRUNED)
 

@@ -18,7 +18,7 @@ from ibidem.learn.prune.groups import MAX_NEIGHBOURS
 from ibidem.learn.prune.neighbour_graph import NeighbourGraph, ensure_neighbour_graph
 from ibidem.learn.prune.redundancy import make_predictor
 from ibidem.learn.prune.strategies import PruneEntries, prune_entries
-from ibidem.memory import INDEX_ARTEFACT, check_complete
+from ibidem.memory import check_complete
 from ibidem.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def prune_memory(
         elif keep_unpruned and earlier is None and not result.kept.all():
             edit.keep_snapshot(UNPRUNED)
         edit.keep_entries(result.kept)
-        edit.remove_artefact(INDEX_ARTEFACT)
+        edit.remove_index()
         edit.remove_stage("index")
         notes = {
             "digest": wanted if earlier is None else digest(wanted, earlier),

@@ -306,6 +306,24 @@ class NativeIndex:
         distances, entries = self.ivf.search(queries, k, self.probing(k), self.live, self.threads)
         return Neighbours(distances.to(queries.device), entries.to(queries.device))
 
+    def search_rows(self, queries: Tensor, modes: Tensor, group_size: int, k: int) -> Neighbours:
+        """Find about the k nearest keys of the rows of a decoding step.
+
+        Args:
+            queries: [rows, d] float32.
+            modes: [rows] uint8: 0 for a row that is not searched, 1 for a reduced search, 2 for a full one.
+            group_size: This many consecutive rows are hypotheses of one sentence.
+            k: neighbours for each row.
+
+        Returns:
+            Distances and entries, each [rows, k].
+        """
+        if isinstance(self.ivf, Ivf):
+            limits = self.probing(k), self.probing(k, reduced=True)
+            return Neighbours(*self.ivf.search_rows(queries, modes, group_size, k, *limits, self.live, self.threads))
+        searched = queries.masked_fill((modes == 0)[:, None], np.nan)
+        return Neighbours(*self.ivf.search(searched, k, self.probing(k), self.live, self.threads))
+
     def probing(self, k: int, *, reduced: bool = False) -> SearchLimits:
         """Return the search parameters of the native library.
 

@@ -79,6 +79,7 @@ def make_routes(service: Service) -> APIRouter:
                         text=one.text,
                         billed_characters=len(text) if body.show_billed_characters else None,
                         confidence=round_confidence(one.confidence) if body.show_confidence else None,
+                        missing_shards=list(one.missing_shards) or None,
                     )
                     for text, one in zip(body.text, found, strict=True)
                 ]

@@ -133,6 +133,9 @@ def make_routes(service: Service) -> APIRouter:
             segments=like_request([_convert_segments(one, shown=body.matches > 0) for one in found])
             if body.format == "text"
             else None,
+            missing_shards=like_request([list(one.missing_shards) for one in found])
+            if any(one.missing_shards for one in found)
+            else None,
         )
 
     @router.post(

@@ -84,6 +84,7 @@ def make_routes(service: Service) -> APIRouter:
                 for number, translation in enumerate(translations)
             ],
             usage=await service.run_in_thread(count_tokens, pair, text, translations),
+            missing_shards=list(found.missing_shards) or None,
         )
         if not body.stream:
             return json_response(completion)
