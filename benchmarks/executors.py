@@ -6,8 +6,8 @@ Every executor first extracts a small memory, so that its workers are started an
 the elapsed seconds of each round and the ratio of the medians: seconds of the first executor / seconds of another one,
 so that 0.9 means that the other one has 0.9 of its throughput. The files of all memories are compared. The order of the
 executors changes from round to round. Ray gives its workers a lower priority than other processes (15), which would be
-measured on a busy machine in place of Ray: here it is 0, unless RAY_worker_niceness is set. On a busy machine the ratio of
-the processor time, of driver, workers and Ray's own processes, varies less than that of the elapsed time.
+measured on a busy machine in place of Ray: here it is 0, unless RAY_worker_niceness is set. On a busy machine, the
+ratio of the processor time, of driver, workers and Ray's own processes, varies less than that of the elapsed time.
 """
 
 from __future__ import annotations
