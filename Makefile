@@ -20,7 +20,7 @@ lint: $(VENV)/.installed-dev
 	cd recipes/base_model && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml .
 	cd recipes/general && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml .
 
-slow: $(VENV)/.installed-dev
+slow: $(VENV)/.installed-slow
 	$(BIN)/python -m pytest -m slow
 
 # Kills, faults, power cuts, damage and hostile clients: see docs/trust.md. Each test runs for TRUST_SECONDS at most, in
@@ -87,6 +87,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard nat
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# Tests of learning on a cluster need Ray; without it they are skipped.
+$(VENV)/.installed-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
 	touch $@
 
 lock: $(VENV)/.installed

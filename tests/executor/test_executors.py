@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -143,6 +144,44 @@ def test_a_worker_without_the_module_of_a_task_is_not_taken_for_a_lost_one(
         executor.submit(7, import_module("only_here").answer, None)
         with pytest.raises(WorkerError, match=r"Task 7 cannot be started .* No module named 'only_here'"):
             executor.wait()
+
+
+@pytest.mark.slow
+def test_ray_client(tmp_path: Path) -> None:
+    """The driver is outside the cluster, and a worker is killed."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        gcs, port = first.getsockname()[1], second.getsockname()[1]
+    (tmp_path / "calls").mkdir()
+    environment = os.environ | {
+        "HOME": str(tmp_path),  # without a token
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *(path for path in sys.path if path)]),
+        "RAY_AUTH_MODE": "disabled",
+    }
+    options = [f"--port={gcs}", f"--ray-client-server-port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    options += ["--object-store-memory=80000000", "--disable-usage-stats", "--block"]
+    cluster = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", *options], env=environment
+    )
+    script = (
+        "import sys; from pathlib import Path; import functions; from ibidem.executor import open_executor\n"
+        "with open_executor(sys.argv[1], 2, folder=Path(sys.argv[2])) as executor:\n"
+        "    for number in range(5): executor.submit(number, functions.sleep_and_square, number)\n"
+        "    print(sorted(executor.wait().value for _ in range(5)))\n"
+        "    executor.submit(0, functions.die_until, (str(Path(sys.argv[2], 'calls')), 2))\n"
+        "    print(executor.wait().attempts)\n"
+    )
+    try:
+        deadline, done = time.monotonic() + 200, None
+        while (done is None or done.returncode) and time.monotonic() < deadline:  # until the cluster has started
+            command = [sys.executable, "-c", script, f"ray://127.0.0.1:{port}", str(tmp_path)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done is not None
+        assert done.stdout.splitlines() == ["[0, 1, 4, 9, 16]", "3"], done.stderr
+    finally:
+        cluster.terminate()
+        cluster.wait(60)
 
 
 def test_cancelled_tasks_give_no_results(executor: Executor, tmp_path: Path) -> None:

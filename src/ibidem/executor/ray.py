@@ -137,6 +137,7 @@ class RayExecutor:
         except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
             reason = " ".join(str(error).split())[:300]
             raise WorkerError(
-                f"The Ray cluster {address or 'of this machine'} cannot be reached ({reason}): check the address, and "
-                "that Ray and Python have the same versions there."
+                f"The Ray cluster {address or 'of this machine'} cannot be reached ({reason}): check the address, that "
+                "Ray and Python have the same versions there, and, where its nodes have a token (~/.ray/auth_token), "
+                "that this machine has the same one and RAY_AUTH_MODE=token is set."
             ) from error

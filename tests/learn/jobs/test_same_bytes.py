@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,7 +253,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
         part.read("result")
 
 
-@pytest.mark.parametrize("name", ["code of ibidem", "version of torch", "native library", "instruction set"])
+@pytest.mark.parametrize("name", jobs.describe_environment())
 def test_other_workers_are_refused_by_name(name: str) -> None:
     wanted = jobs.describe_environment() | {name: "another"}
     with pytest.raises(MismatchError, match=rf"The worker .+:\d+ is refused: its {name} is .+ with another"):
@@ -268,6 +269,17 @@ def test_workers_of_another_model_are_refused(
     distribution = Distribution(executor, threads=1)
     with pytest.raises(MismatchError, match=r"is refused: its model fingerprint is .+ with ffff"):
         extract(tiny, Corpus([few]), tmp_path / "memory", distribution=distribution)
+
+
+def test_a_worker_with_another_arithmetic_is_refused(
+    tmp_path: Path, tiny: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device of a worker cannot compute in the driver's number format."""
+    wanted = replace(jobs.ModelSource.of(tiny), arithmetic="bfloat16")
+    monkeypatch.setattr(jobs.worker, "load_model", lambda *_, **__: tiny)
+    with pytest.raises(MismatchError, match=r"is refused: its arithmetic is float32, .* started with bfloat16"):
+        perform(order(tmp_path, "abc", model=wanted))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_reports_throughput_and_slow_tasks(tmp_path: Path, executor: LocalExecutor) -> None:
