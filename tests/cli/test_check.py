@@ -66,6 +66,7 @@ def test_text_of_windows(ibidem: Run, fails: Run, tmp_path: Path, memory: Path) 
     assert answer.code == 1
     assert "line 2: byte 0xFC is not UTF-8" in answer.out
     assert "--encoding cp1252" in answer.out
+    assert answer.out.endswith("verdict: refused: learn and add refuse it until its encoding is stated\n")
     assert ibidem("check", path, "--sample", 0, "--encoding", "cp1252").code == 0
     assert "--encoding cp1252" in fails(1, "add", "-m", memory, "--file", path)
     added = ibidem("add", "-m", memory, "--file", path, "--encoding", "cp1252")

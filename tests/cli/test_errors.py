@@ -267,10 +267,10 @@ def test_files_that_are_not_there(fails: Run, tmp_path: Path, memory: Path, tiny
 
 
 def test_places_that_cannot_be_written(fails: Run, tmp_path: Path, memory: Path) -> None:
-    message = fails(1, *translate(memory, "-o", tmp_path / "no" / "out"), stdin="Hallo\n")
-    assert "No such file or directory; check the path" in message
-    message = fails(1, *translate(memory, "-o", memory), stdin="Hallo\n")
-    assert "Is a directory" in message
+    message = fails(2, *translate(memory, "-o", tmp_path / "no" / "out"), stdin="Hallo\n")
+    assert f"Cannot write {tmp_path / 'no' / 'out'}: there is no folder {tmp_path / 'no'}. Create it" in message
+    message = fails(2, *translate(memory, "-o", memory), stdin="Hallo\n")
+    assert f"{memory} is a folder: give the name of a file in it" in message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -295,6 +295,10 @@ def test_disk_full(fails: Run, memory: Path) -> None:
         (("--weight", 0.5), r"all three of --k, --weight and --temperature"),
         (("--k", 2, "--weight", 0.5, "--temperature", 0), r"a temperature above 0"),
         (("--beam", 0), r"'--beam'"),
+        (("--threads", 10**5), r"'--threads'"),
+        (("--k", 10**20), r"'--k'"),
+        (("--length-penalty", "nan"), r"Invalid length penalty nan: give a number from -10 to 10"),
+        (("--length-penalty", "-1e308"), r"Invalid length penalty"),
         (("--batch-size", "many"), r"'--batch-size'"),
         (("--n-best", 2), r"--n-best and --matches need --json"),
         (("--json", "--prefixes", os.devnull), r"1 texts but 0 prefixes"),
@@ -306,6 +310,12 @@ def test_disk_full(fails: Run, memory: Path) -> None:
 )
 def test_invalid_options_are_refused(fails: Run, learnt: Memory, options: tuple[object, ...], expected: str) -> None:
     assert re.search(expected, fails(2, *translate(learnt.path, *options), stdin="Hallo\n"))
+
+
+def test_memory_that_cannot_be_allocated(fails: Run, learnt: Memory) -> None:
+    assert "give a smaller --batch-size or --beam" in fails(
+        1, *translate(learnt.path, "--beam", 10**12), stdin="Hallo\n"
+    )
 
 
 def test_a_combiner_without_a_memory(fails: Run, tiny_folder: Path) -> None:

@@ -75,7 +75,7 @@ def test_translation_with_a_glossary(ibidem: Run, file: Path) -> None:
     lines = "Der Mandant ist neu.\nGuten Morgen.\n\n"
     answer = ibidem("translate", "--glossary", file, stdin=lines)
     assert answer.lines == ["The tenant is new.", "Good morning.", ""]
-    assert answer.err.splitlines()[-1] == "glossary my app: 1 terms found, 1 forced, 0 unmet"
+    assert answer.err.splitlines()[-1] == "glossary my app: 1 term found, 1 forced, 0 unmet"
     explained = ibidem("explain", "--glossary", file, "Der Mandant ist neu.").out
     assert "from the glossary my app" in explained
     assert "glossary my app: Mandant -> tenant (forced)" in explained

@@ -83,6 +83,14 @@ def test_through_pipes_by_format(ibidem: Run, tiny_folder: Path, file: Path) -> 
     assert [line.count("%s") + line.count("{x}") for line in plain.lines] == [1, 0, 1]
 
 
+@pytest.mark.parametrize(("name", "warned"), [("b.pdf", True), ("b.po", True), ("b.xliff", False), ("b.out", False)])
+def test_an_output_of_another_format(
+    ibidem: Run, tmp_path: Path, tiny_folder: Path, file: Path, name: str, warned: bool
+) -> None:
+    answer = ibidem("translate", "--model", tiny_folder, *QUICK, "-i", file, "-o", tmp_path / name)
+    assert (f"{tmp_path / name} gets the format of {file}" in answer.err) == warned
+
+
 def test_in_place(ibidem: Run, fails: Run, tmp_path: Path, tiny_folder: Path, file: Path) -> None:
     message = fails(2, "translate", "--model", tiny_folder, "-i", file, "-o", tmp_path / "." / "a.xlf")
     assert "is the input file" in message

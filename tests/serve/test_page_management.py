@@ -114,9 +114,9 @@ def test_the_life_of_a_glossary(page: Page, tmp_path: Path) -> None:
     assert page.run("return document.getElementById('glossary').selectedOptions[0].text") == "Haus (2 terms)"
     page.button("Edit Haus").click()
     page.wait(lambda: page["terms"].get_attribute("value") == "Mandant = tenant\nSchaltfläche = push button", "terms")
-    page["terms"].send_keys("\nDatei")
+    page["terms"].send_keys("\n\nDatei")
     page["terms-form"].submit()
-    page.wait(lambda: "line 3" in page["status"].text, "the error")
+    page.wait(lambda: "line 4: put = between" in page["status"].text, "the error")
     page["terms"].send_keys(" = file")
     page["terms-name"].send_keys("ordnung")
     page["terms-form"].submit()

@@ -106,6 +106,22 @@ def test_a_long_text(page: Page, translator: Translator) -> None:
     assert page.has_no_browser_errors()
 
 
+def test_the_height_of_the_source_is_that_of_its_text(page: Page) -> None:
+    """The field does not keep the height of the text before, or of a translation beside it."""
+    page.paste(KNOWN[0])
+    short = page["source"].size["height"]
+    page.paste("\n\n".join([LONG] * 4))
+    long = page["source"].size["height"]
+    assert long > short
+    page.paste(KNOWN[0])
+    assert page["source"].size["height"] == short
+    page["by-sentence"].click()
+    page.paste("\n\n".join([LONG] * 4))
+    page["by-sentence"].click()
+    assert page["source"].size["height"] == long
+    assert page.run("return arguments[0].scrollHeight <= arguments[0].clientHeight", page["source"])
+
+
 def test_sentences_beside_each_other(driver: Any, tiny: Any, folder: Path, translator: Translator) -> None:
     with running(make_service(make_translator(tiny, folder), OPEN)) as address:
         correct_a_sentence(Page(driver, address), folder, translator)
@@ -282,8 +298,9 @@ def test_a_phone(driver: Any, url: str) -> None:
         assert not [one for one in page.all("kbd") if one.is_displayed()], "no keys are named"
         word = page.all("#translation .word")[-2]
         page.run("arguments[0].scrollIntoView({block: 'center'})", word)
-        word.click()
+        page.run("window.scrollTo(0, 0); arguments[0].click()", word)
         assert page.is_in_view(page["evidence-title"])
+        assert word.rect["y"] + word.rect["height"] <= page["evidence"].rect["y"], "the evidence does not cover it"
         small = """
         return [...document.querySelectorAll("button, select, input, summary, textarea")]
           .filter((one) => one.checkVisibility() && !one.matches(".word, .from, [type=checkbox], [type=file]"))

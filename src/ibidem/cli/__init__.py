@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import NoReturn
@@ -23,6 +24,11 @@ def main() -> None:
         sys.exit(_run(sys.argv[1:] or ["--help"]))
     except IbidemError as error:
         _fail(str(error), error.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        # torch raises a RuntimeError where its allocator fails, and its subclass OutOfMemoryError on a device.
+        if not isinstance(error, MemoryError) and not re.search("allocate memory|out of memory", str(error)):
+            raise
+        _fail("there is not enough memory: give a smaller --batch-size or --beam, or less text at once", 1)
     except KeyboardInterrupt:
         _fail("interrupted; everything that was committed is kept: run the same command to resume", 130)
     except BrokenPipeError:

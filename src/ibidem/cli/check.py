@@ -159,7 +159,7 @@ def _try_encodings(run: Callable[[str | None], CheckReport], encoding: str | Non
         if encoding is not None:
             raise
         report = run(_FALLBACK)
-        message = f"{error} The other findings are those of the text as {_FALLBACK}."
+        message = f"{error}. The other findings are those of the text as {_FALLBACK}."
         report.add(Finding("encoding", Action.REFUSE, 1, 1, message))
         return report
 
@@ -184,4 +184,6 @@ def _print(report: CheckReport) -> None:
         "usable with warnings": "learn and add use it, with the warnings above",
         "good": "learn and add use it",
     }
+    if [finding.name for finding in report.findings if finding.action.value == "refuse"] == ["encoding"]:
+        done["refused"] = "learn and add refuse it until its encoding is stated"
     print(f"verdict: {report.verdict}: {done[report.verdict]}")

@@ -138,7 +138,7 @@ def _open_writer(memory: Path, model_options: ModelOptions, *, create: bool = Tr
 
 def _exactly(texts: Sequence[str], count: int, what: str) -> Sequence[str]:
     if len(texts) != count:
-        raise UsageError(f"{len(texts)} texts were given: give {what}, each in quotes.")
+        raise UsageError(f"Wrong number of texts ({len(texts)}): give {what}, each in quotes.")
     return texts
 
 

@@ -25,7 +25,8 @@ def evaluate(
         list[str],
         typer.Option(
             "--test",
-            help="Test set: one TMX, XLIFF, TSV, JSONL, PO or MO file, or the option twice for two aligned files.",
+            help="Test set: one TMX, XLIFF, TSV, CSV, XLSX, JSONL, PO or MO file, or the option twice for two aligned "
+            "files.",
         ),
     ],
     *,

@@ -83,7 +83,11 @@ def list_glossaries(
         (str(file), one.name, f"{one.source_language} to {one.target_language}", f"{len(one):,}", str(one.version))
         for file, one in found
     ]
-    print_table(f"{len(rows)} glossaries in {folder}", rows, ("file", "name", "languages", "terms", "version"))
+    print_table(
+        f"{len(rows)} {'glossary' if len(rows) == 1 else 'glossaries'} in {folder}",
+        rows,
+        ("file", "name", "languages", "terms", "version"),
+    )
 
 
 @app.command()

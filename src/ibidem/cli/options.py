@@ -33,7 +33,7 @@ Train = Annotated[
     typer.Option(
         "--train",
         metavar="FILE [FILE]",
-        help="A TMX, XLIFF, TSV, JSONL, PO or MO file, or two line-aligned files; .gz, .xz; - for stdin.",
+        help="A TMX, XLIFF, TSV, CSV, XLSX, JSONL, PO or MO file, or two line-aligned files; .gz, .xz; - for stdin.",
     ),
 ]
 Dev = Annotated[
@@ -56,7 +56,9 @@ Dtype = Annotated[
         help="Arithmetic of the base model: float32, float16, bfloat16 or, on a CPU, int8; auto: int8 if possible.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads to use.", show_default=False)]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads to use.", show_default=False)
+]
 SourceLanguage = Annotated[
     str | None,
     typer.Option(
@@ -168,7 +170,9 @@ _GlossaryFile = Annotated[
         show_default=False,
     ),
 ]
-_K = Annotated[int | None, typer.Option("--k", min=1, help="Fixed combiner: number of neighbours.", show_default=False)]
+_K = Annotated[
+    int | None, typer.Option("--k", min=1, max=4096, help="Fixed combiner: number of neighbours.", show_default=False)
+]
 _Weight = Annotated[
     float | None,
     typer.Option("--weight", min=0, max=1, help="Fixed combiner: weight (λ) of the memory.", show_default=False),

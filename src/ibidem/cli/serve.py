@@ -140,7 +140,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve translations over HTTP: LibreTranslate's API, DeepL's for text, and a web page.
+    """Serve translations over HTTP: LibreTranslate's API, DeepL's, OpenAI's, and a web page.
 
     A memory whose folder does not exist is created; it is filled by suggestions. Without -m, --memories and keys, the
     memories and glossaries that are made on the page are kept in a folder of the user. The server translates in the

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOST_FAILURES = 20
 _MAX_SHOWN = 100
+# Endings that name a format of documents.
+_NAMED = {".doc", ".docx", ".html", ".md", ".odt", ".pdf", ".po", ".rtf", ".tmx", ".txt", ".xlf", ".xls", ".xlsx"}
 _PACKED = (".docx", ".docm", ".dotx", ".xlsx", ".xlsm", ".odt", ".ott", ".odp")
 
 
@@ -91,7 +93,7 @@ def translate(
     output = _choose_output(input, output, in_place=in_place)
     document = _is_document(input, format)
     if document:
-        _check_document(input, output, in_place=in_place, json=json)
+        _check_document(input, output, format, in_place=in_place, json=json)
         if n_best > 1 or prefixes is not None or matches or confidence:
             raise UsageError("--n-best, --prefixes, --matches and --confidence are for lines, not for documents.")
     elif overwrite or fuzzy or not mark_fuzzy or not mark_confidence:
@@ -102,9 +104,11 @@ def translate(
         raise UsageError("--n-best and --matches need --json, since plain output has one line for each input line.")
     if confidence and json:
         raise UsageError("--json has the confidence already: leave --confidence out.")
-    from ibidem.text import FillSettings, open_output
+    from ibidem.text import FillSettings, check_output, open_output
 
     translator_options.check(combiner)
+    if output is not None:
+        check_output(output)  # before the long wait
     with ExitStack() as stack:
         source = sys.stdin.buffer if input is None else stack.enter_context(open_input(input))  # before the long wait
         beginnings = None if prefixes is None else stack.enter_context(open_input(prefixes))
@@ -183,7 +187,8 @@ def note_terms(translator: Translator) -> None:
         text = unmet.text if len(unmet.text) <= _MAX_SHOWN else f"{unmet.text[:_MAX_SHOWN]}…"
         note(f"unmet term {unmet.entry.source!r} ({' | '.join(unmet.entry.targets)}): {text}")
     note(
-        f"glossary {translator.glossary.name}: {work.terms:,} terms found, {work.forced_terms:,} forced, "
+        f"glossary {translator.glossary.name}: {work.terms:,} {'term' if work.terms == 1 else 'terms'} found, "
+        f"{work.forced_terms:,} forced, "
         f"{len(work.unmet_terms):,} unmet"
     )
 
@@ -293,13 +298,19 @@ def _is_document(input: Path | None, format: str | None) -> bool:
     return format_of(input or "-", format) is not None
 
 
-def _check_document(input: Path | None, output: Path | None, *, in_place: bool, json: bool) -> None:
+def _check_document(input: Path | None, output: Path | None, format: str | None, *, in_place: bool, json: bool) -> None:
     """Raise UsageError where the input would be overwritten, or a document would mix with its report."""
+    from ibidem.text import format_of
+
     if output is None and sys.stdout.isatty() and input is not None and input.suffix.lower() in _PACKED:
         raise UsageError(f"{input} cannot be shown on a terminal: give the file to write with --output.")
     if json and output is None:
         raise UsageError("--json prints the report of a document: give the document's own file with --output.")
-    if input is not None and output is not None and not in_place and output.exists() and output.samefile(input):
+    if input is None or output is None:
+        return
+    if output.suffix.lower() in _NAMED and format_of(output) != format_of(input, format):
+        note(f"warning: {output} gets the format of {input}: documents are not converted")
+    if not in_place and output.exists() and output.samefile(input):
         raise UsageError(f"{output} is the input file. To change it, give --in-place instead of --output.")
 
 

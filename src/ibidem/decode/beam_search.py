@@ -36,6 +36,8 @@ Check = Callable[[], None]
 # (logits [r, V], weights, values [r, K], count, banned tokens) -> the best tokens of the mixture
 BestTokens = Callable[[Tensor, Weights, Tensor, int, Tensor | None], Candidates]
 
+_MAX_LENGTH_PENALTY = 10
+
 
 def never_stop() -> None:
     """Do nothing: the check of a search that is not interrupted."""
@@ -77,6 +79,11 @@ class SearchSettings:
             raise UsageError(
                 f"Invalid search settings: beam = {self.beam}, n-best = {self.n_best}. Give a beam of at least 1, and "
                 "n-best between 1 and the beam."
+            )
+        if not abs(self.length_penalty) <= _MAX_LENGTH_PENALTY:
+            raise UsageError(
+                f"Invalid length penalty {self.length_penalty}: give a number from -{_MAX_LENGTH_PENALTY} to "
+                f"{_MAX_LENGTH_PENALTY}, such as 1."
             )
         if self.retrieval_margin is not None and not self.retrieval_margin >= 0:
             raise UsageError(f"Invalid retrieval_margin {self.retrieval_margin}: give 0 or more, or inf for no limit.")

@@ -10,7 +10,7 @@ from ibidem.text.inline import Code, Pieces, Request, Role, Translate, Untransla
 from ibidem.text.language import primary_language, same_language
 from ibidem.text.pair import Counts, Pair, join_lines
 from ibidem.text.sentences import find_sentences
-from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, open_output, refuse_binary
+from ibidem.text.stream import COMPRESSED_ENDINGS, ReadLimits, Stream, check_output, open_output, refuse_binary
 from ibidem.text.translation_check import check_translation, is_copy, is_much_shorter
 from ibidem.text.xml import Kind as XmlKind
 from ibidem.text.xml import read_tokens as read_xml
@@ -34,6 +34,7 @@ __all__ = [
     "Written",
     "XmlKind",
     "check_languages",
+    "check_output",
     "check_translation",
     "document_endings",
     "fill",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeAlias
 
-from ibidem.errors import EncodingError, TextError
+from ibidem.errors import EncodingError, TextError, UsageError
 from ibidem.text.encoding import HEAD_BYTES, RecodedFile, find_encoding, recognize_utf_16
 from ibidem.wording import describe_option
 
@@ -394,6 +394,22 @@ def line_too_long(name: str, line: int) -> TextError:
     )
 
 
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Check that a file can have a path, before long work whose result it gets.
+
+    Args:
+        path: The file to write.
+
+    Raises:
+        UsageError: The path is a folder, or its folder does not exist.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file in it.")
+    if not target.parent.is_dir():
+        raise UsageError(f"Cannot write {path}: there is no folder {target.parent}. Create it, or check the path.")
+
+
 @contextmanager
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes its name when it is complete, so that a failure leaves the old file.
@@ -402,7 +418,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     pipe or a device is written directly.
 
     Args:
-        path: The file; its folder must exist.
+        path: The file.
 
     Yields:
         The open temporary file, a pipe or a device.
@@ -415,7 +431,11 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ...         _ = file.write(b"complete")
         ...     path.read_bytes()
         b'complete'
+
+    Raises:
+        UsageError: The path is a folder, or its folder does not exist.
     """
+    check_output(path)
     target = Path(path)
     if target.exists() and not target.is_file():
         with target.open("wb") as file:

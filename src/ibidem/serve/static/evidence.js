@@ -194,6 +194,7 @@ export function pin(button) {
   button.classList.add("pinned");
   button.setAttribute("aria-pressed", "true");
   showEvidence(button);
+  button.scrollIntoView({ block: "nearest" }); // in a narrow window the evidence would cover the word
 }
 
 export function unpin({ close = false } = {}) {

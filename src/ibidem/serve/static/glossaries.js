@@ -64,14 +64,23 @@ function showForm(shown) {
   if (shown) $("terms-name").focus();
 }
 
-// Returns the lines of the form with a tab between term and translation.
-const termLines = () => $("terms").value.split("\n").map((line) => line.trim()).filter(Boolean)
-  .map((line) => (line.includes("\t") ? line : line.replace(/\s+=\s+|\s*=\s*/, "\t"))).join("\n");
+// Returns the lines of the form with a tab between term and translation; shows the first line that has no translation.
+function termLines() {
+  const lines = $("terms").value.split("\n").map((line) => line.trim());
+  const wrong = lines.findIndex((line) => line && !/[=\t]/.test(line));
+  if (wrong >= 0) {
+    showStatus(`Terms, line ${wrong + 1}: put = between the term and its translation, as in ${$("terms-example").textContent}.`, { wrong: true });
+    return null;
+  }
+  return lines.filter(Boolean).map((line) => (line.includes("\t") ? line : line.replace(/\s+=\s+|\s*=\s*/, "\t"))).join("\n");
+}
 
 async function save(event) {
   event.preventDefault();
   const name = $("terms-name").value.trim();
-  const terms = { source_lang: state.source, target_lang: state.target, entries: termLines(), entries_format: "tsv" };
+  const entries = termLines();
+  if (entries === null) return;
+  const terms = { source_lang: state.source, target_lang: state.target, entries, entries_format: "tsv" };
   try {
     if (edited) {
       await send("PUT", `${path(edited)}/dictionaries`, terms);

@@ -136,6 +136,7 @@ window.addEventListener("resize", fitSource);
 new IntersectionObserver(([entry]) => $("evidence").classList.toggle("away", !entry.isIntersecting && innerWidth <= 1200)).observe($("workspace"));
 
 startViews();
+$("by-sentence").addEventListener("click", fitSource); // the field that was hidden has the height of an earlier text
 fitSource();
 chooseLanguages((changed) => {
   showExamples();

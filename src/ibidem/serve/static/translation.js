@@ -36,8 +36,14 @@ export function fitSource() {
   $("clear").disabled = !length;
   $("examples").hidden = Boolean(source.value.trim());
   $("source-hint").hidden = !source.value.trim();
-  source.style.height = "auto";
-  source.style.height = `${source.scrollHeight}px`;
+  // Without a height the field is stretched to the old translation beside it, and measures that instead of its text.
+  const top = window.scrollY;
+  source.style.minHeight = "";
+  source.style.height = "0";
+  const needed = source.scrollHeight;
+  source.style.height = "";
+  source.style.minHeight = `max(${needed}px, ${getComputedStyle(source).minHeight})`;
+  if (window.scrollY !== top) window.scrollTo({ top, behavior: "instant" });
   showMirror();
 }
 
