@@ -73,6 +73,23 @@ def test_optimal_shows_the_speeds_of_the_latency_table(plan, results) -> None:
     assert quality.Variant("PCKMT*", 8, 0.7).label not in quality.build_optimal(plan).lines
 
 
+def test_domains_show_what_a_memory_does_to_other_text(plan, results) -> None:
+    grid = quality.build_elsewhere(plan)
+    assert grid.columns == ("news (it)", "medical (it)")
+    systems = [row.system for row in grid.lines[quality.CKMT]["news (it)"].rows]
+    assert {system.corpus for system in systems} == {("it",)}
+    # the rows of the table of fine-tuning: nothing is measured twice
+    shared = quality.build_fine_tuning(plan).lines
+    for label in (quality.NMT, quality.ADAPTIVE, quality.CKMT):
+        assert grid.lines[label]["news (it)"].rows == shared[label]["news"].rows
+    put_score(results, grid.lines[quality.NMT]["news (it)"].rows[0], 0.6)
+    put_score(results, grid.lines[quality.ADAPTIVE]["news (it)"].rows[0], 0.5)
+    [found] = [d for d in DOMAINS.differences(plan, results) if d["column"] == "news (it)"]
+    assert found["value"] < 0
+    # claims about every domain have no other text
+    assert not set(grid.columns) & set(quality.build_domains(plan, "exact").columns)
+
+
 def test_in_the_domain_and_elsewhere(plan, results) -> None:
     grid = quality.build_fine_tuning(plan)
     assert grid.columns == ("it", "news", "medical")

@@ -64,7 +64,7 @@ class AdaptSettings:
         general_ratio: Pairs of general text for each pair of the domain.
         bfloat16: Multiply in bfloat16; none does so on a GPU and on a CPU with instructions for it.
         lora_rank: The rank of low-rank adapters (LoRA), which are trained instead of the weights and then merged into
-            them; 0 trains all weights. Adapters need a higher learning rate, such as 2e-3 for the shipped model.
+            them; 0 trains all weights. Adapters need a higher learning rate, such as 4e-3 for the shipped model.
         lora_scale: The factor of the adapters' products, alpha / rank.
         seed: The seed of the order of pairs, of dropout, of adapters, and of held-out pairs.
 
