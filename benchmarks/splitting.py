@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ibidem.decode import Translator
 from ibidem.evaluate import compare, describe_machine, score
+from ibidem.memory import count_sources
 from ibidem.text import Corpus
 
 if TYPE_CHECKING:
@@ -81,13 +82,13 @@ def measure(
     counts = count_sentences(translator, sources)
     kept = [len(layout.pieces) == 1 < count for layout, count in zip(translator.split(sources), counts, strict=True)]
     systems = {**{name: found[name] for name in ("split", "whole")}, "rule": choose(found, kept)}
-    stored = translator.memories[0].sentence_counts()
+    memory = translator.memories[0]
     return {
         "lines": len(sources),
         "lines of several sentences": sum(count > 1 for count in counts),
         "lines that the rule keeps whole": sum(kept),
         "share of stored sources with 2, 3, 4 or more sentences": [
-            round(float((stored >= number).mean()), 4) for number in (2, 3, 4)
+            round(count_sources(memory, number) / memory.pairs, 4) for number in (2, 3, 4)
         ],
         "bleu": {name: bleu(lines, references) for name, lines in systems.items()},
         "differences [value, low, high, p]": {
