@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,6 @@ from .samples import (
     append,
     check_prefix,
     files_of,
-    one,
-    record,
     sample,
 )
 
@@ -262,34 +259,3 @@ def test_a_killed_create_can_be_repeated(tmp_path: Path) -> None:
     (folder / "artefacts" / "index-000002.native").write_bytes(b"")
     with pytest.raises(MemoryFolderError, match="is not empty"):
         Memory.create(folder, IDENTITY, seed=1)
-
-
-def with_sentences(counts: list[int]) -> SegmentData:
-    """Return pairs whose sources have so many sentences."""
-    data = sample(1, pairs=len(counts))
-    return replace(data, sources=[" ".join(["Die Datei fehlt."] * count) for count in counts])
-
-
-def test_the_sentences_of_few_sources_are_all_counted(path: Path) -> None:
-    assert Memory.open(path).sentence_counts().tolist() == []
-    memory = Memory.open(path)
-    with memory.edit() as edit:
-        edit.append_segment(with_sentences([1, 3, 2]))
-        edit.append_segment(with_sentences([2, 1]))
-        memory = edit.commit()
-    assert memory.sentence_counts().tolist() == [1, 3, 2, 2, 1]
-    later = record(path, one(7), removed=(0,))
-    assert later.sentence_counts().tolist() == [1, 3, 2, 2, 1]
-
-
-def test_the_sentences_of_many_sources_are_counted_in_a_sample_of_all_parts(path: Path) -> None:
-    memory = Memory.open(path)
-    with memory.edit() as edit:
-        for counts in ([1] * 1_000, [2] * 3_001, [3] * 1_000):
-            edit.append_segment(with_sentences(counts))
-        memory = edit.commit()
-    counts = memory.sentence_counts()
-    assert len(counts) == 2_000
-    assert sorted(counts.tolist()) == counts.tolist()
-    np.testing.assert_allclose([(counts == number).mean() for number in (1, 2, 3)], [0.2, 0.6, 0.2], atol=0.01)
-    assert Memory.open(path).sentence_counts().tolist() == counts.tolist()

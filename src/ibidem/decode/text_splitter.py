@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from ibidem.errors import UsageError
+from ibidem.memory import count_sources, has_similar_source
 from ibidem.text import find_sentences
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ long. Line breaks inside a piece count as spaces."""
 # cost of attention grows with the square of the length.
 PIECE_TOKENS = 128
 
-# A line of several sentences stays whole if it has at most `_WHOLE_TOKENS` source tokens, and at least the share
+# A line of several sentences stays whole if it has at most `_SHORT_TOKENS` source tokens, and at least the share
 # `_USUAL_SHARE` of the stored sources have as many sentences as it or more. Fewer stored pairs than `_LEAST_PAIRS` do
 # not show what is usual.
-_WHOLE_TOKENS = 40
-_USUAL_SHARE = 0.05
+_SHORT_TOKENS = 35
+_USUAL_SHARE = 0.1
 _LEAST_PAIRS = 1_000
 
 _BREAK = re.compile("[\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029]+")
@@ -119,7 +120,8 @@ def split_texts(
     """Split texts into the pieces that are translated one by one.
 
     A line of several sentences is one piece if it is the source of a stored pair, so that the translation of the pair
-    is found, or if it is short and lines of as many sentences are usual in the memories (`find_usual_sentences`).
+    is found, if it is like a stored source of as many sentences (`has_similar_source`), or if it is short and lines of
+    as many sentences are usual in the memories (`find_usual_sentences`).
 
     Args:
         texts: Source texts.
@@ -182,15 +184,13 @@ def find_usual_sentences(memories: Sequence[Memory]) -> int:
         memories: The memories; their sealed pairs count as those of one memory.
 
     Returns:
-        The largest number that at least 5 % of the stored sources have or exceed; 1 for fewer than 1,000 pairs.
+        The largest number that at least 10 % of the stored sources have or exceed; 1 for fewer than 1,000 pairs.
     """
-    stored = [(memory.pairs, memory.sentence_counts()) for memory in memories if memory.pairs]
-    total = sum(pairs for pairs, _ in stored)
-    if total < _LEAST_PAIRS:
-        return 1
+    pairs = sum(memory.pairs for memory in memories)
     usual = 1
-    while sum(pairs * float((counts > usual).mean()) for pairs, counts in stored) >= _USUAL_SHARE * total:
-        usual += 1
+    if pairs >= _LEAST_PAIRS:
+        while sum(count_sources(memory, usual + 1) for memory in memories) >= _USUAL_SHARE * pairs:
+            usual += 1
     return usual
 
 
@@ -211,11 +211,14 @@ class _Joiner:
             return line
         whole = (line[0][0], line[-1][1])
         source = clean(text[slice(*whole)])
-        stored = any(memory.find(source) for memory in self._memories)
-        return [whole] if stored or self._is_usual(source, len(line)) else line
+        return [whole] if self._stays_whole(source, len(line)) else line
 
-    def _is_usual(self, source: str, sentences: int) -> bool:
-        return sentences <= self._usual and len(self._tokens.encode_sources([source])[0]) <= _WHOLE_TOKENS
+    def _stays_whole(self, source: str, sentences: int) -> bool:
+        if any(memory.find(source) for memory in self._memories):
+            return True
+        if sentences <= self._usual and len(self._tokens.encode_sources([source])[0]) <= _SHORT_TOKENS:
+            return True
+        return any(has_similar_source(memory, source, sentences) for memory in self._memories)
 
 
 def make_layout(text: str, pieces: Iterable[tuple[Span, list[int]]]) -> TextLayout:

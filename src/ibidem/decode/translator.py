@@ -111,8 +111,8 @@ class Translator:
         source_prefix: Text to put before every source, such as T5's task; by default the memory's.
         split: "sentences" translates the lines and sentences of a text one by one, and keeps the white space between
             them; "nonewlines" splits at ends of sentences only; "off" splits only a text that is too long. A line that
-            is the source of a pair of a memory is not split, nor is a line of at most 40 source tokens if at least 5 %
-            of the sources in the memories have as many sentences.
+            is the source of a pair of a memory is not split, nor is one like a source of as many sentences, nor one of
+            at most 35 source tokens if at least 10 % of the sources have as many sentences.
         piece_tokens: A sentence of more source tokens than this, or than the model reads, is cut into pieces; None for
             the model's limit only.
         glossary: A glossary, or its file (.glossary, CSV, TSV, TBX): the terms that translations must contain.
@@ -522,7 +522,8 @@ class Translator:
         """Split each text into the pieces that are translated one by one.
 
         A line of several sentences is one piece if it is the source of a stored pair, so that the translation of the
-        pair is found, or if it is short and lines of as many sentences are usual in the memories.
+        pair is found, if it is like a stored source of as many sentences, or if it is short and lines of as many
+        sentences are usual in the memories.
 
         Args:
             texts: Source texts.

@@ -54,6 +54,7 @@ from ibidem.memory.repair import Repair, repair_folder
 from ibidem.memory.replica import ChangedSourceError, Replica, Source, Transfer
 from ibidem.memory.sealed import SealedSegment, open_sealed, remove_sealed, seal_segment, unique_path
 from ibidem.memory.search import SearchResult, search_pairs
+from ibidem.memory.several_sentences import count_sources, has_similar_source
 from ibidem.memory.source_projection import SourceProjection
 from ibidem.memory.store import LostRaceError, Push, Store
 from ibidem.memory.tail import Tail
@@ -111,9 +112,11 @@ __all__ = [
     "back_up",
     "check_complete",
     "check_identity",
+    "count_sources",
     "encode_document",
     "encode_view",
     "find_matches",
+    "has_similar_source",
     "has_valid_checksum",
     "index_part_artefact",
     "is_index_artefact",

@@ -8,19 +8,15 @@ import numpy as np
 
 from ibidem.errors import UsageError
 from ibidem.memory.manifest import DTYPES, SOURCE_WIDTH
-from ibidem.text import find_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from ibidem.memory.segment import Segment
 
 _MOST_PAIRS = (1 << 31) - 1
-# The sample of sources whose sentences are counted: so many runs of so many consecutive ones.
-_RUNS, _RUN = 200, 10
-SAMPLED_SOURCES = _RUNS * _RUN
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -43,7 +39,6 @@ class Columns:
         self._segments = segments
         self._first_tokens = np.cumsum([0] + [segment.record.tokens for segment in segments], dtype=np.int64)
         self._joined: dict[tuple[str, bool], NDArray[np.generic]] = {}
-        self._sentence_counts: NDArray[np.int32] | None = None
         self.tokens = int(self._first_tokens[-1])
         self.entries = sum(segment.record.entries for segment in segments)
 
@@ -93,36 +88,6 @@ class Columns:
         vectors = np.concatenate([np.empty((0, SOURCE_WIDTH), np.int8), *parts, added])
         vectors.flags.writeable = False
         return vectors
-
-    def sentence_counts(self, language: str | None) -> NDArray[np.int32]:
-        """Count the sentences of a sample of the sources, which is taken once.
-
-        Args:
-            language: The language of the sources; None if it is unknown.
-
-        Returns:
-            [at most 2,000], read-only; see `Memory.sentence_counts`.
-        """
-        if self._sentence_counts is None:
-            found = [len(find_sentences(source, language)) for source in self._sample_sources()]
-            counts = np.array(found, np.int32)
-            counts.flags.writeable = False
-            self._sentence_counts = counts
-        return self._sentence_counts
-
-    def _sample_sources(self) -> Iterator[str]:
-        """Yield the sources of all pairs, or of runs of pairs at equal distances: each run is one read."""
-        firsts = np.cumsum([0] + [segment.record.pairs for segment in self._segments], dtype=np.int64)
-        total = int(firsts[-1])
-        runs = [(0, total)]
-        if total > SAMPLED_SOURCES:
-            starts = (np.arange(_RUNS) * (total - _RUN)) // (_RUNS - 1)
-            runs = [(start, start + _RUN) for start in starts.tolist()]
-        for start, stop in runs:
-            for first, segment in zip(firsts.tolist(), self._segments, strict=False):
-                here = max(start - first, 0), min(stop - first, segment.record.pairs)
-                if here[0] < here[1]:
-                    yield from segment.sources(*here)
 
     def pair_numbers(self, offsets: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the number of each entry's pair.

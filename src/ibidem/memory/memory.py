@@ -403,10 +403,6 @@ class Memory:
         """
         return self._columns.source_vectors(self.tail.source_vectors)
 
-    def sentence_counts(self) -> NDArray[np.int32]:
-        """Return [at most 2,000] the numbers of sentences of sealed sources, spread over all of them; read-only."""
-        return self._columns.sentence_counts(self.identity.source_language)
-
     def sentence_of_entries(self) -> NDArray[np.int32]:
         """Return [entries] the number of each entry's pair, for the sealed entries and those of the tail."""
         return self._columns.pair_numbers(self.tail.offsets)
