@@ -78,6 +78,13 @@ def test_invalid_settings_are_refused(fails: Run) -> None:
     assert "--port" in fails(2, "serve", "--port", 70000)
 
 
+@pytest.mark.parametrize("option", ["--memories", "--glossaries"])
+def test_a_folder_that_is_a_file_is_refused(fails: Run, tmp_path: Path, option: str) -> None:
+    file = tmp_path / "terms.csv"
+    file.write_text("Mandant,tenant\n", encoding="utf-8")
+    assert f"{file} is a file: {option} takes a folder" in fails(2, "serve", option, file, "--port", 0)
+
+
 def test_what_to_install(fails: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert "pip install 'ibidem[serve]'" in fails(2, "serve")

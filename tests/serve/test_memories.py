@@ -462,6 +462,11 @@ def test_searches_of_strangers(writer: Client, path: str, status: int) -> None:
     assert writer.get(path).status == status
 
 
+def test_a_refused_parameter_is_named(writer: Client) -> None:
+    answer = writer.get("/memories/mine/search?q=a&limit=101")
+    assert answer.json["error"] == "Invalid request: limit: Input should be less than or equal to 100"
+
+
 def test_a_search_needs_a_key(tiny: Any, folder: Path) -> None:
     with served(make_translator(tiny, folder), replace(OPEN, keys_required=True), "secret") as (client, _):
         assert client.get("/memories/mine/search?q=a").status in (401, 403)

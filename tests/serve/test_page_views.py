@@ -170,6 +170,7 @@ def test_errors_are_shown_where_the_text_is(page: Page) -> None:
     assert page.is_in_view(page["problem"]), "also where a long text is read"
     assert page["translation"].text == before
     page.wait(lambda: float(page["translation"].value_of_css_property("opacity")) < 0.5, "old output is dimmed")
+    assert page["confidence"].value_of_css_property("visibility") == "hidden", "it is that of the old output"
     assert not page["copy"].is_enabled()
     assert not page["correct"].is_enabled()
     page.run("window.fetch = window.real")

@@ -159,6 +159,9 @@ def serve(
 
     if private_key is not None and certificate is None:
         raise UsageError("A private key needs its certificate: give --certificate FILE.")
+    for option, folder in (("--memories", memories), ("--glossaries", glossaries)):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file: {option} takes a folder, which is created if it does not exist.")
     store = _read_keys(keys)
     if not store and not without_keys and not is_loopback(host):
         raise UsageError(

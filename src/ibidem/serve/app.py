@@ -97,7 +97,8 @@ def _to_http_error(error: Exception) -> HttpError:
     if isinstance(error, HTTPException):
         return HttpError(error.status_code, _MESSAGES.get(error.status_code, "Error"))
     if isinstance(error, RequestValidationError):
-        return HttpError(400, "Invalid request: a parameter is missing or invalid")
+        first = error.errors()[0]
+        return HttpError(400, f"Invalid request: {first['loc'][-1]}: {first['msg']}")
     if isinstance(error, LockedMemoryError):
         return HttpError(503, "Another program is writing to the memory: try again.", retry_after=2)
     if isinstance(error, ShardError):
