@@ -21,6 +21,7 @@ from ibidem.decode.text_splitter import (
     split_texts,
 )
 from ibidem.errors import UsageError
+from ibidem.glossary import Entry, Glossary
 from ibidem.learn import MemoryWriter, create_memory
 from ibidem.memory import SegmentData
 
@@ -300,9 +301,18 @@ def test_the_translator_follows_the_rule(tiny: BaseModel, tmp_path: Path) -> Non
     assert [len(layout.pieces) for layout in translator.split(lines, scorer=BaseScorer())] == [2, 1, 3]
     alone = [translator.translate([line])[0] for line in lines]
     assert translator.translate(lines) == alone
-    assert (
-        alone[0]
-        == Translator(tiny, memory, settings=settings, combiner=FixedCombiner(1, 1e-6, 1.0), split="off").translate(
-            lines[:1]
-        )[0]
-    )
+    translator.splitting = "off"
+    assert translator.translate(lines[:1]) == alone[:1]
+
+
+def test_a_whole_line_gets_its_terms(tiny: BaseModel, tmp_path: Path) -> None:
+    """Both sentences are searched for terms, and the explanation covers the whole translation."""
+    memory = store(tmp_path / "memory", tiny, 1_000, two=50)
+    settings = SearchSettings(beam=2, max_length_ratio=0, max_length_extra=12)
+    translator = Translator(tiny, memory, settings=settings, combiner=FixedCombiner(1, 1e-6, 1.0))
+    terms = Glossary("g", "de", "en", [Entry("Datei", ("folder",)), Entry("Hund", ("cat",))])
+    line = "Die Datei ist leer. Der Hund läuft."
+    assert [piece.text for piece in translator.split([line])[0].pieces] == [line]
+    found = translator.translate([line], glossary=terms)[0]
+    assert ("folder" in found, "cat" in found) == (True, True)
+    assert translator.explain([line])[0].translation == translator.translate([line])[0]

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.decode import SearchSettings, Translator
+from ibidem.memory import Memory
 from ibidem.model.fast_marian import FastMarianDecoding
 from ibidem.model.native_engine import NativeDecoding
 from ibidem.serve import Limits, ServeSettings, Service, make_service, running, server
@@ -26,8 +27,6 @@ from .conftest import OPEN, TEXT, Client, connect, hold_decoder, make_translator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from ibidem.memory import Memory
 
 
 @given(st.text(st.sampled_from("ab \t\n\r\x0b\x85\u2028ß😀"), max_size=30))
@@ -199,6 +198,27 @@ def test_a_pair_that_was_just_added_is_not_split(tiny: Any, folder: Path) -> Non
         assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 2)
         assert client.post(f"/memories/{folder.name}/pairs", {"pairs": [pair]}).status == 200
         assert (count_pieces(), count_pieces((folder.name, 1.0))) == (2, 1)
+
+
+def test_a_line_like_a_stored_source_is_one_piece_as_in_the_library(tiny: Any, folder: Path) -> None:
+    stored = {"source": "Der Hund läuft heute. Datei öffnen.", "target": "The dog runs. Open file"}
+    line = " Der Hund läuft morgen.  Datei öffnen.\n"
+    with served(make_translator(tiny, folder)) as (client, _):
+
+        def count_segments(*memories: str) -> int:
+            answer = client.post("/segments", {"q": line, "memories": memories, "source": "de", "target": "en"})
+            return len(answer.json["segments"])
+
+        assert client.post(f"/memories/{folder.name}/pairs", {"pairs": [stored]}).status == 200
+        assert (count_segments(), count_segments(folder.name)) == (2, 2)
+        Memory.open(folder).sealed()
+        assert (count_segments(), count_segments(folder.name)) == (2, 1)
+        answer = client.post("/translate", {"q": line, "memories": [folder.name], **PAIR}).json
+        assert len(answer["segments"]) == 1
+    fresh = make_translator(tiny, folder)
+    assert answer["translatedText"] == fresh.translate([line])[0]
+    fresh.splitting = "off"
+    assert answer["translatedText"] == f" {fresh.translate([line.strip()])[0]}\n"
 
 
 def test_a_request_over_the_time_limit_fails(wordy: Translator, steps: Steps) -> None:
