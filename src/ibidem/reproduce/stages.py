@@ -412,6 +412,19 @@ class DefaultMemory(Stage):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return (*((domain, "train") for domain in self.corpus), (self.dev, "dev"))
 
+    @property
+    def tuning(self) -> TuneSettings:
+        """The settings of the combiners.
+
+        The fixed one, whose rows are those of the first seed and the base model, is chosen by BLEU, since likelihood
+        gives the neighbours too little weight.
+        """
+        return TuneSettings(
+            objective="bleu" if self.model is None and self.seed == SHARED_SEED else "likelihood",
+            metak=replace(self.metak, seed=self.seed),
+            contextual=replace(self.contextual, seed=self.seed),
+        )
+
     def estimate_seconds(self, count_pairs: Callable[[tuple[str, ...]], int]) -> float:
         return 40 + count_pairs(self.corpus) * (3e-4 if self.copied is None else 5e-5)
 
@@ -419,10 +432,7 @@ class DefaultMemory(Stage):
         if self.copied is not None:
             shutil.rmtree(folder)  # a copy may be incomplete, and the rest takes little time
             copy_memory(workspace.folder(self.copied), folder)
-        tuning = TuneSettings(
-            metak=replace(self.metak, seed=self.seed), contextual=replace(self.contextual, seed=self.seed)
-        )
-        settings = LearnSettings(extract=ExtractSettings(batch_tokens=workspace.batch_tokens), tune=tuning)
+        settings = LearnSettings(extract=ExtractSettings(batch_tokens=workspace.batch_tokens), tune=self.tuning)
         if self.prune is not None:
             settings = replace(settings, prune=replace(self.prune, seed=self.seed))
         train, dev = workspace.train(self.corpus), workspace.corpus(self.dev, "dev")
