@@ -133,11 +133,11 @@ def test_a_task_that_always_dies_fails(opener: Callable[..., Executor], tmp_path
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("opener", [open_slurm, open_ray], indirect=True)
 def test_a_worker_without_the_module_of_a_task_is_not_taken_for_a_lost_one(
     opener: Callable[..., Executor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if opener is open_local:
-        pytest.skip("local workers have the driver's path of modules")
     with opener(tmp_path) as executor:
         (tmp_path / "only_here.py").write_text("def answer(_):\n    return 1\n")
         monkeypatch.syspath_prepend(tmp_path)
