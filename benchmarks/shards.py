@@ -336,7 +336,8 @@ import torch
 torch.set_num_threads(1)
 from ibidem.decode import Translator
 memory, shards = (value or None for value in sys.argv[1:])
-Translator(memory=memory, device="cpu", shards=shards).translate(["Die Datei ist leer."])
+translator = Translator(memory=memory, device="cpu", shards=shards)
+translator.translate(["Die Datei ist leer."])
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
