@@ -57,7 +57,7 @@ from ibidem.retrieve.sharded import (
     ShardSettings,
     describe_part,
     parse_address,
-    shard_settings,
+    parse_addresses,
 )
 from ibidem.text import Corpus, Stream
 
@@ -133,7 +133,7 @@ def measure_steps(scratch: Path, rounds: int) -> dict[str, Any]:
         tcp = [stack.enter_context(ready_shard(memory.path, number, "127.0.0.1:0")) for number in (1, 2)]
         unix = [stack.enter_context(ready_shard(memory.path, number, f"unix:{scratch}/{number}")) for number in (1, 2)]
         for name, addresses in (("TCP", tcp), ("shared memory", unix)):
-            parts = RemoteParts(memory, plan, shard_settings(addresses))
+            parts = RemoteParts(memory, plan, settings_of(addresses))
             stack.callback(parts.close)
             ways[name] = PartedIndex(plan, parts)
         for count in ROWS:
@@ -264,7 +264,7 @@ def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[st
     with contextlib.ExitStack() as stack:
         served = [stack.enter_context(real_shard(divided.path, number)) for number in (1, 2)]
         addresses = ",".join(address for address, _ in served)
-        translators["two shards over TCP"] = remote = open_translator(divided, shard_settings(addresses))
+        translators["two shards over TCP"] = remote = open_translator(divided, settings_of(addresses.split(",")))
         systems: dict[str, Callable[[], object]] = {
             name: (lambda translator=translator: translator.translate(batch))  # type: ignore[misc]
             for name, translator in translators.items()
@@ -301,6 +301,11 @@ def measure_translation(scratch: Path, arguments: argparse.Namespace) -> dict[st
     }
 
 
+def settings_of(addresses: list[str]) -> ShardSettings:
+    """Return settings with a deadline that a busy machine keeps, so that no step lacks a part."""
+    return ShardSettings(parse_addresses(addresses), deadline_ms=60_000)
+
+
 def ratios(speeds: dict[str, list[float]]) -> dict[str, float]:
     """Return the median over the rounds of each speed over that without a memory."""
     off = speeds["without a memory"]
@@ -331,7 +336,8 @@ import torch
 torch.set_num_threads(1)
 from ibidem.decode import Translator
 memory, shards = (value or None for value in sys.argv[1:])
-Translator(memory=memory, device="cpu", shards=shards).translate(["Die Datei ist leer."])
+translator = Translator(memory=memory, device="cpu", shards=shards)
+translator.translate(["Die Datei ist leer."])
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """

@@ -121,7 +121,7 @@ def test_shards() -> None:
     for addresses in (text, (KUBERNETES / "shards.yaml").read_text("utf-8")):
         assert "--shards shard-1:7001,shard-2:7001" in addresses
     found = {name: shlex.split(one["command"]) for name, one in services.items() if name.startswith("shard")}
-    assert all(services[name]["env_file"][0]["path"] == "secrets/shards.env" for name in found)
+    assert all("IBIDEM_SHARD_SECRET" in services[name]["environment"] for name in (*found, "writer", "reader-1"))
     assert all("${SHARDS:-}" in services[name]["command"] for name in ("writer", "reader-1", "reader-2"))
     started = {name: one for name, one in containers() if name.startswith("shard") and one["args"][0] == "shard"}
     for name, container in started.items():
