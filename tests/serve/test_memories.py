@@ -305,6 +305,13 @@ def test_invalid_files_fail(writer: Client, name: str, content: bytes, message: 
     assert "root:" not in job["message"]
 
 
+def test_a_memory_whose_folder_is_gone(writer: Client, folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    sent = writer.send("POST", "/memories/mine/import?file=a.tsv", b"Hilfe\tHelp\n")
+    assert (sent.status, "is gone" in sent.json["error"]) == (404, True)
+    assert not folder.exists()
+
+
 def test_imports_are_checked(writer: Client, folder: Path, sentences: list[Any]) -> None:
     rows = [f"{one.english}\t{one.german}\n" for one in sentences[:40]]
     body = "".join(rows).encode()

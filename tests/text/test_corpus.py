@@ -226,3 +226,8 @@ def test_importing_the_package_is_light() -> None:
     heavy = {"lxml", "torch", "numpy", "transformers"}
     code = f"import sys, ibidem.text; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder: give the files in it"):
+        Corpus([tmp_path])

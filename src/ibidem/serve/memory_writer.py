@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ibidem.errors import IbidemError, LockedMemoryError, MemoryFolderError, UsageError
 from ibidem.learn import MemoryWriter
+from ibidem.memory import MANIFEST
 from ibidem.progress import Progress, silent
 from ibidem.serve.http_error import HttpError, ReadOnlyError
 from ibidem.serve.schemas import MemoryInfo
@@ -151,12 +152,14 @@ class MemoryWriters:
             name: Name of the memory.
 
         Raises:
-            HttpError: 403, the server is read-only; 404, there is no such memory.
+            HttpError: 403, the server is read-only; 404, there is no such memory, or its folder is gone.
         """
         if name not in self._memories:
             raise HttpError(404, f"There is no memory {name[:40]}")
         if name not in self._writers:
             raise ReadOnlyError(self._address)
+        if not (self._memories[name].memory.path / MANIFEST).exists():
+            raise HttpError(404, f"The folder of the memory {name[:40]} is gone: put it back, or restart the server")
 
     def list_memories(self) -> list[MemoryInfo]:
         """Describe the current state of all memories."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from ibidem.errors import TextError, UsageError
@@ -215,6 +216,8 @@ def _choose_single_format(origin: str, stated: str | None) -> str:
         return choice
     if known := stated or _find_pair_format(origin):
         return known
+    if Path(origin).is_dir():
+        raise UsageError(f"{origin} is a folder: give the files in it, one by one.")
     endings = ", ".join(ending for format in _PAIR_FORMATS.values() for ending in format.endings)
     raise UsageError(
         f"{origin}: the ending names no known format. Known are {endings}, each also with "
