@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from importlib import import_module
 from importlib.util import find_spec
@@ -182,6 +184,46 @@ def test_ray_client(tmp_path: Path) -> None:
     finally:
         cluster.terminate()
         cluster.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["ray:", "ray://"])
+def test_a_ray_cluster_that_is_gone_is_an_error_at_once(tmp_path: Path, address: str) -> None:
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    script = (
+        "import sys; from pathlib import Path; from ibidem.executor import open_executor\n"
+        "open_executor(sys.argv[1], 1, folder=Path(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", script, f"{address}127.0.0.1:{port}", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert f"127.0.0.1:{port} cannot be reached (no program listens at" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_address_of_a_cluster_that_is_gone_does_not_matter(tmp_path: Path) -> None:
+    """Ray keeps the address of the last cluster of a machine after that was killed."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'ibidem[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="r"))  # the names of Ray's sockets must be short
+    (folder / "ray").mkdir()
+    (folder / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{port}")
+    script = (
+        "import sys; from pathlib import Path; import functions; from ibidem.executor import open_executor\n"
+        "with open_executor('ray', 1, folder=Path(sys.argv[1])) as executor:\n"
+        "    executor.submit(0, functions.square, 4)\n"
+        "    print(executor.wait().value)\n"
+    )
+    environment = os.environ | {"RAY_TMPDIR": str(folder), "RAY_AUTH_MODE": "disabled"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *(path for path in sys.path if path)])
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    shutil.rmtree(folder, ignore_errors=True)
+    assert done.stdout.split() == ["16"], done.stderr[-2_000:]
 
 
 def test_cancelled_tasks_give_no_results(executor: Executor, tmp_path: Path) -> None:

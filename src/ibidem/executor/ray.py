@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ibidem.errors import UsageError, WorkerError
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 CLIENT = "ray://"
 # Tasks exchange their data through files: the object store of a Ray that is started here holds arguments only.
 _STORE_BYTES = 128 << 20
+_REACH_SECONDS = 5.0
 
 
 class RayExecutor:
@@ -125,10 +128,13 @@ class RayExecutor:
         """Join the cluster, or start a Ray on this machine where there is none."""
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
-            if address is not None or os.environ.get("RAY_ADDRESS"):
+            given = address or os.environ.get("RAY_ADDRESS")
+            if given:
+                _check_reachable(given)
                 self._ray.init(address=address or "auto", **common)
                 return
             try:
+                _check_reachable(_address_of_this_machine())
                 self._ray.init(address="auto", **common)
             except ConnectionError:
                 count = workers or max(1, (os.cpu_count() or 1) // cpus)
@@ -141,3 +147,23 @@ class RayExecutor:
                 "Ray and Python have the same versions there, and, where its nodes have a token (~/.ray/auth_token), "
                 "that this machine has the same one and RAY_AUTH_MODE=token is set."
             ) from error
+
+
+def _address_of_this_machine() -> str:
+    """Return the address of the cluster that was started on this machine last; empty where there was none."""
+    file = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+    try:
+        return file.read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ConnectionError where no program listens at HOST:PORT: Ray itself retries for minutes."""
+    host, separator, port = address.removeprefix(CLIENT).rpartition(":")
+    if not separator or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"no program listens at {address}: {error}") from error
