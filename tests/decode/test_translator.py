@@ -264,7 +264,7 @@ def test_a_document_is_written_to_a_file_or_a_stream(tmp_path: Path) -> None:
 def test_a_missing_folder_is_found_before_the_work(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("eins zwei", "utf-8")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UsageError, match="there is no folder"):
         translate_document(reverser(translate=pytest.fail), path, tmp_path / "missing" / "a.tsv")
 
 
